@@ -1,0 +1,32 @@
+"""`scrapy crawl`, with our settings, catalogue and Redis checked before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+
+from scrapy.commands import crawl
+
+from crawlproject import config
+from crawlproject.commands import reports_errors
+from crawlproject.errors import ConfigError
+from crawlproject.extensions.regulator import read_catalogue
+from crawlproject.store.client import connect_blocking
+
+
+class Command(crawl.Command):
+    """Runs a spider; what would make it fail is said in one sentence instead."""
+
+    @reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Check, then crawl."""
+        assert self.settings is not None
+        settings = config.load(self.settings)
+        if settings.contact is None:
+            raise ConfigError(
+                "CRAWL_CONTACT is not set: give the sites a way to reach you, "
+                "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
+            )
+        if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
+            read_catalogue(settings.sources)
+        connect_blocking(settings).close()
+        super().run(args, opts)

@@ -1,0 +1,150 @@
+"""`scrapy dead`: looks at the dead letters, and gives them another life."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+
+from crawlproject.commands import QUIET, connected, reports_errors
+from crawlproject.errors import BadSeed
+from crawlproject.frontier import codec
+from crawlproject.frontier.seeds import parse_seed
+from crawlproject.records import IDENTIFIER
+from crawlproject.store.client import redis_url
+from crawlproject.store.clock import RedisClock
+from crawlproject.store.scripts import DeadRetry, Scripts
+
+_PAGE = 500
+
+
+class Command(ScrapyCommand):
+    """Lists dead letters, or retries them."""
+
+    requires_project = True
+    requires_crawler_process = False
+    default_settings = QUIET
+
+    def syntax(self) -> str:
+        """Return the arguments."""
+        return "[options] list|retry"
+
+    def short_desc(self) -> str:
+        """Return what it does, in a line."""
+        return "List dead letters, or retry them"
+
+    def long_desc(self) -> str:
+        """Return what it does."""
+        return (
+            "list shows what could not be fetched or read, and why; retry puts it back into the crawl as if "
+            "it were new. Example: scrapy dead retry --source citymuseum --reason timeout"
+        )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add our options."""
+        super().add_options(parser)
+        parser.add_argument("--source", help="only those of this source")
+        parser.add_argument("--reason", help="only those with this text in the reason")
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+        parser.add_argument("--spider", default="images", help="the spider (default: images)")
+
+    @reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """List or retry."""
+        if args not in (["list"], ["retry"]):
+            raise UsageError("list or retry?")
+        settings, client, keys = connected(self, opts.spider)
+        letters = (
+            letter
+            for letter in _letters(client, keys.dead)
+            if (opts.source is None or letter["source"] == opts.source.lower())
+            and (opts.reason is None or opts.reason in letter["reason"])
+        )
+        if args == ["list"]:
+            _print(letters, as_json=opts.json)
+            return
+
+        async def retry() -> int:
+            moved = 0
+            async with AsyncRedis.from_url(redis_url(settings)) as connection:
+                scripts = Scripts(connection, keys, RedisClock())
+                batch: list[DeadRetry] = []
+                for letter in letters:
+                    batch.append(_retry_of(letter))
+                    if len(batch) == _PAGE:
+                        moved += await scripts.retry_dead(batch)
+                        batch.clear()
+                return moved + await scripts.retry_dead(batch)
+
+        moved = asyncio.run(retry())
+        print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
+
+
+def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:
+    """Yield the dead letters that there are now, the oldest first, as fields decoded for people."""
+    newest = cast("list[Any]", client.xrevrange(dead, count=1))
+    if not newest:
+        return
+    last, start = newest[0][0], b"-"
+    while True:
+        page = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(dead, start, last, count=_PAGE))
+        for at, fields in page:
+            yield _letter(at.decode(), fields)
+        if len(page) < _PAGE:
+            return
+        start = b"(" + page[-1][0]
+
+
+def _letter(at: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
+    seed, entry = fields.get(b"seed"), fields.get(b"entry")
+    identifier = url = None
+    if entry is not None:
+        data = codec.peek(codec.renewed(entry))
+        identifier, url = data.get("meta", {}).get(IDENTIFIER), data.get("url")
+    elif seed is not None:
+        try:
+            parsed = parse_seed(seed)
+            identifier, url = parsed.identifier, parsed.url
+        except BadSeed:
+            pass
+    return {
+        "id": at,
+        "identifier": identifier,
+        "url": url,
+        "source": fields[b"source"].decode(errors="replace") or None,
+        "reason": fields[b"reason"].decode(errors="replace"),
+        "deliveries": int(fields[b"deliveries"]),
+        "time": datetime.fromtimestamp(int(at.partition("-")[0]) / 1000, UTC).isoformat(timespec="milliseconds"),
+        "seed": None if seed is None else seed.decode(errors="replace"),
+        "raw": (entry, seed),
+    }
+
+
+def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        rows = ({name: value for name, value in letter.items() if name not in {"id", "raw"}} for letter in letters)
+        sys.stdout.write("[")
+        for number, row in enumerate(rows):
+            sys.stdout.write((",\n " if number else "") + json.dumps(row))
+        sys.stdout.write("]\n")
+        return
+    count = 0
+    for letter in letters:
+        count += 1
+        what = letter["url"] or letter["seed"]
+        print(f"{letter['time']}  {letter['source'] or '-'}  {letter['reason']}  {what!r:.200}")
+    print(f"{count} dead letters")
+
+
+def _retry_of(letter: dict[str, Any]) -> DeadRetry:
+    entry, seed = letter["raw"]
+    return DeadRetry(letter["id"], letter["source"] or "", codec.renewed(entry) if entry else None, seed)

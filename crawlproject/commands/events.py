@@ -1,0 +1,59 @@
+"""`scrapy events`: writes the events to a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+
+from crawlproject.commands import QUIET, connected, reports_errors
+from crawlproject.sinks.jsonlines import EventFile
+
+_BLOCK = 1.0  # seconds
+
+
+class Command(ScrapyCommand):
+    """Reads the event streams."""
+
+    requires_project = True
+    requires_crawler_process = False
+    default_settings = QUIET
+
+    def syntax(self) -> str:
+        """Return the arguments."""
+        return "[options] FILE"
+
+    def short_desc(self) -> str:
+        """Return what it does, in a line."""
+        return "Append new events to a file of JSON lines"
+
+    def long_desc(self) -> str:
+        """Return what it does."""
+        return (
+            "Append the events since the last time to FILE, one JSON object a line, each exactly once. "
+            "FILE.position, beside it, remembers how far it got. Example: scrapy events results.jsonl --follow"
+        )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add our options."""
+        super().add_options(parser)
+        parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+
+    @reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Append what there is; with --follow, what comes."""
+        if len(args) != 1:
+            raise UsageError("one FILE, please")
+        _, client, keys = connected(self)
+        file = EventFile(Path(args[0]), client, keys)
+        written = 0
+        try:
+            with file.opened():
+                written = file.drain()
+                while opts.follow:
+                    written += file.drain(_BLOCK)
+        except KeyboardInterrupt:
+            pass
+        print(f"{written} events written to {args[0]}")

@@ -1,0 +1,281 @@
+"""The settings of this project: read once, typed, validated. A bad value or an unknown name stops the start.
+
+Each can be given as a Scrapy setting (`-s NAME=value`, settings.py) and as the environment variable of its
+name; `-s` wins. Lists are comma-separated there, and an empty value is an empty list. Durations are seconds,
+sizes bytes, rates requests a second.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from crawlproject import __version__
+from crawlproject.errors import ConfigError
+
+MINIMUM_RATE = 0.2  # rps: of the smallest sources, and of those nobody has told us the size of
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Parser = Callable[[Any], Any]
+
+
+def _whole(low: int, high: int | None = None) -> Parser:
+    """Return a parser for whole numbers from `low` to `high`."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = int(str(value).strip().replace("_", ""))
+        except ValueError:
+            number = low - 1
+        if isinstance(value, bool) or number < low or (high is not None and number > high):
+            raise ValueError(f"a whole number from {low}" + (f" to {high}" if high is not None else ""))
+        return number
+
+    return parse
+
+
+def _number(low: float, *, above: bool = False) -> Parser:
+    """Return a parser for finite numbers from `low`, or only above it."""
+
+    def parse(value: Any) -> float:
+        try:
+            number = float(str(value).strip())
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < low or (above and number == low):
+            raise ValueError(f"a number {'above' if above else 'from'} {low:g}")
+        return number
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in {"true", "false", "1", "0", "yes", "no"}:
+        raise ValueError("True or False")
+    return text in {"true", "1", "yes"}
+
+
+def _choice(*allowed: str) -> Parser:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(" or ".join(repr(name) for name in allowed))
+        return str(value)
+
+    return parse
+
+
+def _text(value: Any) -> str | None:
+    return str(value).strip() or None
+
+
+def _items(value: Any) -> list[str]:
+    parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
+    return [text for part in parts if (text := str(part).strip())]
+
+
+def _networks(value: Any) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(item) for item in _items(value))
+    except ValueError as error:
+        raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
+
+
+def _ports(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(_whole(1, 65535)(item) for item in _items(value))
+    except (TypeError, ValueError):
+        raise ValueError("ports from 1 to 65535, separated by commas") from None
+
+
+def _redis_url(value: Any) -> str | None:
+    url = _text(value)
+    if url is not None and urlsplit(url).scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError("a URL that begins with redis://, rediss:// or unix://")
+    return url
+
+
+def _contact(value: Any) -> str | None:
+    url = _text(value)
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    web = parts.scheme in {"http", "https"} and parts.hostname
+    mail = parts.scheme == "mailto" and "@" in parts.path
+    if not (web or mail) or re.search(r"[\s()<>]", url):
+        raise ValueError("a URL that begins with http://, https:// or mailto:")
+    return url
+
+
+def _namespace(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.{}-]{1,64}", str(value)):
+        raise ValueError("1 to 64 of letters, digits and _.-{}")
+    return str(value)
+
+
+def _store(value: Any) -> str:
+    uri = str(value).strip()
+    scheme = urlsplit(uri).scheme if "://" in uri else ""
+    if not uri or scheme not in {"", "file", "s3"}:
+        raise ValueError("a folder or s3://bucket/prefix/")
+    if scheme == "s3" and not re.fullmatch(r"s3://[^/]+/(.*/)?", uri):
+        raise ValueError("s3://bucket/ or s3://bucket/prefix/, with the slash at its end")
+    return uri
+
+
+def _setting(name: str, default: Any, parse: Parser, meaning: str) -> Any:
+    return field(metadata={"name": name, "default": default, "parse": parse, "meaning": meaning})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """The settings in force; the metadata of each field holds its name, default and meaning."""
+
+    redis_url: str | None = _setting(
+        "REDIS_URL", None, _redis_url, "the Redis to share; none: an embedded one under `.crawl/`"
+    )
+    images_store: str = _setting(
+        "IMAGES_STORE", ".crawl/thumbnails", _store, "where thumbnails go: a folder or `s3://bucket/prefix/`"
+    )
+    endpoint_url: str | None = _setting(
+        "AWS_ENDPOINT_URL", None, _text, "endpoint of an S3-compatible store; none: Amazon's"
+    )
+    max_idle: float = _setting(
+        "MAX_IDLE_TIME_BEFORE_CLOSE",
+        0,
+        _number(0),
+        "close after so many seconds without any work anywhere; 0: stay",
+    )
+    download_maxsize: int = _setting("DOWNLOAD_MAXSIZE", 50_000_000, _whole(1), "largest body fetched, in bytes")
+    download_timeout: float = _setting(
+        "DOWNLOAD_TIMEOUT", 30, _number(0, above=True), "longest that one fetch may take"
+    )
+    sources: str | None = _setting(
+        "CRAWL_SOURCES", None, _text, "the catalogue of sources: a JSON file or an HTTP URL"
+    )
+    unknown_sources: str = _setting(
+        "CRAWL_UNKNOWN_SOURCES",
+        "minimum",
+        _choice("minimum", "refuse"),
+        "sources that the catalogue does not name: crawled at the `minimum` rate, or `refuse`d",
+    )
+    contact: str | None = _setting(
+        "CRAWL_CONTACT", None, _contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`"
+    )
+    namespace: str = _setting(
+        "CRAWL_NAMESPACE",
+        "crawl",
+        _namespace,
+        "first part of every key; one in braces (`{a}`) keeps all keys in one slot of a Redis Cluster",
+    )
+    max_retries: int = _setting(
+        "CRAWL_MAX_RETRIES", 1, _whole(0, 100), "further attempts after a failure that may pass"
+    )
+    retry_delay: float = _setting(
+        "CRAWL_RETRY_DELAY", 10, _number(0, above=True), "first back-off; it doubles with every retry"
+    )
+    retry_delay_max: float = _setting(
+        "CRAWL_RETRY_DELAY_MAX", 3600, _number(0, above=True), "longest back-off, Retry-After included"
+    )
+    max_deliveries: int = _setting(
+        "CRAWL_MAX_DELIVERIES",
+        3,
+        _whole(1, 100),
+        "a request lost so often with its worker, or by trouble of our own, is a dead letter",
+    )
+    heartbeat_timeout: float = _setting(
+        "CRAWL_HEARTBEAT_TIMEOUT", 30, _number(1), "a worker silent for so long loses its leases"
+    )
+    high_water: int = _setting(
+        "CRAWL_FRONTIER_HIGH_WATER",
+        1_000_000,
+        _whole(4),
+        "requests in the frontier at most; a source holds at most a quarter of it",
+    )
+    dead_maxlen: int = _setting(
+        "CRAWL_DEAD_MAXLEN", 1_000_000, _whole(1), "dead letters at most: then leasing pauses"
+    )
+    stream_maxlen: int = _setting(
+        "CRAWL_STREAM_MAXLEN",
+        1_000_000,
+        _whole(1),
+        "events kept in each stream; so many unread by a reader: leasing pauses",
+    )
+    max_pixels: int = _setting("CRAWL_MAX_PIXELS", 100_000_000, _whole(1), "larger pictures are not decoded")
+    thumbnail_quality: int = _setting("CRAWL_THUMBNAIL_QUALITY", 85, _whole(1, 95), "JPEG quality of thumbnails")
+    decode_threads: int = _setting(
+        "CRAWL_DECODE_THREADS", 2, _whole(1, 64), "pictures that a worker decodes at the same time"
+    )
+    close_when_halted: bool = _setting(
+        "CRAWL_CLOSE_WHEN_HALTED", False, _flag, "close though halted sources have work (not yet in use)"
+    )
+    allow_networks: tuple[Network, ...] = _setting(
+        "CRAWL_ALLOW_NETWORKS", (), _networks, "private networks that may be crawled (not yet in use)"
+    )
+    allow_ports: tuple[int, ...] = _setting(
+        "CRAWL_ALLOW_PORTS", (), _ports, "ports that may be crawled beside 80 and 443 (not yet in use)"
+    )
+    shutdown_grace: float = _setting(
+        "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop (not yet in use)"
+    )
+    monitor_file: str | None = _setting(
+        "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
+    )
+
+    @property
+    def user_agent(self) -> str:
+        """Who we are, to the sites: name, version and, where set, how to reach the operator."""
+        return f"crawlproject/{__version__}" + (f" (+{self.contact})" if self.contact else "")
+
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {f.metadata["name"]: f.metadata for f in fields(Config)}
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the settings given as environment variables: ours, and every unknown `CRAWL_*` for `load`."""
+    return {name: value for name, value in environ.items() if name in SETTINGS or name.startswith("CRAWL_")}
+
+
+def load(settings: Mapping[str, Any]) -> Config:
+    """Return the configuration that `settings` (Scrapy's, or any mapping) spell out.
+
+    Raises:
+        ConfigError: a value is out of range or a `CRAWL_*` name unknown; the message names it and the remedy.
+
+    """
+    for name in settings:
+        if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
+            close = difflib.get_close_matches(name, SETTINGS, n=1)
+            hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/flow.md"
+            raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
+    if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
+        raise ConfigError(
+            "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
+            "leave it out, and use another CRAWL_NAMESPACE to start afresh"
+        )
+    values: dict[str, Any] = {}
+    for f in fields(Config):
+        name, default, parse = f.metadata["name"], f.metadata["default"], f.metadata["parse"]
+        value = settings.get(name, default)
+        if value is None or (value == "" and default is None):
+            values[f.name] = default
+            continue
+        try:
+            values[f.name] = parse(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{name}={value!r} must be {error}") from None
+    return Config(**values)
+
+
+def project_dir() -> Path:
+    """Return the folder of the project we run in: that of the nearest scrapy.cfg, else the present one."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "scrapy.cfg").is_file()), here)

@@ -1,0 +1,202 @@
+"""Sees every lease to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Self
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from twisted.python.failure import Failure as TwistedFailure
+
+from crawlproject import config
+from crawlproject.frontier import codec, engine
+from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
+from crawlproject.politeness.backoff import GiveUp, decide, delay
+from crawlproject.records import LEASE, RETRIES, SOURCE, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
+from crawlproject.store.client import REDIS_TROUBLE
+from crawlproject.store.scripts import Settlement
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_EVERY = 1.0  # seconds
+
+
+class LeaseKeeper:
+    """Turns the end of an item into the settlement of its lease, and keeps this worker alive in Redis.
+
+    An image or link rot event is emitted by the very step that ends the lease. A failure is retried or
+    becomes a dead letter, as `politeness.backoff` decides. Trouble of our own (an exception in a pipeline or
+    a callback, a full disk) returns the request with a delivery counted. Leases that left the engine without
+    a sign are found by a sweep.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = config.load(crawler.settings)
+        self._tasks: list[asyncio.Task[None]] = []
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+        crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
+        crawler.signals.connect(self.item_dropped, signal=signals.item_dropped)
+        crawler.signals.connect(self.item_error, signal=signals.item_error)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the keeper of `crawler`'s leases."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to beat and to sweep."""
+        self.frontier: FrontierScheduler = frontier_of(self.crawler)
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._sweep())]
+
+    async def spider_closed(self) -> None:
+        """Stop; the scheduler has settled all by now."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Ends of items
+
+    def item_scraped(self, item: Any, response: Response | TwistedFailure | None) -> None:
+        """Settle the lease of a terminal item."""
+        request = _request_of(response)
+        if request is None or LEASE not in request.meta:
+            return
+        lease: Lease = request.meta[LEASE]
+        match item:
+            case ImageEvent():
+                counts = {"fetched": 1, "thumbnails": 1, "bytes": item.filesize}
+                self._done(lease, item, counts, "200")
+            case LinkRotEvent():
+                self._done(lease, item, {"fetched": 1, "link_rot": 1}, str(item.status))
+            case Failure():
+                self._failed(lease, request, item)
+
+    def item_dropped(
+        self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
+    ) -> None:
+        """Make a dead letter of what a pipeline has dropped on purpose."""
+        request = _request_of(response)
+        if request is not None and LEASE in request.meta:
+            self._bury(request.meta[LEASE], request.meta[SOURCE], f"dropped: {exception}", {})
+
+    def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
+        """Return the request of an item that a pipeline has failed on."""
+        request = _request_of(response)
+        if request is not None and LEASE in request.meta:
+            self._fault(request.meta[LEASE], f"{type(failure.value).__name__}: {failure.value}")
+
+    # Settlements
+
+    def _done(
+        self, lease: Lease, event: ImageEvent | LinkRotEvent, counts: Mapping[str, int], status: str
+    ) -> None:
+        settlement = Settlement(
+            lease.id, event.source, event=(event.STREAM, event.to_json()), counts=counts, status=status
+        )
+        self.frontier.queue.settle(lease, settlement)
+
+    def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
+        meta = request.meta
+        fetched = {} if failure.status is None else {"fetched": 1}
+        status = failure.kind if failure.status is None else str(failure.status)
+        outcome = decide(failure, meta.get(RETRIES, 0), meta.get(WAIVED, 0), self.config, random.random())
+        if isinstance(outcome, GiveUp):
+            self._bury(lease, failure.source, outcome.reason, fetched, status)
+            return
+        again = _from_the_start(request, {RETRIES: outcome.retries, WAIVED: outcome.waived})
+        settlement = Settlement(
+            lease.id,
+            failure.source,
+            codec.encode(again, self.frontier.spider, deliveries=lease.deliveries),
+            delay=outcome.delay,
+            counts=fetched | {"retried": 1},
+            status=status,
+        )
+        self.frontier.queue.settle(lease, settlement)
+
+    def _bury(
+        self, lease: Lease, source: str, reason: str, counts: Mapping[str, int], status: str | None = None
+    ) -> None:
+        settlement = Settlement(
+            lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, status=status
+        )
+        self.frontier.queue.settle(lease, settlement)
+
+    def _fault(self, lease: Lease, reason: str) -> None:
+        """Give back after trouble of our own: a delivery counted, a while later, a dead letter at the last."""
+        self.crawler.stats.inc_value("frontier/faults")
+        deliveries = lease.deliveries + 1
+        entry = codec.with_deliveries(lease.entry, deliveries)
+        if deliveries >= self.config.max_deliveries:
+            reason = f"trouble of our own, delivery {deliveries}: {reason}"
+            settlement = Settlement(lease.id, lease.source, entry, dead=reason, counts={"failed": 1})
+        else:
+            wait = delay(deliveries, 0.0, self.config, random.random())
+            settlement = Settlement(lease.id, lease.source, entry, delay=wait)
+        self.frontier.queue.settle(lease, settlement)
+
+    # Beside the items
+
+    async def _beat(self) -> None:
+        """Tell Redis that this worker lives; learn from it who does not, and whether we ourselves did."""
+        store = self.frontier.store
+        every = min(self.config.heartbeat_timeout / 6, 5.0)
+        suspect = False
+        while True:
+            await asyncio.sleep(every)
+            try:
+                suspect = await self._beat_once(suspect)
+                store.answered()
+            except REDIS_TROUBLE as error:
+                store.failed(error)
+
+    async def _beat_once(self, suspect: bool) -> bool:
+        frontier, store = self.frontier, self.frontier.store
+        beat = partial(
+            store.scripts.heartbeat,
+            store.worker,
+            timeout=self.config.heartbeat_timeout,
+            max_deliveries=self.config.max_deliveries,
+        )
+        reply = await beat(join=False)
+        if not reply.alive:
+            logger.warning("This worker was silent for too long: its leases have gone to others")
+            frontier.queue.forget_waiting()
+            reply = await beat(join=True)
+        for worker, returned, dead in reply.lost:
+            logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
+        # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
+        differs = reply.leases > len(frontier.queue.held)
+        if differs and suspect:
+            await frontier.queue.reconcile()
+        return differs
+
+    async def _sweep(self) -> None:
+        """Find leases whose request has left the engine and that nobody has settled."""
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY)
+            present = engine.in_progress(self.crawler)
+            for lease in list(self.frontier.queue.held.values()):
+                if lease.request is not None and lease.request not in present:
+                    logger.error("A request to source %s left the engine without an item", lease.source)
+                    self._fault(lease, "left the engine without an item: see the worker's log")
+
+
+def _request_of(response: Response | TwistedFailure | None) -> Request | None:
+    """Return the request that an item came of; after an errback Scrapy gives the failure as response."""
+    request: Request | None = getattr(response, "request", None)
+    return request
+
+
+def _from_the_start(request: Request, meta: Mapping[str, Any]) -> Request:
+    """Return the request as it was before any redirect, for another attempt."""
+    kept = {name: value for name, value in request.meta.items() if not name.startswith("redirect_")}
+    return request.replace(url=codec.seed_url(request), meta={**kept, **meta})

@@ -1,0 +1,228 @@
+"""Sets the pace: one worker leads, and says how fast each source may be asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawlproject import config
+from crawlproject.config import MINIMUM_RATE
+from crawlproject.errors import CatalogueError
+from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.politeness.sources import Catalogue, override_of, parse_catalogue
+from crawlproject.store.client import REDIS_TROUBLE, Store
+
+logger = logging.getLogger(__name__)
+
+_TICK = 1.0  # seconds
+_REFRESH = 1800.0  # seconds between two readings of the catalogue
+_REFRESH_SOON = 30.0  # seconds after one that failed
+_MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
+_CHUNK = 1000  # sources a call
+_SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
+
+
+def read_catalogue(place: str) -> Catalogue:
+    """Read the catalogue from a file or an HTTP URL. Blocks.
+
+    Raises:
+        CatalogueError: it cannot be read, or makes no sense.
+
+    """
+    try:
+        if place.startswith(("http://", "https://")):
+            request = urllib.request.Request(place, headers={"Accept": "application/json"})
+            with urllib.request.urlopen(request, timeout=30) as response:
+                text = response.read(_MAX_CATALOGUE + 1)
+        else:
+            with Path(place.removeprefix("file://")).open("rb") as file:
+                text = file.read(_MAX_CATALOGUE + 1)
+    except (OSError, ValueError) as error:
+        raise CatalogueError(f"CRAWL_SOURCES={place} cannot be read: {error}") from None
+    if len(text) > _MAX_CATALOGUE:
+        raise CatalogueError(f"CRAWL_SOURCES={place} is larger than {_MAX_CATALOGUE} bytes")
+    try:
+        return parse_catalogue(text)
+    except CatalogueError as error:
+        raise CatalogueError(f"CRAWL_SOURCES={place}: {error}") from None
+
+
+class Regulator:
+    """In every worker; one at a time leads, by a lock in Redis that outlives it by 5 s.
+
+    The leader renews the pulse each second, without which no slot is granted. It reads the catalogue, and
+    sets each source's rate: the operator's override, else by size, else the minimum. When the catalogue
+    cannot be read the last rates stay. What it writes carries its fence number, so that a leader that slept
+    through its replacement changes nothing.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = config.load(crawler.settings)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fence: int | None = None
+        self._limits: dict[str, float] = {}
+        self._ready = False
+        self._overridden: dict[str, bytes] = {}
+        self._cursor = 0
+        self._paused = ""
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the regulator of `crawler`."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to stand for the lead."""
+        self.store: Store = frontier_of(self.crawler).store
+        self._tasks = [asyncio.create_task(self._rule()), asyncio.create_task(self._keep_catalogue())]
+
+    async def spider_closed(self) -> None:
+        """Stop, and leave the lead to another at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self.store.scripts.resign(self.store.worker)
+        except REDIS_TROUBLE as error:
+            self.store.failed(error)
+
+    async def _rule(self) -> None:
+        while True:
+            try:
+                await self._tick()
+                self.store.answered()
+            except REDIS_TROUBLE as error:
+                self.store.failed(error)
+            await asyncio.sleep(_TICK)
+
+    async def _tick(self) -> None:
+        """Renew lead and pulse, set the rates that have changed, and keep the streams within bounds."""
+        fence = await self.store.scripts.lead(self.store.worker, ready=self._ready)
+        if fence is None:
+            self._fence, self._ready = None, False
+            return
+        if fence != self._fence:
+            logger.info("This worker leads (reign %d)", fence)
+            await self._take_over()
+            self._fence = fence
+        await self._set_rates(fence)
+        reason, dropped = await self.store.scripts.trim(fence, maxlen=self.config.stream_maxlen)
+        if dropped:
+            logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
+        if reason != self._paused:
+            self._paused = reason
+            if reason:
+                logger.warning("Leasing pauses: %s", reason)
+
+    async def _take_over(self) -> None:
+        """Begin with the rates of the last catalogue that a leader could read."""
+        stored: dict[Any, Any] = await self.store.redis.hgetall(self.store.keys.limits)
+        self._limits = {source.decode(): float(rate) for source, rate in stored.items()}
+        self._overridden = {}
+        # Without any rates to rule by there is no pulse, unless none are expected.
+        self._ready = bool(self._limits) or self.config.sources is None
+
+    # Catalogue
+
+    async def _keep_catalogue(self) -> None:
+        """Read the catalogue every half hour while this worker leads."""
+        wait = 0.0
+        while True:
+            await asyncio.sleep(wait)
+            wait = 0.1
+            fence = self._fence
+            if fence is None or self.config.sources is None:
+                continue
+            try:
+                catalogue = await asyncio.to_thread(read_catalogue, self.config.sources)
+                await self._publish(fence, catalogue)
+                wait = _REFRESH
+            except CatalogueError as error:
+                wait = _REFRESH_SOON
+                logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
+            except REDIS_TROUBLE as error:
+                wait = _TICK
+                self.store.failed(error)
+
+    async def _publish(self, fence: int, catalogue: Catalogue) -> None:
+        """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum."""
+        gone = self._limits.keys() - catalogue.limits.keys()
+        domains: list[Any] = await self.store.redis.hkeys(self.store.keys.hosts)
+        limits = dict(catalogue.limits)
+        rows = [(source, self._in_force(source, rate), rate) for source, rate in limits.items()]
+        for start in range(0, len(rows), _CHUNK):
+            await self.store.scripts.set_rates(fence, rows[start : start + _CHUNK], {})
+        self._limits = limits
+        hosts = list(catalogue.hosts.items())
+        for start in range(0, len(hosts), _CHUNK):
+            await self.store.scripts.set_rates(fence, [], dict(hosts[start : start + _CHUNK]))
+        await self.store.scripts.forget(
+            fence, sorted(gone), sorted({domain.decode() for domain in domains} - catalogue.hosts.keys())
+        )
+        self._ready = True
+        logger.info("Catalogue read: %d sources, %d no longer in it", len(limits), len(gone))
+
+    # Rates
+
+    def _in_force(self, source: str, by_size: float) -> float:
+        override = self._overridden.get(source)
+        rate = None if override is None else override_of(override)
+        return by_size if rate is None else rate
+
+    async def _set_rates(self, fence: int) -> None:
+        """Compare the rates in force with what they should be, and write the differences."""
+        redis, keys = self.store.redis, self.store.keys
+        async for sources in self._known_sources():
+            overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source in sources])
+            in_force = await redis.hmget(keys.rates, sources)
+            changes: list[tuple[str, float, float | None]] = []
+            for source, override, present in zip(sources, overrides, in_force, strict=True):
+                by_size = self._limits.get(source, MINIMUM_RATE)
+                self._note_override(source, override, by_size)
+                rate = self._in_force(source, by_size)
+                if present is None or float(present) != rate:
+                    changes.append((source, rate, self._limits.get(source)))
+            if changes:
+                await self.store.scripts.set_rates(fence, changes, {})
+
+    async def _known_sources(self) -> AsyncIterator[list[str]]:
+        """Yield the known sources in chunks; more than a tick's worth are continued at the next."""
+        seen = 0
+        while True:
+            found: list[Any]
+            self._cursor, found = await self.store.redis.sscan(self.store.keys.sources, self._cursor, count=_CHUNK)
+            if found:
+                yield [source.decode() for source in found]
+            seen += len(found)
+            if self._cursor == 0 or seen >= _SOURCES_A_TICK:
+                return
+
+    def _note_override(self, source: str, override: bytes | None, by_size: float) -> None:
+        """Remember an override, and log it when it changes."""
+        if override == self._overridden.get(source):
+            return
+        if override is None:
+            del self._overridden[source]
+            logger.info("Rate of %s: %g rps by size again", source, by_size)
+            return
+        self._overridden[source] = override
+        rate = override_of(override)
+        if rate is None:
+            logger.error(
+                "crawl:override_rate:%s is %r, no rate in requests a second: %g rps by size stays",
+                source,
+                override[:40],
+                by_size,
+            )
+        else:
+            logger.info("Rate of %s: %g rps by override (%g by size)", source, rate, by_size)

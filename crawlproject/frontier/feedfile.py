@@ -1,0 +1,156 @@
+"""Files of seeds: TSV and CSV with a header, JSON lines, plain lists; each also gzipped, or from stdin."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from crawlproject.errors import BadSeed
+from crawlproject.frontier.seeds import seed_of
+
+_COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file: the `seed` for the seed list, or the reason why it is none."""
+
+    number: int
+    seed: str | None
+    reason: str = ""
+
+
+class Progress(Protocol):
+    """What is told how many bytes of a file were read."""
+
+    def update(self, n: float | None = 1) -> object:
+        """Add `n` bytes."""
+
+
+class _Counted(io.RawIOBase):
+    """A binary stream that reports what is read from it."""
+
+    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
+        self._stream, self._progress = stream, progress
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into `buffer`, and report."""
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._progress.update(len(data))
+        return len(data)
+
+
+def read(name: str, progress: Progress) -> Iterator[Line]:
+    """Yield the lines of the file `name` ("-" is stdin) that hold something.
+
+    Raises:
+        OSError, EOFError: it cannot be read, or is no whole gzip file.
+
+    """
+    with _opened(name) as stream:
+        counted = io.BufferedReader(_Counted(stream, progress), 1 << 18)
+        # By its first two bytes, not by its name: stdin has none.
+        plain: IO[bytes] = counted
+        if counted.peek(2)[:2] == b"\x1f\x8b":
+            plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
+        text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        yield from _lines(text)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    if name == "-":
+        yield sys.stdin.buffer
+    else:
+        with Path(name).open("rb") as stream:
+            yield stream
+
+
+def _lines(text: Iterable[str]) -> Iterator[Line]:
+    lines = iter(text)
+    number, first = 1, next(lines, "")
+    while first and not first.strip():
+        number, first = number + 1, next(lines, "")
+    for delimiter in ("\t", ","):
+        header = [column.strip().lower() for column in first.strip().split(delimiter)]
+        if "url" in header and not first.lstrip().startswith("{"):
+            yield from _rows(header, delimiter, lines, number)
+            return
+    for at, line in enumerate(itertools.chain([first], lines), number):
+        if line.strip():
+            yield _plain(at, line)
+
+
+def _rows(header: list[str], delimiter: str, lines: Iterator[str], before: int) -> Iterator[Line]:
+    reader = csv.reader(
+        lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    )
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Line(before + reader.line_num, None, str(error))
+            continue
+        number = before + reader.line_num
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) > len(header):
+            yield Line(number, None, f"{len(row)} columns, more than the header's {len(header)}")
+            continue
+        data: dict[str, Any] = {
+            name: cell.strip()
+            for name, cell in zip(header, row, strict=False)
+            if name in _COLUMNS and cell.strip()
+        }
+        yield _line(number, _typed(data))
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    """Give the columns that are not text their type; what does not fit is left for `seed_of` to refuse."""
+    if data.get("priority", "").lstrip("-").isdecimal():
+        data["priority"] = int(data["priority"])
+    if data.get("again", "").lower() in {"true", "false"}:
+        data["again"] = data["again"].lower() == "true"
+    return data
+
+
+def _plain(number: int, line: str) -> Line:
+    text = line.strip()
+    if not text.startswith(("{", "[", '"')):
+        return _line(number, {"url": text})
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Line(number, None, f"not JSON: {error}")
+    if not isinstance(data, dict):
+        return Line(number, None, "JSON, but not an object with a url")
+    return _line(number, {name: value for name, value in data.items() if name in _COLUMNS})
+
+
+def _line(number: int, data: dict[str, Any]) -> Line:
+    url = data.get("url")
+    if isinstance(url, str) and url.strip() and "://" not in url:
+        data["url"] = "http://" + url.strip().removeprefix("//")
+    try:
+        seed_of(data)
+    except BadSeed as error:
+        return Line(number, None, str(error))
+    if len(data) == 1:
+        return Line(number, data["url"].strip())
+    return Line(number, json.dumps(data, ensure_ascii=False, separators=(",", ":")))

@@ -1,0 +1,226 @@
+"""The leases that this worker holds."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from scrapy import Request, Spider
+from scrapy.statscollectors import StatsCollector
+
+from crawlproject.errors import BadEntry
+from crawlproject.frontier import codec
+from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import LeaseReply, Settlement
+
+logger = logging.getLogger(__name__)
+
+HORIZON = 0.25  # seconds ahead that send slots are reserved
+
+# A slot used later than this is missed. What is sent late joins what is sent on time, so lateness is what
+# lets a second hold more than its rate: 0.08 s of it keep to 1.1 x rate + 1, with room for the network.
+TOLERANCE = 0.08
+
+_SETTLE_BATCH = 200
+_MAX_STAT_SOURCES = 1000
+
+
+class _Waiting(NamedTuple):
+    slot: float
+    number: int
+    lease: Lease
+
+
+class LeaseQueue:
+    """Takes the place of scrapy-redis' queue: what Redis has leased to this worker, by send slot.
+
+    A lease is *held* from its grant to its settlement: first waiting here for its slot, then started, in
+    Scrapy's hands. `capacity` bounds the leases held; one source has at most a quarter of them while others
+    have work, and three quarters at any time, so that a newcomer finds room. Whatever happens to a request,
+    its lease ends in `settle`; settlements are collected here and sent by `flush`, and one that could not be
+    sent is sent again.
+
+    `wake` is called when a request may be ready. Nothing here waits for the network but the coroutines.
+    """
+
+    def __init__(
+        self, store: Store, spider: Spider, capacity: int, stats: StatsCollector, wake: Callable[[], None]
+    ) -> None:
+        self.store = store
+        self.spider = spider
+        self.capacity = capacity
+        self.stats = stats
+        self.wake = wake
+        self.held: dict[str, Lease] = {}
+        self.settled = asyncio.Event()  # something waits for `flush`
+        self._waiting: list[_Waiting] = []
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._settlements: deque[Settlement] = deque()
+        self._sending: list[Settlement] = []
+        self._exchange = asyncio.Lock()  # leases on their way here are not yet known
+        self._sources: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # What Scrapy asks
+
+    def pop(self) -> Request | None:
+        """Return a request whose slot has come, None when there is none."""
+        now = asyncio.get_running_loop().time()
+        while self._waiting and self._waiting[0].slot <= now:
+            lease = heapq.heappop(self._waiting).lease
+            if not self.is_fresh(lease):
+                self.stats.inc_value("frontier/slots_missed")
+                self.give_back(lease)
+                continue
+            try:
+                request = codec.decode(lease.entry, self.spider)
+            except BadEntry as error:
+                logger.error("Dead letter of source %s: %s", lease.source, error)
+                self.settle(lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error)))
+                continue
+            request.meta[LEASE] = lease
+            request.meta.setdefault(SOURCE, lease.source)
+            lease.request = request
+            return request
+        self._arm()
+        return None
+
+    @staticmethod
+    def is_fresh(lease: Lease) -> bool:
+        """Tell whether the slot of a lease may still be used."""
+        return asyncio.get_running_loop().time() - lease.slot <= TOLERANCE
+
+    def _arm(self) -> None:
+        """Have the engine woken at the next slot."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_at(self._waiting[0].slot, self.wake)
+
+    # How leases end
+
+    def settle(self, lease: Lease, settlement: Settlement) -> bool:
+        """End `lease` as `settlement` says; False if it had ended before."""
+        if self.held.pop(lease.id, None) is None:
+            return False
+        lease.request = None
+        self._settlements.append(settlement)
+        self.settled.set()
+        return True
+
+    def give_back(
+        self,
+        lease: Lease,
+        entry: bytes | None = None,
+        *,
+        source: str | None = None,
+        domain: str | None = None,
+    ) -> bool:
+        """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
+
+        With `domain`, it goes to the source that the catalogue gives that domain.
+        """
+        return self.settle(
+            lease, Settlement(lease.id, source or lease.source, entry or lease.entry, domain=domain)
+        )
+
+    def give_back_waiting(self) -> None:
+        """Return all leases that have not started; at the end of a crawl."""
+        for waiting in sorted(self._waiting, reverse=True):  # the last first: they keep their order
+            self.give_back(waiting.lease)
+        self._waiting.clear()
+
+    def forget_waiting(self) -> None:
+        """Drop all leases that have not started: this worker lapsed, and they are others' by now."""
+        for waiting in self._waiting:
+            self.held.pop(waiting.lease.id, None)
+        self._waiting.clear()
+
+    # Exchange with Redis
+
+    async def fill(self) -> LeaseReply:
+        """Lease what there is room for."""
+        config = self.store.config
+        async with self._exchange:
+            reply = await self.store.scripts.lease(
+                self.store.worker,
+                self.room,
+                cap=max(self.capacity // 4, 1),
+                cap_alone=max(self.capacity * 3 // 4, 1),
+                holding=Counter(lease.source for lease in self.held.values()),
+                horizon=HORIZON,
+                dead_maxlen=config.dead_maxlen,
+            )
+            for grant in reply.grants:
+                self._number += 1
+                lease = Lease(grant.id, grant.slot, codec.deliveries_of(grant.entry), grant.entry)
+                self.held[lease.id] = lease
+                heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease))
+        if reply.grants:
+            self.stats.inc_value("frontier/leased", len(reply.grants))
+            self._arm()
+        return reply
+
+    @property
+    def room(self) -> int:
+        """Leases that may still be taken."""
+        return self.capacity - len(self.held)
+
+    async def flush(self) -> None:
+        """Send all settlements."""
+        self.settled.clear()
+        while self._sending or self._settlements:
+            while self._settlements and len(self._sending) < _SETTLE_BATCH:
+                self._sending.append(self._settlements.popleft())
+            answers = await self.store.scripts.settle(self.store.worker, self._sending)
+            for settlement, known in zip(self._sending, answers, strict=True):
+                self._count(settlement, known)
+            self._sending.clear()
+
+    def _count(self, settlement: Settlement, known: bool) -> None:
+        if not known:
+            self.stats.inc_value("frontier/settled_stale")
+            return
+        if settlement.event is not None:
+            self.stats.inc_value("frontier/done")
+        elif settlement.dead is not None:
+            self.stats.inc_value("frontier/dead")
+        else:
+            self.stats.inc_value("frontier/returned")
+        source = settlement.source
+        if settlement.counts and source not in self._sources:
+            if len(self._sources) < _MAX_STAT_SOURCES:
+                self._sources.add(source)
+            else:
+                source = "(others)"
+        for name, count in settlement.counts.items():
+            self.stats.inc_value(f"crawl/{source}/{name}", count)
+
+    async def reconcile(self) -> int:
+        """Return leases that Redis counts as ours and that never arrived; return their number.
+
+        That is what a lease call leaves behind when its reply is lost.
+        """
+        async with self._exchange:
+            stored: dict[Any, Any] = await self.store.redis.hgetall(self.store.keys.leases_of + self.store.worker)
+            ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
+            lost = {
+                name.decode(): entry
+                for name, entry in stored.items()
+                if name.decode() not in self.held and name.decode() not in ending
+            }
+            for name in sorted(lost, key=lambda name: -int(name.partition(":")[0])):
+                self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
+        if lost:
+            self.stats.inc_value("frontier/leases_reconciled", len(lost))
+            self.settled.set()
+        return len(lost)

@@ -1,0 +1,282 @@
+"""Scrapy's scheduler, over a frontier that many workers share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Self
+
+from scrapy import Request, Spider, signals
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.misc import load_object
+from scrapy_redis.scheduler import Scheduler
+
+from crawlproject import config
+from crawlproject.errors import ConfigError
+from crawlproject.frontier import codec, engine
+from crawlproject.frontier.queue import HORIZON, LeaseQueue
+from crawlproject.frontier.seeds import SeedReader, new_request
+from crawlproject.politeness.sources import domain_of_url
+from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.store.scripts import NewRequest
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from twisted.internet.defer import Deferred
+
+logger = logging.getLogger(__name__)
+
+_LEASE_EVERY = 0.1  # seconds between lease calls, so that each of them brings a batch
+_LOOK_AGAIN = 0.5  # seconds between lease calls while nothing is due
+_SETTLE_EVERY = 0.15  # seconds that settlements are collected
+_ENQUEUE_BATCH = 500
+
+
+class FrontierScheduler(Scheduler):
+    """scrapy-redis' scheduler with our queue and dupefilter in its places, and no command on the reactor.
+
+    Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory
+    only. `enqueue_request` notes what to store, and never raises. Tasks of its own do the talking: one reads
+    seeds, one leases, one settles and stores, one watches for the end.
+
+    A request that comes back with a lease (a redirect, one whose slot was missed) returns to the frontier in
+    place of the one that was leased, so that it too leaves only with a slot of the source that it asks.
+    The frontier is never flushed: other workers share it.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = config.load(crawler.settings)
+        self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
+        self.stats = crawler.stats
+        self._new: list[NewRequest] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wanted = asyncio.Event()  # leasing now may bring something
+        self._idle_since: float | None = None
+        self._drained = False
+        self._stopping = False
+        self._state = "ok"
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the scheduler of `crawler`; the connection is made by `open`."""
+        return cls(crawler)
+
+    # Scrapy's interface
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        """Connect, register this worker, and start the tasks."""
+        return deferred_from_coro(self._open(spider))
+
+    def close(self, reason: str) -> Deferred[None]:
+        """Hand back what was not started, send the last settlements, and deregister."""
+        return deferred_from_coro(self._close())
+
+    def has_pending_requests(self) -> bool:
+        """Tell whether the spider must stay open: until the whole frontier has been empty long enough."""
+        return not self._drained
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Note a request to be stored; one with a lease goes back in place of the leased one."""
+        try:
+            lease = request.meta.get(LEASE)
+            if lease is not None:
+                return self._put_back(lease, request)
+            self._new.append(new_request(request, self.spider, self.df))
+        except Exception:
+            logger.exception("A request to %s cannot be stored", request.url[:200])
+            self.stats.inc_value("frontier/not_stored")
+            return False
+        self.queue.settled.set()
+        return True
+
+    def next_request(self) -> Request | None:
+        """Return a request whose send slot has come."""
+        request: Request | None = self.queue.pop()
+        if request is not None:
+            self.stats.inc_value("frontier/started")
+        return request
+
+    def __len__(self) -> int:
+        """Return the number of leases that wait for their slot."""
+        return len(self.queue)
+
+    def flush(self) -> None:
+        """Refuse: other workers share the frontier."""
+        raise ConfigError("the frontier is shared and not flushed: use another CRAWL_NAMESPACE to start afresh")
+
+    # Life
+
+    async def _open(self, spider: Spider) -> None:
+        self.spider = spider
+        self.store = Store(self.config, spider.name)
+        await self.store.open()
+        self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
+        capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
+        queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
+        self.queue: LeaseQueue = queue_class(self.store, spider, capacity, self.stats, self._wake)
+        await self.store.scripts.heartbeat(
+            self.store.worker,
+            join=True,
+            timeout=self.config.heartbeat_timeout,
+            max_deliveries=self.config.max_deliveries,
+        )
+        loops: list[Callable[[], Awaitable[None]]] = [self._lease, self._settle, self._watch]
+        if hasattr(spider, "request_for"):
+            self._reader = SeedReader(
+                self.store, spider, spider.request_for, self.df, self.stats, self._wanted.set
+            )
+            loops.append(self._read_seeds)
+        self._tasks = [asyncio.create_task(self._forever(step)) for step in loops]
+
+    async def _close(self) -> None:
+        self._stopping = True
+        self._wanted.set()
+        if not hasattr(self, "queue"):
+            return
+        self.queue.settled.set()
+        # Their own steps are short; cancelled only past the longest of them, a blocking read of 1 s.
+        await asyncio.wait(self._tasks, timeout=3)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.queue.give_back_waiting()
+        try:
+            await self._store_new()
+            await self.queue.flush()
+            returned = await self.store.scripts.leave(self.store.worker)
+        except REDIS_TROUBLE as error:
+            logger.error("Redis fails at the end; this worker's leases return by time-out: %s", error)
+            return
+        if returned:
+            self.stats.inc_value("frontier/returned_at_close", returned)
+
+    async def _disconnect(self) -> None:
+        await self.store.close()
+
+    async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat `step` until the end; when Redis fails, wait and go on."""
+        while not self._stopping:
+            try:
+                await step()
+                self.store.answered()
+            except REDIS_TROUBLE as error:
+                self.store.failed(error)
+                await asyncio.sleep(1)
+            except Exception:
+                logger.exception("Bug in the frontier; going on")
+                await asyncio.sleep(1)
+
+    def _wake(self) -> None:
+        engine.wake(self.crawler)
+
+    # Tasks
+
+    async def _read_seeds(self) -> None:
+        if engine.is_closing(self.crawler):
+            await asyncio.sleep(_LEASE_EVERY)
+            return
+        await asyncio.sleep(await self._reader.read())
+
+    async def _lease(self) -> None:
+        if engine.is_closing(self.crawler):
+            if len(self.queue):
+                self.queue.give_back_waiting()
+            await self._pause(_LEASE_EVERY)
+            return
+        if self.queue.room <= 0 or engine.is_busy(self.crawler):
+            await asyncio.sleep(_LEASE_EVERY)
+            return
+        self._wanted.clear()
+        reply = await self.queue.fill()
+        self._report(reply.state)
+        wait = _LOOK_AGAIN
+        if reply.next_due is not None and reply.state == "ok":
+            ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2
+            wait = min(max(ahead, _LEASE_EVERY), _LOOK_AGAIN)
+        await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not when there is reason to lease at once."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+        if self.queue.held:
+            await asyncio.sleep(_LEASE_EVERY)
+
+    async def _settle(self) -> None:
+        await self.queue.settled.wait()
+        if not self._stopping:
+            await asyncio.sleep(_SETTLE_EVERY)
+        # What a page has led to is stored before its lease ends: nothing is lost in between.
+        await self._store_new()
+        await self.queue.flush()
+
+    async def _store_new(self) -> None:
+        while self._new:
+            batch = self._new[:_ENQUEUE_BATCH]
+            reply = await self.store.scripts.enqueue(
+                self.store.worker,
+                batch,
+                seeds=0,
+                high_water=self.config.high_water,
+                refuse_unknown=self.config.unknown_sources == "refuse",
+            )
+            del self._new[: len(batch)]
+            if reply is not None:
+                self.stats.inc_value("frontier/enqueued", reply.admitted)
+                self.stats.inc_value("frontier/duplicates", reply.duplicates)
+                self._wanted.set()
+
+    async def _watch(self) -> None:
+        """Find out that nothing is left to do, anywhere, for long enough."""
+        patience = self.config.max_idle
+        await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
+        if not patience:
+            return
+        now = asyncio.get_running_loop().time()
+        if self.queue.held or self._new or not await self.store.scripts.idle():
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since >= patience:
+            self._drained = True
+            self._wake()
+
+    def _report(self, state: str) -> None:
+        """Log why nothing is leased, once a change."""
+        if state != self._state:
+            if state == "ok":
+                logger.info("Leasing again")
+            elif state != "lapsed":
+                logger.warning("Nothing is leased: %s", state)
+            self._state = state
+
+    def _put_back(self, lease: Lease, request: Request) -> bool:
+        """Store `request` in place of the one that was leased, for a slot of the source that it asks.
+
+        Within the registrable domain of the seed that is the picture's own source; another host pays for
+        itself.
+        """
+        entry = codec.encode(request, self.spider, deliveries=lease.deliveries)
+        source, domain = request.meta[SOURCE], domain_of_url(request.url)
+        if domain == domain_of_url(codec.seed_url(request)):
+            return self.queue.give_back(lease, entry, source=source)
+        return self.queue.give_back(lease, entry, source=source, domain=domain)
+
+
+def frontier_of(crawler: Crawler) -> FrontierScheduler:
+    """Return the frontier of a crawl that has opened its spider.
+
+    Raises:
+        ConfigError: the crawl uses another scheduler.
+
+    """
+    scheduler = crawler.engine.scheduler
+    if not isinstance(scheduler, FrontierScheduler):
+        raise ConfigError(f"SCHEDULER must be {FrontierScheduler.__module__}.FrontierScheduler")
+    return scheduler

@@ -1,0 +1,221 @@
+"""Seeds: from a line of the seed list to a request in the frontier."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from scrapy import Request, Spider
+from scrapy.statscollectors import StatsCollector
+
+from crawlproject.errors import BadSeed
+from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.politeness.sources import domain_of_url, source_name
+from crawlproject.records import AGAIN, PRIORITIES, SOURCE, Seed
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Rejected
+
+logger = logging.getLogger(__name__)
+
+LONGEST_URL = 8_192  # characters
+LONGEST_IDENTIFIER = 1_024  # characters
+
+_BATCH = 500
+_NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
+
+
+def parse_seed(line: bytes | str) -> Seed:
+    """Read one line of the seed list: a plain URL, or a JSON object with `url` and what else is known.
+
+    `uuid` (or `identifier`) is the UUIDv5 of the URL when missing; `source` is found by host later;
+    `priority` is brought into 0 to 4.
+
+    Raises:
+        BadSeed: it is neither, or a value makes no sense; the message says which and why.
+
+    """
+    try:
+        text = (line.decode() if isinstance(line, bytes) else line).strip()
+    except UnicodeDecodeError:
+        raise BadSeed("not UTF-8") from None
+    if text[:1] not in {"{", "[", '"'}:
+        return seed_of({"url": text})
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadSeed(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise BadSeed("JSON, but not an object with a url")
+    return seed_of(data)
+
+
+def seed_of(data: Mapping[str, Any]) -> Seed:
+    """Return the seed that `data` spells out.
+
+    Raises:
+        BadSeed: see `parse_seed`.
+
+    """
+    url = _url(data.get("url"))
+    return Seed(
+        url=url,
+        identifier=_identifier(data.get("uuid", data.get("identifier")), url),
+        source=_source(data.get("source")),
+        priority=_priority(data.get("priority")),
+        again=_again(data.get("again")),
+    )
+
+
+def _url(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadSeed(f"no url: {value!r:.80}")
+    url = value.strip()
+    if len(url) > LONGEST_URL:
+        raise BadSeed(f"url of {len(url)} characters, more than {LONGEST_URL}")
+    if _NEVER_IN_A_URL.search(url):
+        raise BadSeed("url with blanks or control characters")
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadSeed(f"url that is none: {error}") from None
+    if parts.scheme.lower() not in {"http", "https"}:
+        raise BadSeed(f"url without http:// or https://: {url:.80}")
+    if not host or port == 0:
+        raise BadSeed(f"url without a host or with port 0: {url:.80}")
+    return url
+
+
+def _identifier(value: Any, url: str) -> str:
+    if value is None or value == "":
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, url))
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    if not text or len(text) > LONGEST_IDENTIFIER:
+        raise BadSeed(f"uuid that is no text of 1 to {LONGEST_IDENTIFIER} characters: {value!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadSeed("uuid with half a surrogate pair") from None
+    return text
+
+
+def _source(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    try:
+        return source_name(value)
+    except ValueError as error:
+        raise BadSeed(str(error)) from None
+
+
+def _priority(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadSeed(f"priority that is no whole number: {value!r:.80}")
+    return min(max(value, 0), PRIORITIES - 1)
+
+
+def _again(value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise BadSeed(f"again that is neither true nor false: {value!r:.80}")
+    return bool(value)
+
+
+class SeedReader:
+    """Moves seeds into the frontier, as they come and as long as there is room.
+
+    A seed is in Redis at every moment: taken from the list into this worker's hand, and out of it in the
+    same step that enqueues it. `arrived` is called when requests were enqueued.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spider: Spider,
+        request_for: Callable[[Seed], Request],
+        seen: SeenFilter,
+        stats: StatsCollector,
+        arrived: Callable[[], None],
+    ) -> None:
+        self.store = store
+        self.spider = spider
+        self.request_for = request_for
+        self.seen = seen
+        self.stats = stats
+        self.arrived = arrived
+        self.full = False
+
+    async def read(self) -> float:
+        """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
+        store = self.store
+        if not self.full:
+            # The one blocking command: it tells at once that seeds have come. The rest follow in one script.
+            first = await store.redis.blmove(
+                store.keys.seeds, store.keys.in_hand_of + store.worker, 1, "RIGHT", "LEFT"
+            )
+            if first is None:
+                return 0.0
+        elif await self._outstanding() >= store.config.high_water:
+            return 0.5
+        lines = await store.scripts.take_seeds(store.worker, _BATCH - 1)
+        if not lines:
+            self.full = False
+            return 0.0
+        return await self._enqueue(lines)
+
+    async def _outstanding(self) -> int:
+        return int(await self.store.redis.get(self.store.keys.outstanding) or 0)
+
+    async def _enqueue(self, lines: list[bytes]) -> float:
+        config = self.store.config
+        reply = await self.store.scripts.enqueue(
+            self.store.worker,
+            [self._item(line) for line in lines],
+            seeds=len(lines),
+            high_water=config.high_water,
+            refuse_unknown=config.unknown_sources == "refuse",
+        )
+        if reply is None:
+            return 0.0
+        for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
+            if count:
+                self.stats.inc_value(f"frontier/seeds_{name}", count)
+        if reply.admitted:
+            self.arrived()
+        if reply.dead:
+            logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
+        self.full = reply.deferred > 0
+        return 0.5 if self.full and not reply.admitted else 0.0
+
+    def _item(self, line: bytes) -> NewRequest | Rejected:
+        try:
+            seed = parse_seed(line)
+            request = self.request_for(seed)
+        except (BadSeed, ValueError) as error:
+            return Rejected(str(error))
+        return new_request(request, self.spider, self.seen)
+
+
+def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
+    """Return `request` as the enqueue script takes it. Its source is found by its host unless it names one.
+
+    Raises:
+        TypeError, ValueError: it cannot be stored (see codec.encode).
+
+    """
+    source = request.meta.get(SOURCE)
+    return NewRequest(
+        codec.encode(request, spider),
+        *seen.address(request),
+        again=request.dont_filter or bool(request.meta.get(AGAIN)),
+        source=source,
+        domain=None if source is not None else domain_of_url(request.url),
+    )

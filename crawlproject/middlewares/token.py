@@ -1,0 +1,74 @@
+"""The gate: nothing goes out without a send slot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+
+from crawlproject.frontier import engine
+from crawlproject.frontier.queue import LeaseQueue
+from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.politeness.sources import domain_of_url
+from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.store.client import REDIS_TROUBLE
+
+_ASK_AGAIN = 0.5  # seconds
+
+
+class TokenMiddleware:
+    """Lets a request pass whose slot has come and was not used; sits next to the downloader.
+
+    A leased request brings its slot along. If the slot is spent or missed, the request goes back to the
+    frontier, so that nothing waits here and holds a place of the downloader. A request without a lease
+    (robots.txt, `scrapy shell`) gets a slot of its source here and waits for it. Without a pulse there are
+    none: fail closed.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the gate of `crawler`."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Return None to let `request` pass, or the request itself to send it back to the frontier."""
+        lease: Lease | None = request.meta.get(LEASE)
+        if lease is None:
+            await self._acquire(request)
+            return None
+        if lease.spent or not LeaseQueue.is_fresh(lease):
+            self.crawler.stats.inc_value("tokens/returned")
+            return request
+        lease.spent = True
+        return None
+
+    async def _acquire(self, request: Request) -> None:
+        """Wait for a slot of the source that `request` asks.
+
+        Raises:
+            IgnoreRequest: the crawl closes before there is one.
+
+        """
+        store = frontier_of(self.crawler).store
+        source = request.meta.get(SOURCE)
+        domain = None if source is not None else domain_of_url(request.url)
+        loop = asyncio.get_running_loop()
+        while not engine.is_closing(self.crawler):
+            try:
+                slot = await store.scripts.acquire(source=source, domain=domain)
+                store.answered()
+            except REDIS_TROUBLE as error:
+                store.failed(error)
+                slot = None
+            if slot is not None:
+                await asyncio.sleep(max(slot - loop.time(), 0))
+                self.crawler.stats.inc_value("tokens/acquired")
+                return
+            await asyncio.sleep(_ASK_AGAIN)
+        raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")

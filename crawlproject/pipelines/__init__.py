@@ -1,0 +1,1 @@
+"""From a fetched body to an event."""

@@ -1,0 +1,34 @@
+"""Puts what is known of a picture into its event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crawlproject.records import FetchedImage, ImageEvent
+
+
+class MetadataPipeline:
+    """Turns an analysed `FetchedImage` into an `ImageEvent`. The lease keeper emits it with the settlement."""
+
+    def process_item(self, item: Any) -> Any:
+        """Return the event of an analysed picture; other items as they are."""
+        if not isinstance(item, FetchedImage):
+            return item
+        facts = item.facts
+        assert facts is not None, "ITEM_PIPELINES must have the thumbnail pipeline before this one"
+        assert item.thumbnail is not None
+        return ImageEvent(
+            identifier=item.identifier,
+            url=item.url,
+            source=item.source,
+            width=facts.width,
+            height=facts.height,
+            filesize=facts.filesize,
+            compression_quality=facts.quality,
+            format=facts.format,
+            content_type=item.content_type,
+            sha256=facts.sha256,
+            thumbnail=item.thumbnail,
+            fetched_at=item.fetched_at,
+            exif=facts.exif,
+        )

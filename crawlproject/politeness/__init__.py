@@ -1,0 +1,1 @@
+"""Decisions about politeness, without any input or output."""

@@ -1,0 +1,129 @@
+"""Sources: how large they are, which hosts are theirs, and the rate that follows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import tldextract
+
+from crawlproject.config import MINIMUM_RATE
+from crawlproject.errors import CatalogueError
+
+MAXIMUM_RATE = 200.0  # rps
+SMALL, LARGE = 5_000, 500_000_000  # images
+
+LONGEST_NAME = 128  # characters
+
+
+def rate_for(size: int) -> float:
+    """Return the rate, in requests a second, that a source of `size` images can bear.
+
+    It grows linearly with the size: min + (max - min) * size / (large - small), the minimum up to `SMALL`,
+    the maximum from `LARGE` on.
+    """
+    if size <= SMALL:
+        return MINIMUM_RATE
+    if size >= LARGE:
+        return MAXIMUM_RATE
+    return min(MINIMUM_RATE + (MAXIMUM_RATE - MINIMUM_RATE) * size / (LARGE - SMALL), MAXIMUM_RATE)
+
+
+def override_of(value: bytes) -> float | None:
+    """Return the rate that an operator's override spells, 0 for "nothing goes out"; None if it is no rate."""
+    try:
+        rate = float(value)
+    except ValueError:
+        return None
+    return rate if math.isfinite(rate) and rate >= 0 else None
+
+
+@cache
+def _suffixes() -> tldextract.TLDExtract:
+    return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)  # the list it ships with: no download
+
+
+@lru_cache(maxsize=65_536)
+def domain_of(host: str) -> str:
+    """Return the registrable domain of a host; an address or a name without one is its own."""
+    host = host.lower().rstrip(".")
+    return _suffixes()(host).top_domain_under_public_suffix or host
+
+
+def domain_of_url(url: str) -> str:
+    """Return the registrable domain of the URL's host, "" when it has none."""
+    return domain_of(urlsplit(url).hostname or "")
+
+
+def source_name(value: object) -> str:
+    """Return the name of a source in its one spelling, lower case.
+
+    Raises:
+        ValueError: it is no text, empty, too long, or has blanks or control characters in it.
+
+    """
+    name = value.strip().lower() if isinstance(value, str) else ""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or any(c.isspace() for c in name):
+        raise ValueError(f"source {value!r:.60} must be 1 to {LONGEST_NAME} printable characters without blanks")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What the catalogue says: the rate by size of each source, and the source of each registrable domain."""
+
+    limits: Mapping[str, float]
+    hosts: Mapping[str, str]
+
+
+def parse_catalogue(text: str | bytes) -> Catalogue:
+    """Read a catalogue: a JSON array of rows as docs/flow.md describes them.
+
+    A domain that several sources claim goes to the smallest: a seed without a source shall not be fetched
+    faster than the least of them can bear.
+
+    Raises:
+        CatalogueError: it is not such an array; the message names the row.
+
+    """
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise CatalogueError(f"the catalogue is no JSON: {error}") from None
+    if not isinstance(rows, list):
+        raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")
+    limits: dict[str, float] = {}
+    claims: dict[str, tuple[float, str]] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            source, size, hosts = _row(row)
+        except ValueError as error:
+            raise CatalogueError(f"row {number} of the catalogue: {error}") from None
+        if source in limits:
+            raise CatalogueError(f"row {number} of the catalogue: {source} stands there twice")
+        limits[source] = rate_for(size)
+        for host in hosts:
+            claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
+    return Catalogue(limits, {host: source for host, (_, source) in claims.items()})
+
+
+def _row(row: Any) -> tuple[str, int, set[str]]:
+    if not isinstance(row, dict):
+        raise ValueError("not an object")  # noqa: TRY004
+    source = source_name(row.get("source_name"))
+    size = row.get("image_count", row.get("media_count"))
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"image_count of {source} must be a whole number from 0, not {size!r}")
+    hosts = row.get("hosts") or []
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise ValueError(f"hosts of {source} must be a list of names")
+    url = row.get("source_url") or ""
+    if not isinstance(url, str):
+        raise ValueError(f"source_url of {source} must be a text")  # noqa: TRY004
+    domains = {domain_of(host) for host in hosts} | {domain_of_url(url)}
+    return source, size, domains - {""}

@@ -1,0 +1,158 @@
+"""The data that passes between the parts, and the names under which it travels in `request.meta`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+# Names in request.meta. Nothing else of ours is ever put there.
+LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
+IDENTIFIER = "identifier"  # str: the picture's identifier
+SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
+RETRIES = "retries"  # int: failed attempts so far that cost a retry
+WAIVED = "waived"  # int: 429s and 503s with Retry-After so far, which cost none
+AGAIN = "again"  # bool: pass the seen filter
+
+PRIORITIES = 5  # 0 to 4, the highest first
+
+
+def utc_now() -> str:
+    """Return the present time as ISO 8601 in UTC with offset, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """One line of the seed list, understood."""
+
+    url: str
+    identifier: str
+    source: str | None
+    priority: int = 0
+    again: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A request that this worker has on loan from the frontier, with its send slot.
+
+    `id` is `<sequence>:<paying source>`, unique in the frontier. `slot` is the moment, on this worker's
+    `loop.time()` clock, from which the request may be sent. `deliveries` counts the times it was lost
+    before. `entry` is the stored request, as bytes. `request` is what Scrapy was given for it, from its slot
+    to its settlement; `spent` says that it has gone out.
+    """
+
+    id: str
+    slot: float
+    deliveries: int
+    entry: bytes
+    request: Request | None = None
+    spent: bool = False
+
+    @property
+    def source(self) -> str:
+        """The source whose slot this lease has used, and which is charged for what comes of it."""
+        return self.id.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What the bytes of a picture say about it.
+
+    `width` and `height` are stored pixels, before any EXIF orientation. `quality` is the JPEG quality 1-100
+    as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
+    are none. `format` is Pillow's name ("JPEG", "PNG"). `filesize` is in bytes.
+    """
+
+    width: int
+    height: int
+    filesize: int
+    quality: int | None
+    format: str
+    sha256: str
+    exif: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class FetchedImage:
+    """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""
+
+    identifier: str
+    url: str
+    source: str
+    content_type: str | None
+    fetched_at: str
+    body: bytes = field(repr=False)
+    facts: ImageFacts | None = field(default=None, repr=False)
+    thumbnail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEvent:
+    """Event `image_metadata_updates`, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "image_metadata_updates"
+
+    identifier: str
+    url: str
+    source: str
+    width: int
+    height: int
+    filesize: int
+    compression_quality: int | None
+    format: str
+    content_type: str | None
+    sha256: str
+    thumbnail: str
+    fetched_at: str
+    exif: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """Return the event as JSON; `exif` is left out when there is none."""
+        data = asdict(self)
+        if data["exif"] is None:
+            del data["exif"]
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRotEvent:
+    """Event `link_rot`: the source says the picture is gone (404, 410)."""
+
+    STREAM: ClassVar[str] = "link_rot"
+
+    identifier: str
+    url: str
+    source: str
+    status: int
+    time: str
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Item of the spider: the attempt came to nothing. `politeness.backoff` decides what becomes of it.
+
+    `kind` is a short name for statistics ("timeout", "dns", "http", "unreadable"), `reason` a sentence for
+    people. `status` is the HTTP status, None when there was no response. `retryable` says that another
+    attempt may well succeed; `throttled` that the source asked for patience (429, 503 with Retry-After),
+    which costs no retry; `retry_after` is what it asked for, in seconds.
+    """
+
+    identifier: str
+    url: str
+    source: str
+    kind: str
+    reason: str
+    status: int | None = None
+    retryable: bool = False
+    throttled: bool = False
+    retry_after: float | None = None

@@ -1,0 +1,60 @@
+"""Scrapy's settings, in the order in which an image meets them. What they mean: docs/flow.md."""
+
+from crawlproject.config import environment
+
+BOT_NAME = "crawlproject"
+SPIDER_MODULES = ["crawlproject.spiders"]
+NEWSPIDER_MODULE = "crawlproject.spiders"
+COMMANDS_MODULE = "crawlproject.commands"
+
+# The process: uvloop saves a fifth of a worker's CPU; no back doors; no DEBUG line for every item.
+TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+ASYNCIO_EVENT_LOOP = "uvloop.Loop"
+TELNETCONSOLE_ENABLED = False
+REMOTE_CONTROL_ENABLED = False
+LOG_LEVEL = "INFO"
+
+# Frontier
+SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
+SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.queue.LeaseQueue"
+DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
+
+# Leases a worker holds at most, waiting for their slot or in flight. Scrapy's own slots must never make a
+# request wait: its send slot would pass.
+CONCURRENT_REQUESTS = 256
+CONCURRENT_REQUESTS_PER_DOMAIN = 256
+DOWNLOAD_DELAY = 0
+SCRAPER_SLOT_MAX_ACTIVE_SIZE = 200_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
+
+# Downloader
+DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # naming formats would have a CDN convert the picture
+COOKIES_ENABLED = False
+ROBOTSTXT_OBEY = False
+RETRY_ENABLED = False  # one place decides on retries: politeness/backoff.py
+HTTPERROR_ALLOW_ALL = True  # every status reaches the spider, which owes its lease an item
+REDIRECT_MAX_TIMES = 5
+REDIRECT_PRIORITY_ADJUST = 0
+METAREFRESH_ENABLED = False
+HTTPCACHE_ENABLED = False
+DOWNLOAD_MAXSIZE = 50_000_000
+DOWNLOAD_WARNSIZE = 0
+DOWNLOAD_TIMEOUT = 30
+DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
+DOWNLOADER_MIDDLEWARES = {"crawlproject.middlewares.token.TokenMiddleware": 950}
+
+# Items: one a response, and Scrapy's default of 100 workers a response costs 0.7 ms
+CONCURRENT_ITEMS = 1
+IMAGES_STORE = ".crawl/thumbnails"
+ITEM_PIPELINES = {
+    "crawlproject.pipelines.thumbnail.ThumbnailPipeline": 100,
+    "crawlproject.pipelines.metadata.MetadataPipeline": 200,
+}
+
+# Beside the flow, in every worker
+EXTENSIONS = {
+    "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
+    "crawlproject.extensions.regulator.Regulator": 200,
+}
+
+# What the environment says goes over what stands above, and under `-s`.
+globals().update(environment())

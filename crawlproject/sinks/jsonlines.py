@@ -1,0 +1,121 @@
+"""Events as JSON lines of a file, each exactly once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from crawlproject.errors import CrawlprojectError
+from crawlproject.store.keys import Keys
+
+_BATCH = 1000
+
+
+class EventFile:
+    """Appends the events of all streams to a file, a JSON object a line with the stream's name as `event`.
+
+    Beside the file lies `<file>.position`: how long the file is, and the last entry of each stream in it.
+    It is replaced after the lines are on disk. Whatever is found behind that length at the next start was
+    written by a process that died in between; it is cut off, and read from the stream again. So every event
+    is there once. The position stands in Redis, too, where it keeps unread entries from being trimmed.
+    """
+
+    def __init__(self, path: Path, client: redis.Redis, keys: Keys) -> None:
+        self.path = path.resolve()
+        self.client = client
+        self.keys = keys
+        self.position_path = self.path.with_name(self.path.name + ".position")
+        self.reader = f"{socket.gethostname()}:{self.path}"
+        self.offset = 0
+        self.last = dict.fromkeys(keys.streams, "0-0")
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the file: for one process at a time, cut to its last known length.
+
+        Raises:
+            CrawlprojectError: another process writes it, or it was not written by `scrapy events`.
+
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as self._file:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CrawlprojectError(f"another scrapy events writes {self.path}") from None
+            self._resume()
+            self._announce()
+            yield
+
+    def _resume(self) -> None:
+        length = self._file.seek(0, os.SEEK_END)
+        if self.position_path.exists():
+            position: dict[str, Any] = json.loads(self.position_path.read_text())
+            self.offset = position["offset"]
+            self.last |= {name: at for name, at in position["last"].items() if name in self.last}
+        elif length:
+            raise CrawlprojectError(
+                f"{self.path} is there, but not {self.position_path.name} that tells what it holds: "
+                "name another file"
+            )
+        if length < self.offset:
+            raise CrawlprojectError(
+                f"{self.path} is shorter than when it was last written ({length} of {self.offset} bytes): "
+                f"restore it, or remove it and {self.position_path.name} to read all events anew"
+            )
+        self._file.truncate(self.offset)
+
+    def drain(self, block: float = 0.0) -> int:
+        """Append what is new, and return the number of events; wait up to `block` seconds for the first."""
+        written = 0
+        while True:
+            answer = self.client.xread(
+                {stream: self.last[stream] for stream in self.keys.streams},
+                count=_BATCH,
+                block=int(block * 1000) or None,
+            )
+            entries = list(_entries(answer))
+            if not entries:
+                return written
+            self._append(entries)
+            written += len(entries)
+            block = 0.0
+
+    def _append(self, entries: list[tuple[str, str, bytes]]) -> None:
+        for stream, at, event in entries:
+            name = stream.rpartition(":")[2]
+            self.offset += self._file.write(b'{"event":"%s",%s\n' % (name.encode(), event[1:]))
+            self.last[stream] = at
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        part = self.position_path.with_name(self.position_path.name + ".part")
+        with part.open("w") as file:
+            json.dump({"offset": self.offset, "last": self.last}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.position_path)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell Redis what need not be kept for this reader."""
+        self.client.hset(
+            self.keys.readers,
+            mapping={f"{self.reader}\n{stream}": at for stream, at in self.last.items()},
+        )
+
+
+def _entries(answer: Any) -> Iterator[tuple[str, str, bytes]]:
+    """Yield (stream, id, JSON) of an XREAD's answer: a map of pages in RESP3, a list of pairs in RESP2."""
+    pairs = answer.items() if isinstance(answer, dict) else answer or ()
+    for stream, page in pairs:
+        entries = page[0] if page and isinstance(page[0], list) else page
+        for at, fields in entries:
+            yield stream.decode(), at.decode(), fields[b"event"]

@@ -1,0 +1,34 @@
+"""Redis' clock, seen from here."""
+
+from __future__ import annotations
+
+MICROS = 1_000_000
+_WINDOW = 5.0  # seconds
+
+
+class RedisClock:
+    """Maps Redis `TIME` (microseconds) to this worker's monotonic clock (seconds).
+
+    Every reply says when its script ran, and arrives some time after: `received - ran` is the difference of
+    the clocks plus the way back. The smallest of the last five to ten seconds is the best estimate of the
+    difference (the filter of NTP, RFC 5905 section 10), and never too small: a slot is never used early. A
+    reply that a busy reactor reads late moves nothing. After a step of Redis' clock it is right again
+    within ten seconds; until then slots look missed, and nothing is sent.
+    """
+
+    def __init__(self) -> None:
+        self._since = float("-inf")
+        self._recent = self._previous = float("inf")
+
+    def observe(self, ran: int, received: float) -> None:
+        """Learn from a script that ran at `ran` (Redis, µs) and whose reply came at `received` (here, s)."""
+        if received - self._since > _WINDOW:
+            fresh = received - self._since <= 2 * _WINDOW
+            self._previous = self._recent if fresh else float("inf")
+            self._recent = float("inf")
+            self._since = received
+        self._recent = min(self._recent, received - ran / MICROS)
+
+    def local(self, moment: int) -> float:
+        """Return the moment `moment` (Redis, µs) on the local clock; `observe` came first."""
+        return moment / MICROS + min(self._recent, self._previous)

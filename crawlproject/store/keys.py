@@ -1,0 +1,190 @@
+"""The only place that spells a Redis key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace, seen by one spider.
+
+    Every key begins with the namespace; one that carries a `{tag}` puts all of them into one slot of a Redis
+    Cluster. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
+    leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
+    a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
+    """
+
+    namespace: str
+    spider: str
+
+    def _of_spider(self, name: str) -> str:
+        return f"{self.namespace}:{self.spider}:{name}"
+
+    # Seeds
+
+    @property
+    def seeds(self) -> str:
+        """List: seeds not yet read; `lpush` here, read from the right."""
+        own = f"{self.spider}:start_urls"
+        return own if self.namespace == "crawl" else f"{self.namespace}:{own}"
+
+    @property
+    def in_hand_of(self) -> str:
+        """Prefix + worker, list: seeds this worker has taken and not yet enqueued."""
+        return self._of_spider("in_hand:")
+
+    # Frontier
+
+    @property
+    def queue_of(self) -> str:
+        """Prefix + priority + `:` + source, list: stored requests, the left one next."""
+        return self._of_spider("queue:")
+
+    @property
+    def delayed_of(self) -> str:
+        """Prefix + source, sorted set: stored requests not due before their score (µs)."""
+        return self._of_spider("delayed:")
+
+    @property
+    def due_fast(self) -> str:
+        """Sorted set: sources of 10 rps and more with work, by the time their next slot is free (µs)."""
+        return self._of_spider("due:fast")
+
+    @property
+    def due_mid(self) -> str:
+        """Sorted set: the same for 1 to 10 rps."""
+        return self._of_spider("due:mid")
+
+    @property
+    def due_slow(self) -> str:
+        """Sorted set: the same for less than 1 rps."""
+        return self._of_spider("due:slow")
+
+    @property
+    def seen_of(self) -> str:
+        """Prefix + bucket, set of integers: the 64-bit hashes of what was ever enqueued."""
+        return self._of_spider("seen:")
+
+    @property
+    def outstanding(self) -> str:
+        """Integer: requests queued, delayed or leased; 0 is an empty frontier."""
+        return self._of_spider("outstanding")
+
+    # Leases
+
+    @property
+    def workers(self) -> str:
+        """Sorted set: workers by their last heartbeat (µs)."""
+        return self._of_spider("workers")
+
+    @property
+    def leases_of(self) -> str:
+        """Prefix + worker, hash: lease id to stored request."""
+        return self._of_spider("leases:")
+
+    @property
+    def lease_sequence(self) -> str:
+        """Integer: the number of the last lease granted."""
+        return self._of_spider("lease_sequence")
+
+    # Politeness
+
+    @property
+    def slots(self) -> str:
+        """Sorted set: each source's next free send slot (µs); missing or past: free now."""
+        return f"{self.namespace}:slots"
+
+    @property
+    def rates(self) -> str:
+        """Hash: source to its rate limit in force (rps), overrides included."""
+        return f"{self.namespace}:rates"
+
+    @property
+    def limits(self) -> str:
+        """Hash: source to the rate computed from its size (rps)."""
+        return f"{self.namespace}:limits"
+
+    @property
+    def override_rate_of(self) -> str:
+        """Prefix + source, string: the operator's rate (rps), in place of the computed one."""
+        return f"{self.namespace}:override_rate:"
+
+    @property
+    def sources(self) -> str:
+        """Set: every source known, by the catalogue or by a seed."""
+        return f"{self.namespace}:sources"
+
+    @property
+    def hosts(self) -> str:
+        """Hash: registrable domain to the source that the catalogue gives it."""
+        return f"{self.namespace}:hosts"
+
+    @property
+    def statuses_of(self) -> str:
+        """Prefix + source, list: the last 50 statuses, the newest first."""
+        return f"{self.namespace}:statuslast50req:"
+
+    @property
+    def pulse(self) -> str:
+        """String, TTL 5 s: a leader is alive; without it no slot is granted."""
+        return f"{self.namespace}:pulse"
+
+    @property
+    def leader(self) -> str:
+        """String, TTL 5 s: the worker that leads."""
+        return f"{self.namespace}:leader"
+
+    @property
+    def fence(self) -> str:
+        """Integer: grows with each change of leader; a leader with an older number writes nothing."""
+        return f"{self.namespace}:fence"
+
+    @property
+    def paused(self) -> str:
+        """String, TTL 5 s: why nothing is leased at present (unread events at their bound)."""
+        return f"{self.namespace}:paused"
+
+    # Results
+
+    @property
+    def image_events(self) -> str:
+        """Stream: event `image_metadata_updates`."""
+        return f"{self.namespace}:image_metadata_updates"
+
+    @property
+    def link_rot_events(self) -> str:
+        """Stream: event `link_rot`."""
+        return f"{self.namespace}:link_rot"
+
+    @property
+    def readers(self) -> str:
+        """Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."""
+        return f"{self.namespace}:readers"
+
+    @property
+    def dead(self) -> str:
+        """Stream: dead letters, with their stored request or seed and the reason."""
+        return self._of_spider("dead")
+
+    @property
+    def counts_of(self) -> str:
+        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes."""
+        return self._of_spider("counts:")
+
+    @property
+    def totals(self) -> str:
+        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed."""
+        return self._of_spider("totals")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that carry events."""
+        return (self.image_events, self.link_rot_events)
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield each key's name and spelling, in a fixed order."""
+        for name, attribute in vars(Keys).items():
+            if isinstance(attribute, property) and name != "streams":
+                yield name, getattr(self, name)

@@ -1,0 +1,64 @@
+-- Dedupes and stores a batch of requests, and takes their seeds off this worker's list, all at once.
+--
+-- A: worker; expect (seeds in hand that the batch stands for; 0: none, the requests come from elsewhere);
+--    high_water; refuse_unknown; min_rate; items, a list of
+--    {entry, bucket, member, again, source | domain}  a request; `member` is its hash within the bucket
+--    {dead = reason}                                   a seed that could not be understood
+--    The first item stands for the seed taken first.
+-- Reply: {admitted, duplicates, dead, deferred, outstanding}, or {} when the seeds are in hand no more: a
+--    retry of a call that went through, or a worker that lapsed.
+--
+-- At the high-water mark seeds go back to where they came from; those of a source that holds a quarter of
+-- it go to the far end of the list, so that others get through.
+
+require_type(K.outstanding, 'string')
+require_type(K.dead, 'stream')
+require_type(K.seeds, 'list')
+local in_hand = K.in_hand_of .. A.worker
+local seeds = {}
+if A.expect > 0 then
+  if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
+  seeds = redis.call('LRANGE', in_hand, 0, -1)
+  if #seeds ~= A.expect then return {} end
+end
+
+local outstanding = tonumber(redis.call('GET', K.outstanding) or '0')
+local admitted, duplicates, dead, returned, far = 0, 0, 0, {}, {}
+local touched, counted = {}, {}
+
+for index, item in ipairs(A.items) do
+  local seed = seeds[#seeds - index + 1] -- the list is filled from the left
+  local source = item.source or (item.domain and source_of_domain(item.domain))
+  if item.dead then
+    bury('seed', seed, item.source or '', item.dead, 0)
+    dead = dead + 1
+  elseif A.refuse_unknown and redis.call('HEXISTS', K.limits, source) == 0 then
+    bury(seed and 'seed' or 'entry', seed or item.entry, source, 'unknown source: ' .. source, 0)
+    dead = dead + 1
+  else
+    counted[source] = counted[source] or held(source)
+    if seed and outstanding >= A.high_water then
+      returned[#returned + 1] = seed
+    elseif seed and counted[source] >= A.high_water / 4 then
+      far[#far + 1] = seed
+    elseif redis.call('SADD', K.seen_of .. item.bucket, item.member) == 0 and not item.again then
+      duplicates = duplicates + 1
+    else
+      introduce(source)
+      append(source, item.entry)
+      touched[source] = true
+      counted[source] = counted[source] + 1
+      outstanding, admitted = outstanding + 1, admitted + 1
+    end
+  end
+end
+
+for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
+for _, seed in ipairs(far) do redis.call('LPUSH', K.seeds, seed) end
+if A.expect > 0 then redis.call('DEL', in_hand) end
+if admitted > 0 then redis.call('INCRBY', K.outstanding, admitted) end
+for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do
+  if count > 0 then redis.call('HINCRBY', K.totals, name, count) end
+end
+schedule_all(touched)
+return {admitted, duplicates, dead, #returned + #far, outstanding}

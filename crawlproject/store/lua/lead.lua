@@ -1,0 +1,16 @@
+-- Elects the leader and renews its pulse.
+--
+-- A: worker; ttl (ms); ready (it has rates to rule by: renew the pulse); release (give the lead up).
+-- Reply: {leads, fence}. The fence is the number of this reign: a leader that was paused and replaced holds
+--    an older one, and nothing that it writes is taken.
+
+local leader = redis.call('GET', K.leader)
+if A.release then
+  if leader == A.worker then redis.call('DEL', K.leader) end
+  return {0, 0}
+end
+if leader and leader ~= A.worker then return {0, 0} end
+if not leader then redis.call('INCR', K.fence) end
+redis.call('SET', K.leader, A.worker, 'PX', A.ttl)
+if A.ready then redis.call('SET', K.pulse, A.worker, 'PX', A.ttl) end
+return {1, tonumber(redis.call('GET', K.fence))}

@@ -1,0 +1,80 @@
+-- Hands out requests together with their send slots.
+--
+-- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
+--    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
+--    that slots are reserved); min_rate; dead_maxlen.
+-- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, entry, id, slot, entry, ...}
+--    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
+--
+-- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
+-- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
+-- comes first. Unused time is not saved: a slot is never before now.
+
+local reply = {text(now), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
+
+if not redis.call('ZSCORE', K.workers, A.worker) then
+  reply[2] = 'lapsed'
+  return reply
+end
+if redis.call('EXISTS', K.pulse) == 0 then
+  reply[2] = 'no pulse'
+  return reply
+end
+local paused = redis.call('GET', K.paused)
+if not paused and redis.call('XLEN', K.dead) >= A.dead_maxlen then
+  paused = 'dead letters are at CRAWL_DEAD_MAXLEN: see scrapy dead list, then retry or raise it'
+end
+if paused then
+  reply[2] = paused
+  return reply
+end
+
+local tiers = {K.due_fast, K.due_mid, K.due_slow}
+local with_work = 0
+for _, tier in ipairs(tiers) do with_work = with_work + redis.call('ZCARD', tier) end
+local cap = with_work > 1 and A.cap or A.cap_alone
+local leases = K.leases_of .. A.worker
+local holding = A.holding
+
+local function grant(source, budget)
+  local interval = interval_of(rate_of(source))
+  local room = math.min(budget, cap - (holding[source] or 0))
+  local slot, given = next_slot(source), 0
+  while interval and given < room and slot <= now + A.horizon do
+    local entry = take(source)
+    if not entry then break end
+    local id = text(redis.call('INCR', K.lease_sequence)) .. ':' .. source
+    redis.call('HSET', leases, id, entry)
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, text(slot), entry
+    given, slot = given + 1, slot + interval
+  end
+  if given > 0 then
+    redis.call('ZADD', K.slots, text(slot), source)
+    holding[source] = (holding[source] or 0) + given
+  end
+  if given > 0 or room > 0 then schedule(source) end
+  return given
+end
+
+local function serve(tier, budget)
+  if budget <= 0 then return 0 end
+  local given = 0
+  -- A few more than the budget: sources at their cap stay at the head and must not hide the others.
+  local due = redis.call('ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'LIMIT', 0, budget + 8)
+  for _, source in ipairs(due) do
+    if given >= budget then break end
+    given = given + grant(source, budget - given)
+  end
+  return given
+end
+
+local left = A.want
+for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
+  left = left - serve(tiers[share[1]], math.ceil(left / share[2]))
+end
+
+for _, tier in ipairs(tiers) do
+  local first = tonumber(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2] or '')
+  if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
+end
+return reply

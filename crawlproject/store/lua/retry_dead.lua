@@ -1,0 +1,23 @@
+-- Gives dead letters another life.
+--
+-- A: min_rate; letters, a list of {id, source, entry} or {id, seed}.
+-- Reply: letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
+
+require_type(K.outstanding, 'string')
+require_type(K.seeds, 'list')
+local moved, requests, touched = 0, 0, {}
+for _, letter in ipairs(A.letters) do
+  if redis.call('XDEL', K.dead, letter.id) == 1 then
+    moved = moved + 1
+    if letter.seed then
+      redis.call('LPUSH', K.seeds, letter.seed)
+    else
+      append(letter.source, letter.entry)
+      touched[letter.source] = true
+      requests = requests + 1
+    end
+  end
+end
+if requests > 0 then redis.call('INCRBY', K.outstanding, requests) end
+schedule_all(touched)
+return moved

@@ -1,0 +1,22 @@
+-- Writes what the leader has computed, and moves the sources to their new places at once.
+--
+-- A: fence; min_rate; rates, a list of {source, rate in force, rate by size or '' if the catalogue has none};
+--    hosts (domain -> source).
+-- Reply: 1, or 0 when another leads by now.
+--
+-- The slot after the last one used is counted anew at the new rate: a source raised from 0.2 rps does not
+-- first wait its five seconds, and one that is lowered gives no slot early.
+
+if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
+for _, row in ipairs(A.rates) do
+  local source, rate = row[1], tonumber(row[2])
+  local before, after = interval_of(rate_of(source)), interval_of(rate)
+  local slot = tonumber(redis.call('ZSCORE', K.slots, source) or '')
+  if slot and before and after then redis.call('ZADD', K.slots, text(slot - before + after), source) end
+  redis.call('HSET', K.rates, source, row[2])
+  if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
+  redis.call('SADD', K.sources, source)
+  schedule(source)
+end
+for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
+return 1

@@ -1,0 +1,330 @@
+"""The Lua scripts as Python calls: arguments packed and replies decoded here and nowhere else.
+
+Each script is a file, a verb, whose header is its contract. Before its text come the names of the keys
+(`K`, from keys.py), the arguments (`A`, one msgpack map) and the prelude common.lua.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgpack
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from crawlproject.config import MINIMUM_RATE
+from crawlproject.store.clock import MICROS, RedisClock
+from crawlproject.store.keys import Keys
+
+LEADER_TTL = 5.0  # seconds that the lead and the pulse outlive their last renewal
+
+
+def script_text(verb: str, keys: Keys) -> str:
+    """Return the whole text of script `verb`, as Redis gets it."""
+    folder = resources.files(__package__) / "lua"
+    names = ", ".join(f"{name} = KEYS[{index}]" for index, (name, _) in enumerate(keys.items(), 1))
+    return "\n".join(
+        (
+            "redis.replicate_commands()",  # TIME before writes; the default from Redis 5 on
+            f"local K = {{{names}}}",
+            "local A = cmsgpack.unpack(ARGV[1])",
+            (folder / "common.lua").read_text(),
+            (folder / f"{verb}.lua").read_text(),
+        )
+    )
+
+
+class Grant(NamedTuple):
+    """A lease: its id, its send slot on this worker's clock (s), and the stored request."""
+
+    id: str
+    slot: float
+    entry: bytes
+
+
+class LeaseReply(NamedTuple):
+    """Answer to `lease`. `state` is "ok", "lapsed", "no pulse" or the reason of a pause.
+
+    `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
+    which the next source has work and a free slot, None when there is none.
+    """
+
+    state: str
+    outstanding: int
+    next_due: float | None
+    grants: list[Grant]
+
+
+class EnqueueReply(NamedTuple):
+    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier."""
+
+    admitted: int
+    duplicates: int
+    dead: int
+    deferred: int
+    outstanding: int
+
+
+class Lost(NamedTuple):
+    """A worker found dead, and what became of its leases."""
+
+    worker: str
+    returned: int
+    dead: int
+
+
+class HeartbeatReply(NamedTuple):
+    """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
+
+    alive: bool
+    leases: int
+    lost: list[Lost]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A request to enqueue, with its place in the seen filter and its source, or the domain that tells it."""
+
+    entry: bytes
+    bucket: str
+    member: int
+    again: bool
+    source: str | None = None
+    domain: str | None = None
+
+    def packed(self) -> dict[str, Any]:
+        """Return the request as `enqueue.lua` reads it."""
+        item: dict[str, Any] = {"entry": self.entry, "bucket": self.bucket, "member": str(self.member)}
+        if self.again:
+            item["again"] = True
+        if self.source is None:
+            item["domain"] = self.domain
+        else:
+            item["source"] = self.source
+        return item
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A seed that could not be understood, and why."""
+
+    reason: str
+
+    def packed(self) -> dict[str, Any]:
+        """Return the seed as `enqueue.lua` reads it."""
+        return {"dead": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The end of one lease.
+
+    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason; else
+    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or
+    after `delay` seconds. `counts` are added to those of `source`; `status` is noted for the source that
+    paid.
+    """
+
+    id: str
+    source: str
+    entry: bytes = b""
+    event: tuple[str, str] | None = None
+    dead: str | None = None
+    delay: float = 0.0
+    domain: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    status: str | None = None
+
+
+class DeadRetry(NamedTuple):
+    """A dead letter to revive: a stored request with its source, or the seed as it came."""
+
+    id: str
+    source: str
+    entry: bytes | None
+    seed: bytes | None
+
+
+class Scripts:
+    """The scripts of one Redis. Each method is one round trip and raises what the client raises."""
+
+    def __init__(self, redis: Redis, keys: Keys, clock: RedisClock) -> None:
+        self._redis = redis
+        self._keys = [key for _, key in keys.items()]
+        self._streams = keys.streams
+        self._known = keys
+        self._clock = clock
+        self._loaded: dict[str, AsyncScript] = {}
+
+    async def _run(self, verb: str, **arguments: Any) -> Any:
+        script = self._loaded.get(verb)
+        if script is None:
+            script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
+        arguments.setdefault("min_rate", MINIMUM_RATE)
+        # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes
+        return await script(keys=self._keys, args=[msgpack.packb(arguments, use_bin_type=False)])
+
+    def _observe(self, ran: bytes) -> None:
+        self._clock.observe(int(ran), asyncio.get_running_loop().time())
+
+    async def lease(
+        self,
+        worker: str,
+        want: int,
+        *,
+        cap: int,
+        cap_alone: int,
+        holding: Mapping[str, int],
+        horizon: float,
+        dead_maxlen: int,
+    ) -> LeaseReply:
+        """Take up to `want` requests whose send slots lie within `horizon` seconds.
+
+        `holding` says how many leases of each source the worker has; no source gets more than `cap` while
+        others have work, or `cap_alone` when none has.
+        """
+        ran, state, outstanding, due, *grants = await self._run(
+            "lease",
+            worker=worker,
+            want=want,
+            cap=cap,
+            cap_alone=cap_alone,
+            holding=dict(holding),
+            horizon=int(horizon * MICROS),
+            dead_maxlen=dead_maxlen,
+        )
+        self._observe(ran)
+        return LeaseReply(
+            state.decode(),
+            int(outstanding),
+            self._clock.local(int(due)) if due else None,
+            [
+                Grant(lease.decode(), self._clock.local(int(slot)), entry)
+                for lease, slot, entry in zip(grants[::3], grants[1::3], grants[2::3], strict=True)
+            ],
+        )
+
+    async def acquire(self, *, source: str | None = None, domain: str | None = None) -> float | None:
+        """Reserve the next send slot for a request without a lease and return it, on this worker's clock.
+
+        None when there is none to be had at present: no pulse, or a rate of 0.
+        """
+        target = {"source": source} if source is not None else {"domain": domain}
+        ran, slot, _ = await self._run("acquire", **target)
+        self._observe(ran)
+        return self._clock.local(int(slot)) if slot else None
+
+    async def take_seeds(self, worker: str, count: int) -> list[bytes]:
+        """Move up to `count` seeds into the worker's hand; return all that are in it, in order."""
+        seeds: list[bytes] = await self._run("take_seeds", worker=worker, count=count)
+        return seeds
+
+    async def enqueue(
+        self,
+        worker: str,
+        items: Sequence[NewRequest | Rejected],
+        *,
+        seeds: int,
+        high_water: int,
+        refuse_unknown: bool,
+    ) -> EnqueueReply | None:
+        """Store a batch that stands for `seeds` seeds in hand; None if they are in hand no more."""
+        reply = await self._run(
+            "enqueue",
+            worker=worker,
+            items=[item.packed() for item in items],
+            expect=seeds,
+            high_water=high_water,
+            refuse_unknown=refuse_unknown,
+        )
+        return EnqueueReply(*reply) if reply else None
+
+    async def settle(self, worker: str, settlements: Sequence[Settlement]) -> list[bool]:
+        """End leases; the answer says of each whether the worker still had it."""
+        packed = []
+        for one in settlements:
+            item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
+            if one.status is not None:
+                item["status"] = one.status
+            if one.event is not None:
+                stream, item["event"] = one.event
+                item["stream"] = 1 + [s.rpartition(":")[2] for s in self._streams].index(stream)
+            elif one.dead is not None:
+                item |= {"dead": one.dead, "entry": one.entry}
+            else:
+                item |= {"entry": one.entry, "delay": int(one.delay * MICROS)}
+                if one.domain is not None:
+                    item["domain"] = one.domain
+            packed.append(item)
+        reply = await self._run("settle", worker=worker, settlements=packed, streams=self._streams)
+        return [bool(settled) for settled in reply]
+
+    async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
+        """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
+        alive, leases, *lost = await self._run(
+            "heartbeat",
+            worker=worker,
+            join=join,
+            timeout=int(timeout * MICROS),
+            max_deliveries=max_deliveries,
+        )
+        return HeartbeatReply(
+            bool(alive),
+            leases,
+            [Lost(w.decode(), r, d) for w, r, d in zip(lost[::3], lost[1::3], lost[2::3], strict=True)],
+        )
+
+    async def leave(self, worker: str) -> int:
+        """Give back all that `worker` holds; return the number of leases."""
+        return int(await self._run("leave", worker=worker))
+
+    async def idle(self) -> bool:
+        """Tell whether frontier, seed list and every worker's hand are empty."""
+        return bool(await self._run("idle"))
+
+    async def lead(self, worker: str, *, ready: bool) -> int | None:
+        """Take or renew the lead, with its pulse if `ready`; return the fence, None when another leads."""
+        leads, fence = await self._run("lead", worker=worker, ttl=int(LEADER_TTL * 1000), ready=ready)
+        return int(fence) if leads else None
+
+    async def resign(self, worker: str) -> None:
+        """Give up the lead, if `worker` has it."""
+        await self._run("lead", worker=worker, release=True)
+
+    async def set_rates(
+        self, fence: int, rates: Sequence[tuple[str, float, float | None]], hosts: Mapping[str, str]
+    ) -> bool:
+        """Write rates (source, in force, by size if the catalogue has it) and hosts.
+
+        False when another leads by now.
+        """
+        rows = [
+            [source, repr(in_force), "" if by_size is None else repr(by_size)]
+            for source, in_force, by_size in rates
+        ]
+        return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
+
+    async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
+        """Take sources and domains out of the catalogue's part; False when another leads by now."""
+        return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
+
+    async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
+        """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
+        reason, dropped = await self._run(
+            "trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL * 1000), streams=self._streams
+        )
+        return reason.decode(), int(dropped)
+
+    async def retry_dead(self, letters: Sequence[DeadRetry]) -> int:
+        """Move dead letters back into the frontier or the seed list; return how many there were."""
+        packed: list[dict[str, Any]] = [
+            {"id": letter.id, "source": letter.source, "entry": letter.entry}
+            if letter.seed is None
+            else {"id": letter.id, "seed": letter.seed}
+            for letter in letters
+        ]
+        return int(await self._run("retry_dead", letters=packed))

@@ -1,0 +1,221 @@
+"""Whole bodies, good ones and all the bad ones a crawler meets."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import subprocess
+import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from PIL import Image, UnidentifiedImageError
+
+from crawlproject.errors import UnreadableImage
+from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, Analysis, analyse
+
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
+
+LIMIT = 1_000_000
+
+
+def picture(format_: str, size: tuple[int, int] = (90, 60), **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, format_, **options)
+    return out.getvalue()
+
+
+def reason(body: bytes, max_pixels: int = LIMIT) -> str:
+    with pytest.raises(UnreadableImage) as caught:
+        analyse(body, max_pixels=max_pixels)
+    words = str(caught.value)
+    assert words.isprintable()
+    assert 0 < len(words) < 250
+    return words
+
+
+def png(width: int, height: int, pixels: bytes = b"", depth: int = 8) -> bytes:
+    """Return a PNG with this header, whatever the pixels."""
+    made = b"\x89PNG\r\n\x1a\n"
+    for name, data in (
+        (b"IHDR", struct.pack(">2L5B", width, height, depth, 0, 0, 0, 0)),
+        (b"IDAT", pixels),
+        (b"IEND", b""),
+    ):
+        made += struct.pack(">L", len(data)) + name + data + struct.pack(">L", zlib.crc32(name + data))
+    return made
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_gives_facts_and_thumbnail(format_: str) -> None:
+    body = picture(format_, (900, 600))
+    made = analyse(body, max_pixels=LIMIT)
+    assert (made.facts.format, made.facts.width, made.facts.height) == (format_, 900, 600)
+    assert (made.facts.quality is None) == (format_ != "JPEG")
+    assert made.facts.filesize == len(body)
+    thumbnail = Image.open(io.BytesIO(made.thumbnail))
+    assert (thumbnail.format, thumbnail.size) == ("JPEG", (640, 427))
+
+
+def test_size_and_quality_of_the_thumbnail_are_arguments() -> None:
+    small, fine = (
+        analyse(picture("JPEG"), max_pixels=LIMIT, longest_side=30, quality=q).thumbnail for q in (50, 95)
+    )
+    assert Image.open(io.BytesIO(small)).size == (30, 20)
+    assert len(small) < len(fine)
+
+
+def test_an_mpo_is_read_as_its_first_jpeg() -> None:
+    body = picture("MPO", save_all=True, append_images=[Image.new("RGB", (50, 50), "red")])
+    made = analyse(body, max_pixels=LIMIT)
+    assert (made.facts.format, made.facts.width, made.facts.height) == ("JPEG", 90, 60)
+
+
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_finds_exif_and_turns_the_thumbnail(format_: str) -> None:
+    tags = Image.Exif()
+    tags[0x112] = 8
+    made = analyse(picture(format_, exif=tags), max_pixels=LIMIT)
+    assert made.facts.exif == {"0x112": 8}
+    assert (made.facts.width, made.facts.height) == (90, 60)
+    assert Image.open(io.BytesIO(made.thumbnail)).size == (60, 90)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "empty body"),
+        (b"<!DOCTYPE html><title>Not found</title>", "begins with b'<!DOCTYPE html><'"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "begins with b'<svg"),
+        (b"\0\n\r\t" * 9, "no picture in a supported format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture in a supported format"),
+        (b"P6 2 2 255 abcdefghijkl", "no picture in a supported format"),
+        (b"\xff\xd8\xff", "JPEG: broken header"),
+        (b"\xff\xd8\xff\xe0junk", "JPEG: "),
+        (b"GIF89a", "GIF: "),
+        (b"\x89PNG\r\n\x1a\n", "PNG: "),
+        (b"RIFF\x10\0\0\0WEBPVP8 junkjunk", "WEBP: "),
+        (b"II*\0\x08\0\0\0\0\0\0\0\0\0", "TIFF: "),
+        (b"BM" + bytes(60), "BMP: "),
+        (b"\0\0\0\x1cftypavif" + bytes(20), "AVIF: "),
+        (png(0, 5), "PNG: broken header, or no width or height"),
+        (png(5, 5, b"no zlib"), "PNG: "),
+        (png(5, 5, zlib.compress(b"\0" * 30)[:-9]), "PNG: image file is truncated"),
+        (png(5, 5, zlib.compress(b"\0" * 30), depth=7), "PNG: broken header"),
+    ],
+)
+def test_says_what_is_wrong(body: bytes, words: str) -> None:
+    assert words in reason(body)
+
+
+def test_knows_only_the_formats_of_the_contract() -> None:
+    for format_ in ("PPM", "TGA", "ICO", "PCX", "PDF", "JPEG2000"):
+        assert "no picture in a supported format" in reason(picture(format_))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9])
+def test_half_a_file_is_unreadable(format_: str, part: float) -> None:
+    noise = Image.effect_noise((90, 60), 90)
+    out = io.BytesIO()
+    noise.save(out, format_)
+    body = out.getvalue()
+    assert reason(body[: int(len(body) * part)])
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_pixels_are_limited_to_the_one(format_: str) -> None:
+    body = picture(format_)
+    assert analyse(body, max_pixels=5400).facts.width == 90
+    assert reason(body, 5399) == "too many pixels: 90 x 60, CRAWL_MAX_PIXELS is 5399"
+
+
+def test_pixels_are_counted_before_any_is_decoded() -> None:
+    body = png(30_000, 20_000, b"no zlib")
+    assert "30000 x 20000" in reason(body)
+    # Beyond twice Pillow's own limit, and still our limit decides.
+    assert reason(body, 600_000_000).startswith("PNG: ")
+
+
+def tiff(width: int, height: int, tile: int) -> bytes:
+    """Return a small TIFF that claims one large tile."""
+    pixels = zlib.compress(bytes(width * height))
+    tags = [
+        (256, width),
+        (257, height),
+        (258, 8),
+        (259, 8),
+        (262, 1),
+        (322, tile),
+        (323, tile),
+        (324, 8),
+        (325, len(pixels)),
+    ]
+    table = b"".join(struct.pack("<HHLL", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<L", 8 + len(pixels)) + pixels + struct.pack("<H", len(tags)) + table + bytes(4)
+
+
+def test_a_tile_counts_in_full_however_little_of_it_is_shown() -> None:
+    assert analyse(tiff(32, 32, 32), max_pixels=LIMIT).facts.width == 32
+    assert "16384 x 16384" in reason(tiff(32, 32, 16384))
+
+
+def test_a_jpeg_of_endless_scans_is_refused() -> None:
+    good = picture("JPEG", progressive=True)
+    last = good.rindex(b"\xff\xda")
+    few, many = (good[:-2] + good[last:-2] * count + good[-2:] for count in (20, MAX_SCANS))
+    assert analyse(few, max_pixels=LIMIT).facts.format == "JPEG"
+    assert reason(many) == f"JPEG: more than {MAX_SCANS} progressive scans"
+
+
+def test_some_broken_exif_hides_a_jpeg_from_pillow_but_not_from_us() -> None:
+    # XResolution as one byte: Pillow takes it for a fraction, and the file for no JPEG.
+    entries = struct.pack("<HHLL", 0x11A, 1, 1, 72) + struct.pack("<HHLHH", 0x128, 3, 1, 2, 0)
+    block = b"Exif\0\0II*\0" + struct.pack("<LH", 8, 2) + entries + bytes(4)
+    body = picture("JPEG", exif=block)
+    with pytest.raises(UnidentifiedImageError):
+        Image.open(io.BytesIO(body))
+    made = analyse(body, max_pixels=LIMIT)
+    assert (made.facts.width, made.facts.filesize, made.facts.exif) == (90, len(body), None)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_nothing_but_unreadable_image_ever_comes_out(format_: str) -> None:
+    rng = random.Random(format_)
+    body = picture(format_)
+    outcomes: set[type] = set()
+    for _ in range(150):
+        broken = bytearray(body)
+        for _ in range(rng.choice([1, 3, 10])):
+            broken[rng.randrange(rng.choice([60, len(broken)]))] = rng.choice([0, 255, rng.randrange(256)])
+        try:
+            outcomes.add(type(analyse(bytes(broken), max_pixels=LIMIT)))
+        except UnreadableImage as error:
+            assert str(error).isprintable()
+            outcomes.add(type(error))
+    assert outcomes == {Analysis, UnreadableImage}
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    bodies = [picture(format_, (700 + 10 * n, 500)) for n in range(8) for format_ in FORMATS if format_ != "AVIF"]
+    alone = [analyse(body, max_pixels=LIMIT) for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda body: analyse(body, max_pixels=LIMIT), bodies * 3)) == alone * 3
+
+
+QUIET = """
+import sys
+from crawlproject.imaging.analyse import analyse
+print(analyse(sys.stdin.buffer.read(), max_pixels=10**6).facts.exif)
+"""
+
+
+def test_broken_exif_warns_nobody() -> None:
+    body = picture("JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\0" + bytes(9))
+    run = subprocess.run(
+        [sys.executable, "-W", "always", "-c", QUIET], input=body, capture_output=True, check=True
+    )
+    assert (run.stdout, run.stderr) == (b"None\n", b"")

@@ -1,0 +1,226 @@
+"""Facts of pictures that are well, ill, and meant to hurt."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from PIL import Image, ImageFile, TiffImagePlugin
+
+from crawlproject.imaging.facts import MAX_DIRECTORY, MAX_VALUE, read_facts
+from crawlproject.records import ImageFacts
+
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # it warns of broken EXIF; analyse.py turns that off
+
+ASCII, SHORT, LONG, RATIONAL, UNDEFINED, DOUBLE, BYTE = 2, 3, 4, 5, 7, 12, 1
+EXIF_IFD, GPS_IFD = 0x8769, 0x8825
+
+Entry = tuple[int, int, int, bytes]
+
+
+def picture(format_: str, mode: str = "RGB", size: tuple[int, int] = (60, 40), **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert(mode).save(out, format_, **options)
+    return out.getvalue()
+
+
+def opened(body: bytes) -> ImageFile.ImageFile:
+    return Image.open(io.BytesIO(body))
+
+
+def facts(body: bytes) -> ImageFacts:
+    return read_facts(opened(body), body)
+
+
+def directory(entries: list[Entry], start: int) -> bytes:
+    """Return a TIFF directory that begins at offset `start`: entries of tag, type, count, data."""
+    table, data = struct.pack("<H", len(entries)), b""
+    end = start + 2 + 12 * len(entries) + 4
+    for tag, type_, count, value in entries:
+        if len(value) <= 4:
+            table += struct.pack("<HHL4s", tag, type_, count, value)
+        else:
+            table += struct.pack("<HHLL", tag, type_, count, end + len(data))
+            data += value
+    return table + bytes(4) + data
+
+
+def exif(main: list[Entry], more: list[Entry] | None = None, pointer: int = EXIF_IFD) -> bytes:
+    """Return an EXIF block with a second directory, byte for byte as told, unlike what Pillow would write."""
+    if more is None:
+        return b"Exif\0\0II*\0" + struct.pack("<L", 8) + directory(main, 8)
+    here = [*main, (pointer, LONG, 1, bytes(4))]
+    second = 8 + len(directory(here, 8))
+    here[-1] = (pointer, LONG, 1, struct.pack("<L", second))
+    return b"Exif\0\0II*\0" + struct.pack("<L", 8) + directory(here, 8) + directory(more, second)
+
+
+def text(tag: int, value: bytes) -> Entry:
+    return tag, ASCII, len(value), value
+
+
+def exif_of(block: bytes, format_: str = "JPEG") -> dict[str, Any] | None:
+    found = facts(picture(format_, exif=block)).exif
+    json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    return found
+
+
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF"])
+def test_names_format_size_and_digest(format_: str) -> None:
+    body = picture(format_)
+    assert facts(body) == ImageFacts(
+        width=60,
+        height=40,
+        filesize=len(body),
+        quality=75 if format_ == "JPEG" else None,
+        format=format_,
+        sha256=hashlib.sha256(body).hexdigest(),
+        exif=None,
+    )
+
+
+def test_an_mpo_is_a_jpeg() -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (60, 40)).save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
+    assert opened(out.getvalue()).format == "MPO"
+    assert facts(out.getvalue()).format == "JPEG"
+    assert facts(out.getvalue()).quality == 75
+
+
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_size_is_that_of_the_stored_pixels_and_exif_tells_the_orientation(format_: str) -> None:
+    tags = Image.Exif()
+    tags[0x112] = 6
+    body = picture(format_, exif=tags)
+    image = opened(body)
+    if format_ == "PNG":
+        image.load()
+    found = read_facts(image, body)
+    assert (found.width, found.height, found.exif) == (60, 40, {"0x112": 6})
+
+
+def test_merges_the_exif_directory_and_nests_gps() -> None:
+    tags = Image.Exif()
+    tags[0x13B] = "Ada"
+    tags.get_ifd(EXIF_IFD).update(
+        {0x829A: TiffImagePlugin.IFDRational(1, 250), 0x9000: b"0232", 0x9101: b"\1\2\3\0"}
+    )
+    tags.get_ifd(GPS_IFD).update({0: b"\2\3\0\0", 1: "N", 2: (51.0, 30.0, 12.5)})
+    assert facts(picture("JPEG", exif=tags)).exif == {
+        "0x13b": "Ada",
+        "0x829a": 0.004,
+        "0x9000": "0232",
+        "0x9101": "01020300",
+        "0x8825": {"0x0": "02030000", "0x1": "N", "0x2": [51.0, 30.0, 12.5]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        (text(0x13B, b"Ada\0"), "Ada"),
+        (text(0x13B, b"Ada\0\0\0\0"), "Ada"),
+        (text(0x8298, b"photographer\0editor\0"), "photographer editor"),
+        (text(0x13B, "José 写真\0".encode()), "José 写真"),
+        (text(0x13B, b"Jos\xe9\0"), "José"),
+        (text(0x13B, b"\xed\xa0\x80\0"), "í\xa0\x80"),  # UTF-8 of half a surrogate
+        ((0x9C9B, BYTE, 10, "título".encode("utf-16-le")[:10]), "títul"),
+        ((0x9C9B, BYTE, 6, "ab\0".encode("utf-16-le")), "ab"),
+        ((0x9C9B, BYTE, 5, b"\x00\xd8a\0b"), "00d8610062"),
+        ((0x9286, UNDEFINED, 13, b"ASCII\0\0\0hello"), "hello"),
+        ((0x9286, UNDEFINED, 8, b"two\nline"), "two\nline"),
+        ((0xA300, UNDEFINED, 1, b"\3"), "03"),
+        ((0xA301, UNDEFINED, 1, b"\0"), "00"),
+        ((0xA302, UNDEFINED, 6, b"\xff\xfe\xfd\xfc\0\1"), "fffefdfc0001"),
+        ((0x829D, RATIONAL, 1, struct.pack("<2L", 28, 10)), 2.8),
+        ((0x829D, RATIONAL, 1, struct.pack("<2L", 28, 0)), None),
+        ((0x829D, RATIONAL, 1, struct.pack("<2L", 0, 0)), None),
+        ((0xA432, RATIONAL, 2, struct.pack("<4L", 24, 1, 0, 0)), [24.0, None]),
+        ((0x9201, DOUBLE, 1, struct.pack("<d", float("nan"))), None),
+        ((0x9201, DOUBLE, 2, struct.pack("<2d", float("inf"), 1.5)), [None, 1.5]),
+        ((0x102, SHORT, 3, struct.pack("<3H", 8, 8, 8)), [8, 8, 8]),
+    ],
+)
+def test_values_become_json(entry: Entry, value: Any) -> None:
+    assert exif_of(exif([entry])) == {hex(entry[0]): value}
+
+
+def test_lists_no_pointers() -> None:
+    more = [text(0x9003, b"2024:01:01 00:00:00\0"), (0xA005, LONG, 1, struct.pack("<L", 26))]
+    assert exif_of(exif([], more)) == {"0x9003": "2024:01:01 00:00:00"}
+
+
+def test_leaves_out_large_values() -> None:
+    fits, not_quite = b"x" * (MAX_VALUE - 2), b"x" * (MAX_VALUE - 1)
+    maker = (0x927C, UNDEFINED, 30000, bytes(30000))
+    block = exif([text(0x10E, fits), text(0x13B, not_quite)], [maker, text(0x9003, b"now!!")])
+    assert exif_of(block) == {"0x10e": fits.decode(), "0x9003": "now!!"}
+
+
+def test_the_whole_is_bounded_however_many_tags_there_are() -> None:
+    flood = [text(tag, b"y" * 900) for tag in range(0x9003, 0x9003 + 60)]
+    found = exif_of(exif([text(0x13B, b"Ada!!")], flood))
+    assert found is not None
+    assert found["0x13b"] == "Ada!!"
+    assert 10_000 < len(json.dumps(found)) < 2 * MAX_DIRECTORY
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "CMYK", "I;16", "F"])
+@pytest.mark.parametrize("compression", ["raw", "tiff_deflate"])
+def test_of_a_tiff_the_layout_of_its_pixels_is_no_exif(mode: str, compression: str) -> None:
+    tags = Image.Exif()
+    tags[0x13B] = "Ada"
+    assert facts(picture("TIFF", mode, exif=tags, compression=compression)).exif == {"0x13b": "Ada"}
+    assert facts(picture("TIFF", mode, compression=compression)).exif is None
+
+
+def test_reads_the_exif_directory_of_a_tiff() -> None:
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[EXIF_IFD] = {0x9003: "2024:01:01 00:00:00"}
+    assert facts(picture("TIFF", tiffinfo=tags)).exif == {"0x9003": "2024:01:01 00:00:00"}
+
+
+def test_finds_the_exif_of_a_png_behind_its_pixels() -> None:
+    plain = picture("PNG")
+    block = exif([text(0x13B, b"Ada!!")])[6:]
+    chunk = struct.pack(">L", len(block)) + b"eXIf" + block + struct.pack(">L", zlib.crc32(b"eXIf" + block))
+    body = plain[:-12] + chunk + plain[-12:]
+    image = opened(body)
+    image.load()
+    assert read_facts(image, body).exif == {"0x13b": "Ada!!"}
+
+
+GOOD = exif([text(0x13B, b"Ada!!"), text(0x10F, b"Canon\0")], [text(0x9003, b"2024:01:01 00:00:00\0")])
+
+
+@pytest.mark.parametrize("length", range(6, len(GOOD)))
+def test_half_an_exif_gives_what_can_be_read(length: int) -> None:
+    found = exif_of(GOOD[:length], "PNG")
+    whole = exif_of(GOOD)
+    assert whole is not None
+    assert found is None or found.items() <= whole.items()
+
+
+def test_one_broken_directory_does_not_cost_the_others() -> None:
+    nowhere = (EXIF_IFD, LONG, 1, struct.pack("<L", 60000))
+    assert exif_of(exif([text(0x13B, b"Ada!!"), nowhere])) == {"0x13b": "Ada!!"}
+    assert exif_of(exif([text(0x13B, b"Ada!!"), (EXIF_IFD, ASCII, 3, b"no!")])) == {"0x13b": "Ada!!"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_exif_costs_the_facts(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(100):
+        block = bytearray(GOOD)
+        for _ in range(rng.choice([1, 3, 20])):
+            block[rng.randrange(6, len(block))] = rng.choice([0, 1, 2, 255, rng.randrange(256)])
+        body = picture("WEBP", exif=bytes(block))
+        found = facts(body)
+        assert (found.width, found.height, found.filesize) == (60, 40, len(body))
+        json.dumps(found.exif, allow_nan=False, ensure_ascii=False).encode()

@@ -1,0 +1,134 @@
+"""The estimate against the real `identify` where there is one, and against what it once said everywhere."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, JpegImagePlugin, JpegPresets
+
+from crawlproject.imaging.quality import NO_ESTIMATE, estimate_quality
+
+# What identify of ImageMagick 6.9.11-60 printed for the pictures of these names.
+RECORDED = {
+    **{f"grey-{quality}": quality for quality in (1, 2, 30, 50, 51, 85, 99, 100)},
+    **{f"cmyk-{quality}": quality for quality in (1, 2, 30, 50, 51, 85, 99, 100)},
+    **{f"4:2:0-{quality}": quality for quality in (1, 2, 30, 50, 51, 85, 99, 100)},
+    **{f"4:4:4-{quality}": quality for quality in (1, 2, 30, 50, 51, 85, 99, 100)},
+    **{f"progressive-{quality}": quality for quality in (1, 2, 30, 50, 51, 85, 99, 100)},
+    **{"preset-web_low": 61, "preset-web_high": 86, "preset-high": 92, "preset-maximum": 94},
+    **{
+        "preset-grey-web_low": 53,
+        "preset-grey-web_high": 87,
+        "preset-grey-high": 92,
+        "preset-grey-maximum": 95,
+    },
+    **{
+        "odd-1": 95,
+        "odd-3": 95,
+        "odd-5": 92,
+        "odd-7": 70,
+        "odd-24": 92,
+        "odd-25": 50,
+        "odd-48": 16,
+        "odd-49": 97,
+    },
+    **{"odd-grey-1": 99, "odd-grey-3": 92, "odd-grey-5": 51, "odd-grey-17": 45, "odd-grey-21": 16},
+    **{"flat-1": 100, "flat-2": 99, "flat-16": 87, "flat-255": 1, "flat-grey-1": 100, "flat-grey-255": 1},
+    **{"peak-0-2": 83, "peak-0-53": 83, "peak-0-54": 93, "peak-1-0": 83, "peak-1-62": 93, "peak-1-63": 83},
+    **{"three-tables-1": 96, "three-tables-16": 90, "three-tables-255": 92},
+}
+
+
+def jpeg(mode: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, (24, 16), 128 if mode == "L" else "olive").save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+def odd_tables(seed: int) -> list[list[int]]:
+    """One to four tables that no quality setting makes: libjpeg's, each entry more or less off."""
+    rng = random.Random(seed)
+    scale, spread = rng.choice([0.03, 0.1, 0.3, 1, 3]), rng.choice([0, 0.1, 0.5])
+    standard = tables(jpeg("RGB", quality=50))
+    return [
+        [
+            max(1, min(255, round(entry * scale * rng.uniform(1 - spread, 1 + spread))))
+            for entry in standard[number % 2]
+        ]
+        for number in range(rng.randint(1, 4))
+    ]
+
+
+def pictures() -> dict[str, bytes]:
+    made = {}
+    for quality in range(1, 101):
+        made[f"grey-{quality}"] = jpeg("L", quality=quality)
+        made[f"cmyk-{quality}"] = jpeg("CMYK", quality=quality)
+        made[f"4:4:4-{quality}"] = jpeg("RGB", quality=quality, subsampling=0)
+        made[f"4:2:0-{quality}"] = jpeg("RGB", quality=quality, subsampling=2)
+        made[f"progressive-{quality}"] = jpeg("RGB", quality=quality, progressive=True)
+        made[f"odd-{quality}"] = jpeg("CMYK", qtables=odd_tables(quality))
+        made[f"odd-grey-{quality}"] = jpeg("L", qtables=odd_tables(1000 + quality)[:1])
+    for name in JpegPresets.presets:
+        made[f"preset-{name}"] = jpeg("RGB", quality=name)
+        made[f"preset-grey-{name}"] = jpeg("L", quality=name)
+    for entry in (1, 2, 16, 255):
+        made[f"flat-{entry}"] = jpeg("RGB", qtables=[[entry] * 64] * 2)
+        made[f"flat-grey-{entry}"] = jpeg("L", qtables=[[entry] * 64])
+        made[f"three-tables-{entry}"] = jpeg("RGB", qtables=[[entry] * 64, [9] * 64, [3] * 64])
+    for number, place in ((0, 2), (0, 53), (0, 54), (1, 0), (1, 1), (1, 62), (1, 63)):
+        flat = [[9] * 64, [9] * 64]
+        flat[number][place] = 60
+        made[f"peak-{number}-{place}"] = jpeg("RGB", qtables=flat)
+    return made
+
+
+def tables(body: bytes) -> dict[int, list[int]]:
+    image = Image.open(io.BytesIO(body))
+    assert isinstance(image, JpegImagePlugin.JpegImageFile)
+    return image.quantization
+
+
+def ask_identify(program: str, made: dict[str, bytes], folder: Path) -> dict[str, int]:
+    files = []
+    for number, body in enumerate(made.values()):
+        files.append(folder / f"{number}.jpg")
+        files[-1].write_bytes(body)
+    answer = subprocess.run([program, "-format", "%Q\n", *files], check=True, capture_output=True, text=True)
+    return dict(zip(made, map(int, answer.stdout.split()), strict=True))
+
+
+def test_equals_what_identify_prints(tmp_path: Path) -> None:
+    made = pictures()
+    program = shutil.which("identify")
+    said = ask_identify(program, made, tmp_path) if program else RECORDED
+    assert {name: estimate_quality(tables(made[name])) for name in said} == said
+
+
+def test_equals_what_identify_printed_once() -> None:
+    made = pictures()
+    assert {name: estimate_quality(tables(made[name])) for name in RECORDED} == RECORDED
+
+
+@pytest.mark.parametrize("quality", range(1, 101))
+def test_finds_the_quality_that_libjpeg_was_asked_for(quality: int) -> None:
+    assert estimate_quality(tables(jpeg("RGB", quality=quality))) == quality
+    assert estimate_quality(tables(jpeg("L", quality=quality))) == quality
+
+
+def test_without_tables_there_is_no_quality() -> None:
+    assert estimate_quality({}) is None
+
+
+@pytest.mark.parametrize(("quality", "said"), [(80, NO_ESTIMATE), (85, 63), (90, 76), (95, 88)])
+def test_numbers_of_tables_matter_as_they_do_to_identify(quality: int, said: int) -> None:
+    luminance, chrominance = tables(jpeg("RGB", quality=quality)).values()
+    # Recorded from pictures whose tables had been renumbered.
+    assert estimate_quality({0: luminance, 2: chrominance}) == said
+    assert estimate_quality({1: chrominance, 3: luminance}) == NO_ESTIMATE

@@ -1,0 +1,253 @@
+"""Thumbnails of every kind of picture, by both engines, and how good they are."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from PIL import Image, ImageChops, ImageDraw, ImageFile, ImageOps, ImageStat
+
+from crawlproject.imaging.thumbnail import fit, make_thumbnail
+
+
+def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, format_, **options)
+    return out.getvalue()
+
+
+def opened(body: bytes) -> ImageFile.ImageFile:
+    return Image.open(io.BytesIO(body))
+
+
+def thumbnail(body: bytes, longest_side: int = 640, quality: int = 95) -> Image.Image:
+    made = opened(make_thumbnail(opened(body), longest_side, quality))
+    assert made.format == "JPEG"
+    return made
+
+
+def colour(image: Image.Image, x: int, y: int) -> tuple[int, ...]:
+    """Return the colour of a pixel, to the nearest 16: JPEG is not exact."""
+    value = image.convert("RGB").getpixel((x, y))
+    assert isinstance(value, tuple)
+    return tuple(min(255, round(band / 16) * 16) for band in value)
+
+
+def textured(size: tuple[int, int]) -> Image.Image:
+    """Return a picture with gradients, noise, edges and fine lines, as hard to scale as a photograph."""
+    width, height = size
+    bands = [Image.effect_noise((width // step, height // step), 70).resize(size) for step in (2, 5, 9)]
+    image = Image.blend(Image.merge("RGB", bands), Image.linear_gradient("L").resize(size).convert("RGB"), 0.4)
+    draw = ImageDraw.Draw(image)
+    for step in range(0, width, 23):
+        draw.line((step, 0, width - step, height), fill=(step % 256, 90, 200), width=step % 4)
+        draw.ellipse((step, step // 2, step + 60, step // 2 + 40), outline="white")
+    return image
+
+
+def psnr(one: Image.Image, other: Image.Image) -> float:
+    errors = sum(ImageStat.Stat(ImageChops.difference(one.convert("RGB"), other.convert("RGB"))).sum2)
+    return 10 * math.log10(255**2 * 3 * one.width * one.height / errors) if errors else math.inf
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((1600, 1200), (640, 480)),
+        ((1200, 1600), (480, 640)),
+        ((641, 641), (640, 640)),
+        ((640, 480), (640, 480)),
+        ((3, 2), (3, 2)),
+        ((1280, 853), (640, 427)),
+        ((5000, 3), (640, 1)),
+        ((1, 4000), (1, 640)),
+    ],
+)
+@pytest.mark.parametrize("format_", ["JPEG", "PNG"])
+def test_longest_side_is_bounded_and_nothing_enlarged(
+    size: tuple[int, int], expected: tuple[int, int], format_: str
+) -> None:
+    assert fit(size, 640) == expected
+    assert thumbnail(encoded(Image.new("RGB", size), format_)).size == expected
+
+
+def test_longest_side_is_an_argument() -> None:
+    assert thumbnail(encoded(Image.new("RGB", (300, 200)), "JPEG"), longest_side=30).size == (30, 20)
+
+
+def test_quality_is_an_argument() -> None:
+    body = encoded(textured((300, 200)), "PNG")
+    low, high = (len(make_thumbnail(opened(body), 640, quality)) for quality in (40, 90))
+    assert low < high / 2
+
+
+def test_decodes_a_large_jpeg_at_reduced_size() -> None:
+    image = opened(encoded(Image.new("RGB", (3001, 2000)), "JPEG"))
+    make_thumbnail(image, 640)
+    assert image.size == (1501, 1000)
+
+
+def test_leaves_comment_and_exif_behind() -> None:
+    tags = Image.Exif()
+    tags[0x13B] = "Ada"
+    body = encoded(Image.new("RGB", (30, 20)), "JPEG", comment=b"made by", exif=tags)
+    made = make_thumbnail(opened(body))
+    assert opened(body).info["comment"] == b"made by"
+    assert opened(made).info.keys().isdisjoint({"comment", "exif"})
+
+
+CORNERS = {(0, 0): "red", (1, 0): "lime", (0, 1): "blue", (1, 1): "white"}
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_is_upright(orientation: int, format_: str) -> None:
+    image = Image.new("RGB", (96, 64))
+    for (x, y), name in CORNERS.items():
+        image.paste(name, (x * 48, y * 32, x * 48 + 48, y * 32 + 32))
+    tags = Image.Exif()
+    tags[0x112] = orientation
+    made = thumbnail(encoded(image, format_, exif=tags), longest_side=48)
+    image.getexif()[0x112] = orientation
+    upright = ImageOps.exif_transpose(image)
+    assert made.size == ((48, 32) if orientation < 5 else (32, 48)) == (upright.width // 2, upright.height // 2)
+    for x in (4, made.width - 5):
+        for y in (4, made.height - 5):
+            assert colour(made, x, y) == colour(upright, 2 * x, 2 * y)
+
+
+def test_a_strange_orientation_is_none() -> None:
+    for value in (0, 9, 60000):
+        tags = Image.Exif()
+        tags[0x112] = value
+        assert thumbnail(encoded(Image.new("RGB", (60, 40)), "JPEG", exif=tags)).size == (60, 40)
+
+
+def see_through(mode: str) -> bytes:
+    """Return a PNG of 800 x 400: its left half transparent (and black), its right half red or grey."""
+    image = Image.new("RGBA", (800, 400))
+    image.paste((208, 0, 0, 255) if mode in ("RGB", "RGBA", "P", "P+") else (96, 96, 96, 255), (400, 0, 800, 400))
+    if mode in ("RGBA", "LA"):
+        return encoded(image.convert(mode), "PNG")
+    if mode == "P+":  # alpha in the palette, a byte a colour
+        return encoded(image.quantize(4), "PNG")
+    plain = image.convert("RGB").quantize(4) if mode == "P" else image.convert("RGB").convert(mode)
+    return encoded(plain, "PNG", transparency=plain.getpixel((0, 0)))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "P+", "L", "RGB"])
+@pytest.mark.parametrize("longest_side", [640, 1000])
+def test_transparency_is_white(mode: str, longest_side: int) -> None:
+    image = opened(see_through(mode))
+    assert (image.mode, "transparency" in image.info) == (
+        mode[0] if "+" in mode else mode,
+        len(mode) < 4 and mode != "LA",
+    )
+    made = thumbnail(see_through(mode), longest_side)
+    assert colour(made, 50, 50) == (255, 255, 255)
+    assert colour(made, made.width - 50, 50) == ((208, 0, 0) if mode[0] in "RP" else (96, 96, 96))
+
+
+def test_what_is_transparent_does_not_bleed_into_the_rest() -> None:
+    image = Image.new("RGBA", (1600, 400), (0, 0, 0, 0))
+    image.paste((255, 255, 255, 255), (801, 0, 1600, 400))
+    assert thumbnail(encoded(image, "PNG")).convert("L").getextrema() == (255, 255)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fill", "format_", "expected"),
+    [
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("1", 0, "TIFF", (0, 0, 0)),
+        ("L", 96, "JPEG", (96, 96, 96)),
+        ("P", "red", "GIF", (255, 0, 0)),
+        ("CMYK", (0, 255, 255, 0), "JPEG", (255, 0, 0)),
+        ("CMYK", (0, 255, 255, 0), "TIFF", (255, 0, 0)),
+        ("YCbCr", (96, 128, 128), "TIFF", (96, 96, 96)),
+        ("YCbCr", (96, 128, 128), "JPEG", (96, 96, 96)),
+        ("LAB", (255, 128, 128), "TIFF", (255, 255, 255)),
+        ("I;16", 96 * 257, "PNG", (96, 96, 96)),
+        ("I;16", 96 * 257, "TIFF", (96, 96, 96)),
+        ("I;16B", 96 * 257, "TIFF", (96, 96, 96)),
+        ("I", 96 * 257, "TIFF", (96, 96, 96)),
+        ("I", 96, "TIFF", (96, 96, 96)),
+        ("F", 96 / 255, "TIFF", (96, 96, 96)),
+        ("F", 96.0, "TIFF", (96, 96, 96)),
+        ("F", float("nan"), "TIFF", (0, 0, 0)),
+        ("F", float("-inf"), "TIFF", (0, 0, 0)),
+        ("F", float("inf"), "TIFF", (255, 255, 255)),
+    ],
+)
+@pytest.mark.parametrize("width", [300, 900])
+def test_every_mode_has_its_colour(
+    mode: str, fill: Any, format_: str, expected: tuple[int, ...], width: int
+) -> None:
+    made = thumbnail(encoded(Image.new(mode, (width, 40), fill), format_))
+    assert colour(made, 10, 10) == expected
+
+
+def test_16_bits_are_scaled_not_clipped() -> None:
+    ramp = Image.linear_gradient("L").convert("I").point(lambda value: value * 257).convert("I;16")
+    made = thumbnail(encoded(ramp, "PNG"))
+    expected = Image.linear_gradient("L")
+    assert made.mode == "L"
+    assert psnr(made, expected) > 40
+
+
+def test_a_transparent_value_of_16_bits_is_not_taken_for_one_of_8() -> None:
+    body = encoded(Image.new("I;16", (300, 40), 96 * 257), "PNG", transparency=96)
+    assert colour(thumbnail(body), 10, 10) == (96, 96, 96)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_numbers_beyond_all_scales_are_stretched(mode: str) -> None:
+    image = Image.new(mode, (60, 20), -100_000)
+    image.paste(100_000, (20, 0, 40, 20))
+    image.paste(0, (40, 0, 60, 20))
+    made = thumbnail(encoded(image, "TIFF"))
+    assert [colour(made, x, 10)[0] for x in (8, 30, 50)] == [0, 255, 128]
+
+
+@pytest.mark.parametrize("format_", ["GIF", "WEBP", "PNG", "TIFF", "AVIF"])
+def test_of_moving_pictures_the_first_is_shown(format_: str) -> None:
+    first, second = Image.new("RGB", (80, 40), "blue"), Image.new("RGB", (80, 40), "lime")
+    body = encoded(first, format_, save_all=True, append_images=[second, second])
+    assert getattr(opened(body), "n_frames", 1) >= 2
+    assert colour(thumbnail(body), 40, 20) == (0, 0, 255)
+
+
+WITHOUT_WHEEL = """
+import sys
+sys.modules["cykooz_resizer"] = None  # importing it now fails, as where there is no wheel
+import io
+from PIL import Image
+from crawlproject.imaging.thumbnail import make_thumbnail
+sys.stdout.buffer.write(make_thumbnail(Image.open(io.BytesIO(sys.stdin.buffer.read())), 640, 95))
+"""
+
+
+@pytest.mark.parametrize(("mode", "format_"), [("RGB", "JPEG"), ("L", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG")])
+def test_without_the_wheel_pillow_scales_to_the_same_picture(mode: str, format_: str) -> None:
+    image = textured((1501, 1000)).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(Image.linear_gradient("L").resize(image.size))
+    body = encoded(image, format_)
+    run = subprocess.run([sys.executable, "-c", WITHOUT_WHEEL], input=body, capture_output=True, check=True)
+    ours, pillows = thumbnail(body), opened(run.stdout)
+    assert run.stdout != make_thumbnail(opened(body), 640, 95), "the two engines do not round alike"
+    assert ours.size == pillows.size == (640, 426)
+    assert psnr(ours, pillows) > 35
+
+
+@pytest.mark.parametrize("size", [(1600, 1024), (3205, 2005), (5200, 400), (700, 1000)])
+def test_is_as_good_as_pillows_own(size: tuple[int, int]) -> None:
+    body = encoded(textured(size), "JPEG", quality=85)
+    best = opened(body).resize(fit(size, 640), Image.Resampling.LANCZOS)
+    pillows = opened(body)
+    pillows.thumbnail((640, 640))
+    others = opened(encoded(pillows, "JPEG", quality=85))
+    assert psnr(thumbnail(body, quality=85), best) > psnr(others, best) - 0.1
