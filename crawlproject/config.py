@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from crawlproject import __version__
 from crawlproject.errors import ConfigError
@@ -85,7 +85,7 @@ def _items(value: Any) -> list[str]:
 def _networks(value: Any) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(item) for item in _items(value))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
 
 
@@ -96,9 +96,19 @@ def _ports(value: Any) -> tuple[int, ...]:
         raise ValueError("ports from 1 to 65535, separated by commas") from None
 
 
+def _split(url: str) -> SplitResult:
+    """Return the parts of `url`; empty ones when it makes no sense."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises, too
+    except ValueError:
+        return urlsplit("")
+    return parts
+
+
 def _redis_url(value: Any) -> str | None:
     url = _text(value)
-    if url is not None and urlsplit(url).scheme not in {"redis", "rediss", "unix"}:
+    if url is not None and not (_split(url).scheme and url.startswith(("redis://", "rediss://", "unix://"))):
         raise ValueError("a URL that begins with redis://, rediss:// or unix://")
     return url
 
@@ -107,7 +117,7 @@ def _contact(value: Any) -> str | None:
     url = _text(value)
     if url is None:
         return None
-    parts = urlsplit(url)
+    parts = _split(url)
     web = parts.scheme in {"http", "https"} and parts.hostname
     mail = parts.scheme == "mailto" and "@" in parts.path
     if not (web or mail) or re.search(r"[\s()<>]", url):
@@ -123,7 +133,7 @@ def _namespace(value: Any) -> str:
 
 def _store(value: Any) -> str:
     uri = str(value).strip()
-    scheme = urlsplit(uri).scheme if "://" in uri else ""
+    scheme = uri.partition("://")[0].lower() if "://" in uri else ""
     if not uri or scheme not in {"", "file", "s3"}:
         raise ValueError("a folder or s3://bucket/prefix/")
     if scheme == "s3" and not re.fullmatch(r"s3://[^/]+/(.*/)?", uri):
@@ -271,7 +281,8 @@ def load(settings: Mapping[str, Any]) -> Config:
         try:
             values[f.name] = parse(value)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{name}={value!r} must be {error}") from None
+            shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
+            raise ConfigError(f"{name}={shown} must be {error}") from None
     return Config(**values)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import redis
+from redis import Redis, RedisError
 from scrapy.commands import ScrapyCommand
 
 from crawlproject import config
@@ -28,7 +28,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
     def wrapped(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             run(self, *args, **kwargs)
-        except (CrawlprojectError, redis.RedisError, OSError, EOFError) as error:
+        except (CrawlprojectError, RedisError, OSError) as error:
             name = type(self).__module__.rpartition(".")[2]
             print(f"scrapy {name}: {error}", file=sys.stderr)
             self.exitcode = 1
@@ -36,7 +36,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
     return wrapped
 
 
-def connected(command: ScrapyCommand, spider: str = "images") -> tuple[config.Config, redis.Redis, Keys]:
+def connected(command: ScrapyCommand, spider: str = "images") -> tuple[config.Config, Redis, Keys]:
     """Return what a command needs to speak with the frontier of `spider`.
 
     Raises:

@@ -29,4 +29,8 @@ class Command(crawl.Command):
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
         connect_blocking(settings).close()
+        assert self.crawler_process is not None
+        spiders = self.crawler_process.spider_loader.list()
+        if args and args[0] not in spiders:
+            raise ConfigError(f"there is no spider {args[0]!r}, but {', '.join(spiders)}")
         super().run(args, opts)

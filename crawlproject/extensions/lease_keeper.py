@@ -19,7 +19,7 @@ from crawlproject.frontier import codec, engine
 from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
 from crawlproject.politeness.backoff import GiveUp, decide, delay
 from crawlproject.records import LEASE, RETRIES, SOURCE, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
-from crawlproject.store.client import REDIS_TROUBLE
+from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import Settlement
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ class LeaseKeeper:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self._tasks: list[asyncio.Task[None]] = []
         crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
@@ -54,13 +53,13 @@ class LeaseKeeper:
     def spider_opened(self) -> None:
         """Begin to beat and to sweep."""
         self.frontier: FrontierScheduler = frontier_of(self.crawler)
-        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._sweep())]
+        self._suspect = False
+        self._loops = Loops(self.frontier.store)
+        self._loops.start(self._beat, self._sweep)
 
     async def spider_closed(self) -> None:
         """Stop; the scheduler has settled all by now."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loops.stop()
 
     # Ends of items
 
@@ -147,18 +146,7 @@ class LeaseKeeper:
 
     async def _beat(self) -> None:
         """Tell Redis that this worker lives; learn from it who does not, and whether we ourselves did."""
-        store = self.frontier.store
-        every = min(self.config.heartbeat_timeout / 6, 5.0)
-        suspect = False
-        while True:
-            await asyncio.sleep(every)
-            try:
-                suspect = await self._beat_once(suspect)
-                store.answered()
-            except REDIS_TROUBLE as error:
-                store.failed(error)
-
-    async def _beat_once(self, suspect: bool) -> bool:
+        await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
         frontier, store = self.frontier, self.frontier.store
         beat = partial(
             store.scripts.heartbeat,
@@ -175,19 +163,18 @@ class LeaseKeeper:
             logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(frontier.queue.held)
-        if differs and suspect:
+        if differs and self._suspect:
             await frontier.queue.reconcile()
-        return differs
+        self._suspect = differs
 
     async def _sweep(self) -> None:
         """Find leases whose request has left the engine and that nobody has settled."""
-        while True:
-            await asyncio.sleep(_SWEEP_EVERY)
-            present = engine.in_progress(self.crawler)
-            for lease in list(self.frontier.queue.held.values()):
-                if lease.request is not None and lease.request not in present:
-                    logger.error("A request to source %s left the engine without an item", lease.source)
-                    self._fault(lease, "left the engine without an item: see the worker's log")
+        await asyncio.sleep(_SWEEP_EVERY)
+        present = engine.in_progress(self.crawler)
+        for lease in list(self.frontier.queue.held.values()):
+            if lease.request is not None and lease.request not in present:
+                logger.error("A request to source %s left the engine without an item", lease.source)
+                self._fault(lease, "left the engine without an item: see the worker's log")
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
 import urllib.request
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from crawlproject.errors import CatalogueError
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import Catalogue, override_of, parse_catalogue
 from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.store.loops import Loops
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ def read_catalogue(place: str) -> Catalogue:
         else:
             with Path(place.removeprefix("file://")).open("rb") as file:
                 text = file.read(_MAX_CATALOGUE + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise CatalogueError(f"CRAWL_SOURCES={place} cannot be read: {error}") from None
     if len(text) > _MAX_CATALOGUE:
         raise CatalogueError(f"CRAWL_SOURCES={place} is larger than {_MAX_CATALOGUE} bytes")
@@ -66,7 +68,6 @@ class Regulator:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self._tasks: list[asyncio.Task[None]] = []
         self._fence: int | None = None
         self._limits: dict[str, float] = {}
         self._ready = False
@@ -84,28 +85,22 @@ class Regulator:
     def spider_opened(self) -> None:
         """Begin to stand for the lead."""
         self.store: Store = frontier_of(self.crawler).store
-        self._tasks = [asyncio.create_task(self._rule()), asyncio.create_task(self._keep_catalogue())]
+        self._loops = Loops(self.store)
+        self._loops.start(self._rule, self._keep_catalogue)
 
     async def spider_closed(self) -> None:
         """Stop, and leave the lead to another at once."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loops.stop()
         try:
             await self.store.scripts.resign(self.store.worker)
         except REDIS_TROUBLE as error:
             self.store.failed(error)
 
     async def _rule(self) -> None:
-        while True:
-            try:
-                await self._tick()
-                self.store.answered()
-            except REDIS_TROUBLE as error:
-                self.store.failed(error)
-            await asyncio.sleep(_TICK)
+        await self._reign()
+        await asyncio.sleep(_TICK)
 
-    async def _tick(self) -> None:
+    async def _reign(self) -> None:
         """Renew lead and pulse, set the rates that have changed, and keep the streams within bounds."""
         fence = await self.store.scripts.lead(self.store.worker, ready=self._ready)
         if fence is None:
@@ -130,29 +125,30 @@ class Regulator:
         self._limits = {source.decode(): float(rate) for source, rate in stored.items()}
         self._overridden = {}
         # Without any rates to rule by there is no pulse, unless none are expected.
-        self._ready = bool(self._limits) or self.config.sources is None
+        if self._limits or self.config.sources is None:
+            await self._begin()
+
+    async def _begin(self) -> None:
+        """Let the pulse beat: there are rates to rule by."""
+        self._ready = True
+        await self.store.scripts.lead(self.store.worker, ready=True)
 
     # Catalogue
 
     async def _keep_catalogue(self) -> None:
         """Read the catalogue every half hour while this worker leads."""
-        wait = 0.0
-        while True:
-            await asyncio.sleep(wait)
-            wait = 0.1
-            fence = self._fence
-            if fence is None or self.config.sources is None:
-                continue
-            try:
-                catalogue = await asyncio.to_thread(read_catalogue, self.config.sources)
-                await self._publish(fence, catalogue)
-                wait = _REFRESH
-            except CatalogueError as error:
-                wait = _REFRESH_SOON
-                logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
-            except REDIS_TROUBLE as error:
-                wait = _TICK
-                self.store.failed(error)
+        fence = self._fence
+        if fence is None or self.config.sources is None:
+            await asyncio.sleep(0.1)
+            return
+        try:
+            catalogue = await asyncio.to_thread(read_catalogue, self.config.sources)
+        except CatalogueError as error:
+            logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
+            await asyncio.sleep(_REFRESH_SOON)
+            return
+        await self._publish(fence, catalogue)
+        await asyncio.sleep(_REFRESH)
 
     async def _publish(self, fence: int, catalogue: Catalogue) -> None:
         """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum."""
@@ -169,7 +165,7 @@ class Regulator:
         await self.store.scripts.forget(
             fence, sorted(gone), sorted({domain.decode() for domain in domains} - catalogue.hosts.keys())
         )
-        self._ready = True
+        await self._begin()
         logger.info("Catalogue read: %d sources, %d no longer in it", len(limits), len(gone))
 
     # Rates
@@ -199,8 +195,8 @@ class Regulator:
         """Yield the known sources in chunks; more than a tick's worth are continued at the next."""
         seen = 0
         while True:
-            found: list[Any]
-            self._cursor, found = await self.store.redis.sscan(self.store.keys.sources, self._cursor, count=_CHUNK)
+            page: Any = await self.store.redis.sscan(self.store.keys.sources, self._cursor, count=_CHUNK)
+            self._cursor, found = page
             if found:
                 yield [source.decode() for source in found]
             seen += len(found)

@@ -35,7 +35,7 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     """
     data = request.to_dict(spider=spider)
     data["meta"] = {name: value for name, value in data["meta"].items() if name not in _OF_THIS_ATTEMPT}
-    data = {name: value for name, value in data.items() if value != _DEFAULTS[name]}
+    data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)
     body: bytes = msgpack.packb(data)
     return bytes((VERSION, deliveries, priority)) + body
@@ -83,7 +83,8 @@ def peek(entry: bytes) -> dict[str, Any]:
         data = msgpack.unpackb(entry[_HEADER:])
     except Exception:
         return {}
-    return data if isinstance(data, dict) and isinstance(data.get("meta", {}), dict) else {}
+    meta = data.get("meta", {}) if isinstance(data, dict) else None
+    return data if isinstance(meta, dict) and all(isinstance(name, str) for name in meta) else {}
 
 
 def renewed(entry: bytes) -> bytes:
@@ -92,7 +93,9 @@ def renewed(entry: bytes) -> bytes:
     if not data:
         return with_deliveries(entry, 0)
     meta = data.get("meta", {})
-    data["url"] = (meta.get("redirect_urls") or [data.get("url")])[0]
+    urls = meta.get("redirect_urls")
+    if isinstance(urls, list) and urls:
+        data["url"] = urls[0]
     data["meta"] = {
         name: value
         for name, value in meta.items()

@@ -7,7 +7,9 @@ import gzip
 import io
 import itertools
 import json
+import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,14 @@ from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import seed_of
 
 _COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
+_WHOLE = re.compile(r"-?\d{1,18}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class _Tabbed(csv.excel_tab):
+    """Tab-separated values as databases write them: a quotation mark is a character like others."""
+
+    quoting = csv.QUOTE_NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ def read(name: str, progress: Progress) -> Iterator[Line]:
     """Yield the lines of the file `name` ("-" is stdin) that hold something.
 
     Raises:
-        OSError, EOFError: it cannot be read, or is no whole gzip file.
+        OSError: it cannot be read, or is no whole gzip file.
 
     """
     with _opened(name) as stream:
@@ -68,7 +78,10 @@ def read(name: str, progress: Progress) -> Iterator[Line]:
         if counted.peek(2)[:2] == b"\x1f\x8b":
             plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
         text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        yield from _lines(text)
+        try:
+            yield from _lines(text)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"{name} is no whole gzip file: {error}") from None
 
 
 @contextmanager
@@ -85,29 +98,34 @@ def _lines(text: Iterable[str]) -> Iterator[Line]:
     number, first = 1, next(lines, "")
     while first and not first.strip():
         number, first = number + 1, next(lines, "")
-    for delimiter in ("\t", ","):
-        header = [column.strip().lower() for column in first.strip().split(delimiter)]
+    for dialect in (_Tabbed, csv.excel):
+        header = _header(first, dialect)
         if "url" in header and not first.lstrip().startswith("{"):
-            yield from _rows(header, delimiter, lines, number)
+            yield from _rows(header, dialect, lines, number)
             return
     for at, line in enumerate(itertools.chain([first], lines), number):
         if line.strip():
             yield _plain(at, line)
 
 
-def _rows(header: list[str], delimiter: str, lines: Iterator[str], before: int) -> Iterator[Line]:
-    reader = csv.reader(
-        lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    )
+def _header(line: str, dialect: type[csv.Dialect]) -> list[str]:
+    try:
+        return [column.strip().lower() for column in next(csv.reader([line], dialect), [])]
+    except csv.Error:
+        return []
+
+
+def _rows(header: list[str], dialect: type[csv.Dialect], lines: Iterator[str], before: int) -> Iterator[Line]:
+    reader = csv.reader(lines, dialect)
     while True:
+        number = before + reader.line_num + 1  # of the row's first line, should a quoted cell have several
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield Line(before + reader.line_num, None, str(error))
+            yield Line(number, None, str(error))
             continue
-        number = before + reader.line_num
         if not any(cell.strip() for cell in row):
             continue
         if len(row) > len(header):
@@ -123,7 +141,7 @@ def _rows(header: list[str], delimiter: str, lines: Iterator[str], before: int) 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """Give the columns that are not text their type; what does not fit is left for `seed_of` to refuse."""
-    if data.get("priority", "").lstrip("-").isdecimal():
+    if _WHOLE.fullmatch(data.get("priority", "")):
         data["priority"] = int(data["priority"])
     if data.get("again", "").lower() in {"true", "false"}:
         data["again"] = data["again"].lower() == "true"
@@ -145,7 +163,7 @@ def _plain(number: int, line: str) -> Line:
 
 def _line(number: int, data: dict[str, Any]) -> Line:
     url = data.get("url")
-    if isinstance(url, str) and url.strip() and "://" not in url:
+    if isinstance(url, str) and url.strip() and not _SCHEME.match(url.strip()):
         data["url"] = "http://" + url.strip().removeprefix("//")
     try:
         seed_of(data)

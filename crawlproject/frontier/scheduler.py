@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, Spider, signals
@@ -20,6 +19,7 @@ from crawlproject.frontier.seeds import SeedReader, new_request
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import NewRequest
 
 if TYPE_CHECKING:
@@ -52,11 +52,9 @@ class FrontierScheduler(Scheduler):
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
         self._new: list[NewRequest] = []
-        self._tasks: list[asyncio.Task[None]] = []
         self._wanted = asyncio.Event()  # leasing now may bring something
         self._idle_since: float | None = None
         self._drained = False
-        self._stopping = False
         self._state = "ok"
 
     @classmethod
@@ -123,25 +121,20 @@ class FrontierScheduler(Scheduler):
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
         )
-        loops: list[Callable[[], Awaitable[None]]] = [self._lease, self._settle, self._watch]
+        self._loops = Loops(self.store)
+        self._loops.start(self._lease, self._settle, self._watch)
         if hasattr(spider, "request_for"):
             self._reader = SeedReader(
                 self.store, spider, spider.request_for, self.df, self.stats, self._wanted.set
             )
-            loops.append(self._read_seeds)
-        self._tasks = [asyncio.create_task(self._forever(step)) for step in loops]
+            self._loops.start(self._read_seeds)
 
     async def _close(self) -> None:
-        self._stopping = True
+        if not hasattr(self, "_loops"):
+            return  # it was never opened
         self._wanted.set()
-        if not hasattr(self, "queue"):
-            return
         self.queue.settled.set()
-        # Their own steps are short; cancelled only past the longest of them, a blocking read of 1 s.
-        await asyncio.wait(self._tasks, timeout=3)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
         self.queue.give_back_waiting()
         try:
             await self._store_new()
@@ -155,19 +148,6 @@ class FrontierScheduler(Scheduler):
 
     async def _disconnect(self) -> None:
         await self.store.close()
-
-    async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Repeat `step` until the end; when Redis fails, wait and go on."""
-        while not self._stopping:
-            try:
-                await step()
-                self.store.answered()
-            except REDIS_TROUBLE as error:
-                self.store.failed(error)
-                await asyncio.sleep(1)
-            except Exception:
-                logger.exception("Bug in the frontier; going on")
-                await asyncio.sleep(1)
 
     def _wake(self) -> None:
         engine.wake(self.crawler)
@@ -210,8 +190,7 @@ class FrontierScheduler(Scheduler):
 
     async def _settle(self) -> None:
         await self.queue.settled.wait()
-        if not self._stopping:
-            await asyncio.sleep(_SETTLE_EVERY)
+        await asyncio.sleep(_SETTLE_EVERY)
         # What a page has led to is stored before its lease ends: nothing is lost in between.
         await self._store_new()
         await self.queue.flush()

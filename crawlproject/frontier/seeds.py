@@ -65,7 +65,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
     url = _url(data.get("url"))
     return Seed(
         url=url,
-        identifier=_identifier(data.get("uuid", data.get("identifier")), url),
+        identifier=_identifier(data.get("identifier") if data.get("uuid") in (None, "") else data["uuid"], url),
         source=_source(data.get("source")),
         priority=_priority(data.get("priority")),
         again=_again(data.get("again")),
@@ -88,7 +88,7 @@ def _url(value: Any) -> str:
         raise BadSeed(f"url that is none: {error}") from None
     if parts.scheme.lower() not in {"http", "https"}:
         raise BadSeed(f"url without http:// or https://: {url:.80}")
-    if not host or port == 0:
+    if not (host or "").strip(".") or port == 0:
         raise BadSeed(f"url without a host or with port 0: {url:.80}")
     return url
 

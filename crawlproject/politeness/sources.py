@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -50,8 +51,14 @@ def _suffixes() -> tldextract.TLDExtract:
 
 @lru_cache(maxsize=65_536)
 def domain_of(host: str) -> str:
-    """Return the registrable domain of a host; an address or a name without one is its own."""
+    """Return the registrable domain of a host; an address or a name without one is its own.
+
+    Names in other scripts come out as in a request's URL (`xn--...`), so that both spellings are one source.
+    """
     host = host.lower().rstrip(".")
+    if not host.isascii():
+        with suppress(UnicodeError):  # no name that DNS could know: left as it is
+            host = host.encode("idna").decode()
     return _suffixes()(host).top_domain_under_public_suffix or host
 
 
@@ -93,7 +100,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
     """
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogueError(f"the catalogue is no JSON: {error}") from None
     if not isinstance(rows, list):
         raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")

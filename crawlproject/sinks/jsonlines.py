@@ -58,9 +58,8 @@ class EventFile:
     def _resume(self) -> None:
         length = self._file.seek(0, os.SEEK_END)
         if self.position_path.exists():
-            position: dict[str, Any] = json.loads(self.position_path.read_text())
-            self.offset = position["offset"]
-            self.last |= {name: at for name, at in position["last"].items() if name in self.last}
+            self.offset, last = self._position()
+            self.last |= {name: at for name, at in last.items() if name in self.last}
         elif length:
             raise CrawlprojectError(
                 f"{self.path} is there, but not {self.position_path.name} that tells what it holds: "
@@ -72,6 +71,15 @@ class EventFile:
                 f"restore it, or remove it and {self.position_path.name} to read all events anew"
             )
         self._file.truncate(self.offset)
+
+    def _position(self) -> tuple[int, dict[str, str]]:
+        try:
+            position = json.loads(self.position_path.read_text())
+            return int(position["offset"]), dict(position["last"])
+        except (KeyError, TypeError, ValueError):
+            raise CrawlprojectError(
+                f"{self.position_path} was not written by scrapy events: restore it, or name another file"
+            ) from None
 
     def drain(self, block: float = 0.0) -> int:
         """Append what is new, and return the number of events; wait up to `block` seconds for the first."""

@@ -132,7 +132,7 @@ def retry_after(value: bytes | None, now: datetime) -> float | None:
         return float(text[:10])
     try:
         then = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)

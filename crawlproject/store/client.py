@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 # What a call to Redis may raise when Redis is the trouble, and not the caller.
 REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 
+# The same of the first call, and an option of REDIS_URL that the client does not know.
+_FIRST_TROUBLE = (*REDIS_TROUBLE, TypeError)
+
 _OLDEST = (6, 2)
 
 
@@ -52,25 +55,35 @@ def connect_blocking(config: Config) -> redis.Redis:
 
     """
     url = redis_url(config)
-    client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=30, retry=None)
     try:
-        info = client.info("server")
-    except (redis.RedisError, OSError) as error:
+        client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=30, retry=None)
+    except ValueError as error:
+        raise _unavailable(url, error) from None
+    try:
+        _check_version(url, client.info("server"))
+    except _FIRST_TROUBLE as error:
         client.close()
         raise _unavailable(url, error) from None
-    _check_version(url, info)
+    except RedisUnavailable:
+        client.close()
+        raise
     return client
 
 
+def _without_secrets(url: str) -> str:
+    """Return `url` for a message: neither user and password nor options, which may hold them, too."""
+    return url.rpartition("@")[2].partition("?")[0]
+
+
 def _unavailable(url: str, error: Exception) -> RedisUnavailable:
-    host = url.rpartition("@")[2]  # no password in a message
-    return RedisUnavailable(f"Redis at {host} does not answer ({error}): start it, or correct REDIS_URL.")
+    where = _without_secrets(url)
+    return RedisUnavailable(f"Redis at {where} does not answer ({error}): start it, or correct REDIS_URL.")
 
 
 def _check_version(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise RedisUnavailable(f"Redis at {url.rpartition('@')[2]} is {version}: 6.2 or newer is needed.")
+        raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
 
 
 class Store:
@@ -94,19 +107,24 @@ class Store:
 
         """
         url = await asyncio.to_thread(redis_url, self.config)
-        self.redis = Redis.from_url(
-            url,
-            socket_connect_timeout=5,
-            socket_timeout=5,
-            retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
-        )
+        try:
+            self.redis = Redis.from_url(
+                url,
+                socket_connect_timeout=5,
+                socket_timeout=5,
+                retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
+            )
+        except ValueError as error:
+            raise _unavailable(url, error) from None
         self.scripts = Scripts(self.redis, self.keys, self.clock)
         try:
-            info = await self.redis.info("server")
-        except REDIS_TROUBLE as error:
+            _check_version(url, await self.redis.info("server"))
+        except _FIRST_TROUBLE as error:
             await self.close()
             raise _unavailable(url, error) from None
-        _check_version(url, info)
+        except RedisUnavailable:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close all connections."""

@@ -67,7 +67,8 @@ def ensure(folder: Path) -> str:
     """
     folder.mkdir(parents=True, exist_ok=True)
     sock = socket_path(folder)
-    _private(sock.parent)
+    if sock.parent != folder.resolve():
+        _private(sock.parent)
     with _locked(folder):
         if not _answers(sock):
             _start(folder.resolve(), sock)

@@ -1,0 +1,145 @@
+"""`make demo`: four small sites on this machine, crawled by two workers, each site at its own rate.
+
+Everything is under `.crawl/demo/`, with a Redis of its own that is stopped at the end; a second run starts
+afresh. Another crawl in this folder is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import redis
+from tqdm import tqdm
+
+from crawlproject.commands.stats import totals
+from crawlproject.config import SETTINGS
+from crawlproject.politeness.sources import rate_for
+from crawlproject.store import embedded
+from crawlproject.store.client import crawl_dir
+from crawlproject.store.keys import Keys
+from demo import sources
+from demo.gallery import Arrival, Gallery
+
+WORKERS = 2
+DEADLINE = 80.0  # seconds for the crawl
+
+SEEDS = sum(source.seeds for source in sources.SOURCES)
+SCRAPY = [sys.executable, "-m", "scrapy"]
+
+
+def main() -> int:
+    """Run the demo; return 1 when its outcome is not the expected one."""
+    home = crawl_dir() / "demo"
+    embedded.stop(home)
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    print(f"Painting {sum(source.pictures for source in sources.SOURCES)} pictures ...")
+    sources.build(home / "sites")
+    url = embedded.ensure(home)
+    try:
+        with Gallery(home / "sites", home / "arrivals.jsonl") as gallery:
+            tallies = crawl(home, url, gallery)
+            arrivals = gallery.arrivals()
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    finally:
+        embedded.stop(home)
+    good = report(tallies, arrivals)
+    print(
+        f"\nResults:    {home / 'events.jsonl'}\nThumbnails: {home / 'thumbnails'}"
+        f"\nLogs:       {home}/worker-*.log\nThe sites' own log of who asked when: {home / 'arrivals.jsonl'}"
+    )
+    return 0 if good else 1
+
+
+def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
+    """Feed the seeds, run the workers until all is done, write the events; return the crawl's totals."""
+    seeds = sources.write_seeds(home / "sites", gallery.urls)
+    environ = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    environ |= {
+        "REDIS_URL": url,
+        "CRAWL_SOURCES": str(home / "sites" / sources.CATALOGUE),
+        "CRAWL_CONTACT": "mailto:demo@example.org",
+        "IMAGES_STORE": str(home / "thumbnails"),
+        "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
+    }
+    subprocess.run([*SCRAPY, "feed", str(seeds)], env=environ, check=True)
+    print(f"Crawling {SEEDS} seeds of {len(sources.SOURCES)} sources with {WORKERS} workers ...")
+    workers = [
+        subprocess.Popen(
+            [*SCRAPY, "crawl", "images", "--logfile", str(home / f"worker-{number}.log")], env=environ
+        )
+        for number in range(1, WORKERS + 1)
+    ]
+    try:
+        with redis.Redis.from_url(url) as client:
+            tallies = watch(client, workers)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.wait(30)
+    subprocess.run([*SCRAPY, "events", str(home / "events.jsonl")], env=environ, check=True)
+    return tallies
+
+
+def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]]) -> dict[str, Any]:
+    """Show progress until the workers have closed by themselves; return the totals."""
+    keys = Keys("crawl", "images")
+    deadline = time.monotonic() + DEADLINE
+    shown = 0.0
+    with tqdm(total=SEEDS, unit="img", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
+        while True:
+            tallies = totals(client, keys)
+            done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
+            bar.update(done - bar.n)
+            if bar.disable and time.monotonic() - shown >= 5:
+                shown = time.monotonic()
+                print(f"  {done} of {SEEDS} done, {tallies['leased']} in hand", flush=True)
+            if all(worker.poll() is not None for worker in workers):
+                return tallies
+            if time.monotonic() > deadline:
+                print(f"not done after {DEADLINE:.0f} s: the workers' logs say why", file=sys.stderr)
+                return tallies
+            time.sleep(0.25)
+
+
+def report(tallies: dict[str, Any], arrivals: list[Arrival]) -> bool:
+    """Print the table; return whether every seed has ended as it should."""
+    seen = defaultdict(list)
+    for arrival in arrivals:
+        seen[arrival["source"]].append(arrival["t"])
+    head = ("source", "seeds", "thumbnails", "link rot", "failures", "rate allowed", "rate seen")
+    rows: list[tuple[object, ...]] = [head]
+    good = True
+    for source in sources.SOURCES:
+        row = tallies["sources"].get(source.name, defaultdict(int))
+        ends = (row["thumbnails"], row["link_rot"], row["failed"])
+        good &= ends == (source.pictures, source.link_rot, len(source.unreadable))
+        allowed = f"{rate_for(source.image_count):.1f}/s"
+        rows.append((source.name, source.seeds, *ends, allowed, f"{mean_rate(seen[source.name]):.1f}/s"))
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(head))]
+    print()
+    for values in rows:
+        first, *rest = (str(value) for value in values)
+        print("  ".join([first.ljust(widths[0])] + [v.rjust(w) for v, w in zip(rest, widths[1:], strict=True)]))
+    print("\nEvery seed has ended as it should." if good else "\nNOT every seed has ended as it should.")
+    return good
+
+
+def mean_rate(times: list[float]) -> float:
+    """Return the requests a second from the first to the last arrival."""
+    times = sorted(times)
+    return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,634 @@
+"""The scripts against a real Redis: each is tried by what it promises in its header."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject.frontier.queue import HORIZON
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import DeadRetry, LeaseReply, NewRequest, Rejected, Settlement
+
+Row = tuple[str, float]
+
+
+def db(store: Store) -> Any:
+    """Return the plain client, whose annotations leave open what it answers."""
+    return store.redis
+
+
+def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
+    return bytes((1, deliveries, priority)) + name.encode()
+
+
+def names(reply: LeaseReply) -> list[str]:
+    return [grant.entry[3:].decode() for grant in reply.grants]
+
+
+async def rule(store: Store, *rates: Row) -> int:
+    """Lead, with a pulse, and set rates; return the fence."""
+    fence = await store.scripts.lead("leader", ready=True)
+    assert fence is not None
+    assert await store.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates], {})
+    return fence
+
+
+async def join(store: Store, worker: str = "w", timeout: float = 30.0, max_deliveries: int = 3) -> None:
+    await store.scripts.heartbeat(worker, join=True, timeout=timeout, max_deliveries=max_deliveries)
+
+
+async def put(store: Store, entries: Iterable[bytes], source: str = "museum") -> None:
+    requests = [
+        NewRequest(body, "00000", hash((source, body)) & 0xFFFFFFFF, again=True, source=source) for body in entries
+    ]
+    reply = await store.scripts.enqueue("w", requests, seeds=0, high_water=1_000_000, refuse_unknown=False)
+    assert reply is not None
+    assert reply.admitted == len(requests)
+
+
+async def lease(
+    store: Store,
+    want: int = 100,
+    worker: str = "w",
+    *,
+    cap: int = 100,
+    cap_alone: int = 100,
+    holding: dict[str, int] | None = None,
+    horizon: float = HORIZON,
+    dead_maxlen: int = 1000,
+) -> LeaseReply:
+    return await store.scripts.lease(
+        worker,
+        want,
+        cap=cap,
+        cap_alone=cap_alone,
+        holding=holding or {},
+        horizon=horizon,
+        dead_maxlen=dead_maxlen,
+    )
+
+
+async def outstanding(store: Store) -> int:
+    return int(await db(store).get(store.keys.outstanding) or 0)
+
+
+# lease
+
+
+async def test_without_a_pulse_nothing_is_leased(store: Store) -> None:
+    await join(store)
+    await put(store, [entry("a")])
+    assert (await lease(store)).state == "no pulse"
+    await store.scripts.lead("leader", ready=False)  # leads, but has no rates to rule by
+    assert (await lease(store)).grants == []
+    await store.scripts.lead("leader", ready=True)
+    assert names(await lease(store)) == ["a"]
+
+
+async def test_a_worker_that_is_not_registered_gets_nothing(store: Store) -> None:
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    assert (await lease(store, worker="stranger")).state == "lapsed"
+
+
+async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 40))
+    await put(store, [entry(str(n)) for n in range(50)])
+    before = asyncio.get_running_loop().time()
+    reply = await lease(store)
+    slots = [grant.slot for grant in reply.grants]
+    assert len(slots) == 11  # at 0, 25, ... 250 ms
+    assert [round(b - a, 4) for a, b in itertools.pairwise(slots)] == [0.025] * 10
+    assert slots[0] >= before
+    again = await lease(store)
+    assert all(grant.slot >= slots[-1] + 0.0249 for grant in again.grants)
+
+
+async def test_a_pause_saves_up_no_slots(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 40))
+    await put(store, [entry(str(n)) for n in range(50)])
+    await lease(store)
+    await asyncio.sleep(0.6)
+    assert len((await lease(store)).grants) == 11
+
+
+async def test_a_rate_below_one_gives_one_slot_in_its_interval(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 0.2))
+    await put(store, [entry("a"), entry("b")])
+    (first,) = (await lease(store)).grants
+    reply = await lease(store)
+    assert reply.grants == []
+    assert reply.next_due == pytest.approx(first.slot + 5.0, abs=1e-3)
+
+
+async def test_a_rate_of_zero_gives_no_slot(store: Store) -> None:
+    await join(store)
+    fence = await rule(store, ("museum", 0))
+    await put(store, [entry("a")])
+    assert (await lease(store)).grants == []
+    await store.scripts.set_rates(fence, [("museum", 10, 10)], {})
+    assert names(await lease(store)) == ["a"]
+
+
+async def test_higher_priorities_go_first_and_equal_ones_in_their_order(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 200))
+    await put(store, [entry(f"{p}{n}", priority=p) for n in "abc" for p in (0, 4, 2)])
+    assert names(await lease(store)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
+
+
+async def test_no_source_gets_more_than_its_share_while_others_have_work(store: Store) -> None:
+    await join(store)
+    await rule(store, ("large", 200), ("small", 1))
+    await put(store, [entry(str(n)) for n in range(60)], "large")
+    alone = await lease(store, want=40, cap=8, cap_alone=24)
+    assert len(alone.grants) == 24
+    await put(store, [entry("s")], "small")
+    await asyncio.sleep(0.2)
+    holding = {"large": 5}
+    reply = await lease(store, want=40, cap=8, cap_alone=24, holding=holding)
+    assert Counter(grant.id.partition(":")[2] for grant in reply.grants) == {"large": 3, "small": 1}
+
+
+async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(store: Store) -> None:
+    await join(store)
+    slow = [f"slow{n}" for n in range(300)]
+    await rule(store, ("fast", 200), *((name, 0.2) for name in slow))
+    for name in slow:
+        await put(store, [entry("x"), entry("y")], name)
+    await put(store, [entry(str(n)) for n in range(100)], "fast")
+    reply = await lease(store, want=40, cap=30, cap_alone=30)
+    given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
+    assert given["fast"] == 20
+    assert sum(given.values()) == 40
+
+
+async def test_each_due_source_gets_its_turn_within_one_round(store: Store) -> None:
+    await join(store)
+    sources = [f"s{n}" for n in range(120)]
+    await rule(store, *((name, 0.5) for name in sources))
+    for name in sources:
+        await put(store, [entry("x"), entry("y")], name)
+    served: list[str] = []
+    while len(served) < 120:
+        reply = await lease(store, want=25)
+        assert reply.grants
+        served += [grant.id.partition(":")[2] for grant in reply.grants]
+    assert set(served) == set(sources)
+
+
+async def test_many_workers_at_once_share_the_slots_of_one_source(store: Store) -> None:
+    """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
+    for n in range(40):
+        await join(store, f"w{n}")
+    await rule(store, ("museum", 40))
+    await put(store, [entry(str(n)) for n in range(400)])
+    started = asyncio.get_running_loop().time()
+    replies = await asyncio.gather(*(lease(store, want=5, worker=f"w{n}") for n in range(40)))
+    slots = sorted(grant.slot for reply in replies for grant in reply.grants)
+    took = asyncio.get_running_loop().time() - started
+    assert 11 <= len(slots) <= 11 + took * 40 + 1
+    # the clocks' difference may be estimated better from call to call, by parts of a millisecond
+    assert min(b - a for a, b in itertools.pairwise(slots)) > 0.015
+    grants = [grant.entry for reply in replies for grant in reply.grants]
+    assert len(set(grants)) == len(grants)
+
+
+async def test_leasing_pauses_at_the_bound_of_dead_letters(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    await db(store).xadd(store.keys.dead, {"reason": "x"})
+    assert "CRAWL_DEAD_MAXLEN" in (await lease(store, dead_maxlen=1)).state
+    assert (await lease(store, dead_maxlen=2)).state == "ok"
+
+
+# acquire
+
+
+async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 0.5))
+    await put(store, [entry("a")])
+    slot = await store.scripts.acquire(source="museum")
+    assert slot is not None
+    reply = await lease(store)
+    assert reply.grants == []
+    assert reply.next_due == pytest.approx(slot + 2.0, abs=0.01)
+
+
+async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(store: Store) -> None:
+    assert await store.scripts.acquire(domain="museum.example") is None
+    fence = await rule(store, ("museum", 2))
+    await store.scripts.set_rates(fence, [], {"museum.example": "museum"})
+    first = await store.scripts.acquire(domain="museum.example")
+    second = await store.scripts.acquire(source="museum")
+    assert first is not None
+    assert second == pytest.approx(first + 0.5, abs=0.01)
+
+
+# enqueue
+
+
+async def take(store: Store, *seeds: str) -> list[bytes]:
+    """Have worker w take these seeds, pushed in this order."""
+    await db(store).lpush(store.keys.seeds, *seeds)
+    return await store.scripts.take_seeds("w", 100)
+
+
+async def waiting(store: Store) -> list[bytes]:
+    """Return the seeds in the list, the next one first."""
+    found: list[bytes] = await db(store).lrange(store.keys.seeds, 0, -1)
+    return found[::-1]
+
+
+def request(name: str, member: int, **more: object) -> NewRequest:
+    values = {"again": False, "source": "museum", "domain": None, **more}
+    return NewRequest(entry(name), "00000", member, **values)  # type: ignore[arg-type]
+
+
+async def test_seeds_are_taken_in_order_and_leave_the_hand_with_the_batch(store: Store) -> None:
+    await join(store)
+    assert await take(store, "a", "b", "c") == [b"a", b"b", b"c"]
+    items: list[NewRequest | Rejected] = [request("a", 1), request("b", 2), Rejected("no url")]
+    reply = await store.scripts.enqueue("w", items, seeds=3, high_water=100, refuse_unknown=False)
+    assert reply == (2, 0, 1, 0, 2)
+    assert await db(store).exists(store.keys.in_hand_of + "w") == 0
+    ((_, letter),) = await db(store).xrange(store.keys.dead)
+    assert (letter[b"seed"], letter[b"reason"]) == (b"c", b"no url")
+
+
+async def test_a_repeated_enqueue_of_seeds_does_nothing(store: Store) -> None:
+    await join(store)
+    await take(store, "a")
+    for expected in ((1, 0, 0, 0, 1), None):
+        reply = await store.scripts.enqueue(
+            "w", [request("a", 1, again=True)], seeds=1, high_water=100, refuse_unknown=False
+        )
+        assert reply == expected
+    assert await outstanding(store) == 1
+
+
+async def test_a_lapsed_worker_enqueues_no_seeds(store: Store) -> None:
+    await join(store)
+    await take(store, "a")
+    await db(store).zrem(store.keys.workers, "w")
+    reply = await store.scripts.enqueue("w", [request("a", 1)], seeds=1, high_water=9, refuse_unknown=False)
+    assert reply is None
+    assert await outstanding(store) == 0
+
+
+async def test_what_was_seen_is_a_duplicate_unless_asked_for_again(store: Store) -> None:
+    first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
+    reply = await store.scripts.enqueue("w", first, seeds=0, high_water=100, refuse_unknown=False)
+    assert reply == (3, 1, 0, 0, 3)
+    assert await db(store).object("encoding", store.keys.seen_of + "00000") == b"intset"
+
+
+async def test_seeds_over_the_high_water_mark_go_back_in_order(store: Store) -> None:
+    await join(store)
+    await take(store, *"abcdef")
+    items = [request(name, n, source=f"s{n}") for n, name in enumerate("abcdef")]
+    reply = await store.scripts.enqueue("w", items, seeds=6, high_water=4, refuse_unknown=False)
+    assert reply == (4, 0, 0, 2, 4)
+    assert await waiting(store) == [b"e", b"f"]
+    # they were not noted as seen
+    assert await store.scripts.take_seeds("w", 10) == [b"e", b"f"]
+    reply = await store.scripts.enqueue("w", items[4:], seeds=2, high_water=100, refuse_unknown=False)
+    assert reply is not None
+    assert reply.admitted == 2
+
+
+async def test_a_source_at_a_quarter_of_the_high_water_mark_lets_others_pass(store: Store) -> None:
+    await join(store)
+    await take(store, *"abcd")
+    items = [request("a", 1), request("b", 2), request("c", 3), request("d", 4, source="other")]
+    reply = await store.scripts.enqueue("w", items, seeds=4, high_water=8, refuse_unknown=False)
+    assert reply == (3, 0, 0, 1, 3)
+    await db(store).lpush(store.keys.seeds, "later")
+    assert await waiting(store) == [b"c", b"later"]
+
+
+async def test_an_unknown_source_gets_the_minimum_or_is_refused(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 5))
+    await take(store, "a", "b")
+    items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
+    reply = await store.scripts.enqueue("w", items, seeds=2, high_water=100, refuse_unknown=True)
+    assert reply == (1, 0, 1, 0, 1)
+    ((_, letter),) = await db(store).xrange(store.keys.dead)
+    assert letter[b"reason"] == b"unknown source: nowhere.example"
+    reply = await store.scripts.enqueue("w", items[1:], seeds=0, high_water=100, refuse_unknown=False)
+    assert reply is not None
+    assert reply.admitted == 1
+    assert await db(store).hget(store.keys.rates, "nowhere.example") == b"0.20000000000000001"
+    assert await db(store).sismember(store.keys.sources, "nowhere.example")
+
+
+# settle
+
+
+async def test_a_settled_lease_emits_its_event_once(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    (grant,) = (await lease(store)).grants
+    done = Settlement(
+        grant.id,
+        "museum",
+        event=("image_metadata_updates", '{"x":1}'),
+        counts={"fetched": 1, "bytes": 3_000_000_000},
+        status="200",
+    )
+    assert await store.scripts.settle("w", [done]) == [True]
+    assert await store.scripts.settle("w", [done, done]) == [False, False]
+    ((_, fields),) = await db(store).xrange(store.keys.image_events)
+    assert fields == {b"event": b'{"x":1}'}
+    assert await outstanding(store) == 0
+    assert await db(store).hget(store.keys.counts_of + "bytes", "museum") == b"3000000000"
+    assert await db(store).lrange(store.keys.statuses_of + "museum", 0, -1) == [b"200"]
+
+
+async def test_only_the_worker_that_holds_a_lease_can_settle_it(store: Store) -> None:
+    await join(store)
+    await join(store, "thief")
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    (grant,) = (await lease(store)).grants
+    assert await store.scripts.settle("thief", [Settlement(grant.id, "museum", dead="x")]) == [False]
+    assert await outstanding(store) == 1
+
+
+async def test_a_retry_waits_out_its_delay_and_then_comes_first(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 200))
+    await put(store, [entry("a"), entry("b"), entry("c")])
+    grants = (await lease(store, want=2)).grants
+    again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
+    assert await store.scripts.settle("w", again) == [True, True]
+    assert await outstanding(store) == 3
+    assert names(await lease(store)) == ["c"]
+    assert names(await lease(store)) == []
+    await asyncio.sleep(0.35)
+    assert names(await lease(store)) == ["again", "again"]
+
+
+async def test_what_is_given_back_goes_to_the_head_of_its_queue(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 200))
+    await put(store, [entry("a"), entry("b")])
+    (grant,) = (await lease(store, want=1)).grants
+    await store.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry)])
+    assert names(await lease(store)) == ["a", "b"]
+
+
+async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(store: Store) -> None:
+    await join(store)
+    fence = await rule(store, ("museum", 100), ("cdn", 50))
+    await store.scripts.set_rates(fence, [], {"cdn.example": "cdn"})
+    await put(store, [entry("a"), entry("b")])
+    one, two = (await lease(store)).grants
+    await store.scripts.settle(
+        "w",
+        [
+            Settlement(one.id, "museum", entry("a"), domain="cdn.example"),
+            Settlement(two.id, "museum", entry("b"), domain="elsewhere.example"),
+        ],
+    )
+    paying = {g.entry[3:]: g.id.partition(":")[2] for g in (await lease(store)).grants}
+    assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
+
+
+async def test_a_dead_letter_keeps_request_and_reason(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a", deliveries=2)])
+    (grant,) = (await lease(store)).grants
+    await store.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, dead="status 403")])
+    ((_, letter),) = await db(store).xrange(store.keys.dead)
+    assert letter == {
+        b"entry": entry("a", deliveries=2),
+        b"source": b"museum",
+        b"reason": b"status 403",
+        b"deliveries": b"2",
+    }
+    assert await outstanding(store) == 0
+
+
+async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    (grant,) = (await lease(store)).grants
+    await db(store).set(store.keys.link_rot_events, "not a stream")
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
+    with pytest.raises(redis.ResponseError, match="link_rot is a string, not a stream"):
+        await store.scripts.settle("w", [done])
+    assert await outstanding(store) == 1
+    await db(store).delete(store.keys.link_rot_events)
+    assert await store.scripts.settle("w", [done]) == [True]
+
+
+async def test_only_the_last_fifty_statuses_are_kept(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 1000))
+    await put(store, [entry(str(n)) for n in range(60)])
+    grants = (await lease(store, want=60)).grants
+    await store.scripts.settle(
+        "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
+    )
+    statuses = await db(store).lrange(store.keys.statuses_of + "museum", 0, -1)
+    assert [int(status) for status in statuses] == list(range(59, 9, -1))
+
+
+# heartbeat and leave
+
+
+async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted(store: Store) -> None:
+    await join(store)
+    await join(store, "other")
+    await rule(store, ("museum", 1000))
+    await put(store, [entry(str(n)) for n in range(200)])
+    assert len((await lease(store, want=150, cap_alone=150)).grants) == 150
+    await db(store).lpush(store.keys.in_hand_of + "w", "s1", "s2")
+    await asyncio.sleep(0.15)
+    beat = await store.scripts.heartbeat("other", join=False, timeout=0.1, max_deliveries=3)
+    assert beat.alive
+    assert beat.lost == [("w", 150, 0)]
+    assert await waiting(store) == [b"s1", b"s2"]
+    reply = await lease(store, want=200, worker="other", cap_alone=200)
+    assert names(reply)[:150] == [str(n) for n in range(150)]
+    assert [g.entry[1] for g in reply.grants][149:151] == [1, 0]
+    assert await outstanding(store) == 200
+
+
+async def test_the_last_delivery_lost_makes_a_dead_letter(store: Store) -> None:
+    await join(store, "other")
+    await rule(store, ("museum", 100))
+    await put(store, [entry("killer")])
+    for lost in (1, 2, 3):
+        await join(store)
+        assert len((await lease(store)).grants) == 1
+        await asyncio.sleep(0.06)
+        beat = await store.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+        assert beat.lost == [("w", 0 if lost == 3 else 1, 1 if lost == 3 else 0)]
+    ((_, letter),) = await db(store).xrange(store.keys.dead)
+    assert letter[b"deliveries"] == b"3"
+    assert letter[b"reason"].startswith(b"lost with its worker")
+    assert await outstanding(store) == 0
+
+
+async def test_a_worker_that_lapsed_learns_of_it_and_cannot_settle(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    (grant,) = (await lease(store)).grants
+    await asyncio.sleep(0.06)
+    await store.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+    beat = await store.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
+    assert not beat.alive
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
+    assert await store.scripts.settle("w", [done]) == [False]
+    assert await db(store).xlen(store.keys.image_events) == 0
+
+
+async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(store: Store) -> None:
+    await join(store)
+    await join(store, "other")
+    await rule(store, ("museum", 1000))
+    await put(store, [entry(str(n)) for n in range(150)])
+    assert len((await lease(store, want=150, cap_alone=150)).grants) == 150
+    await db(store).lpush(store.keys.in_hand_of + "w", "s1", "s2")
+    assert await store.scripts.leave("w") == 150
+    assert await waiting(store) == [b"s1", b"s2"]
+    await asyncio.sleep(0.2)
+    reply = await lease(store, want=200, worker="other", cap_alone=200)
+    assert names(reply) == [str(n) for n in range(150)]
+    assert {g.entry[1] for g in reply.grants} == {0}
+
+
+async def test_idle_looks_at_frontier_list_and_hands(store: Store) -> None:
+    await join(store)
+    assert await store.scripts.idle()
+    await db(store).lpush(store.keys.seeds, "a")
+    assert not await store.scripts.idle()
+    await store.scripts.take_seeds("w", 1)
+    assert not await store.scripts.idle()
+    await rule(store, ("museum", 100))
+    await store.scripts.enqueue("w", [request("a", 1)], seeds=1, high_water=9, refuse_unknown=False)
+    assert not await store.scripts.idle()
+    (grant,) = (await lease(store)).grants
+    assert not await store.scripts.idle()
+    await store.scripts.settle("w", [Settlement(grant.id, "museum", dead="x")])
+    assert await store.scripts.idle()
+
+
+# lead, set_rates, forget, trim
+
+
+async def test_one_leads_and_a_replaced_leader_writes_nothing(store: Store) -> None:
+    old = await store.scripts.lead("a", ready=True)
+    assert old is not None
+    assert await store.scripts.lead("b", ready=True) is None
+    assert await store.scripts.lead("a", ready=True) == old
+    await store.scripts.resign("b")
+    assert await store.scripts.lead("b", ready=True) is None
+    await store.scripts.resign("a")
+    new = await store.scripts.lead("b", ready=True)
+    assert new == old + 1
+    assert not await store.scripts.set_rates(old, [("museum", 99, 99)], {"x": "y"})
+    assert not await store.scripts.forget(old, ["museum"], ["x"])
+    assert await db(store).exists(store.keys.rates, store.keys.hosts) == 0
+
+
+async def test_the_pulse_dies_with_the_leader(store: Store) -> None:
+    await store.scripts.lead("a", ready=True)
+    assert 4000 < await db(store).pttl(store.keys.pulse) <= 5000
+    assert 4000 < await db(store).pttl(store.keys.leader) <= 5000
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.2, 50.0), (50.0, 0.2), (0.0, 4.0), (4.0, 4.0)])
+async def test_a_new_rate_counts_from_the_last_slot_used(store: Store, before: float, after: float) -> None:
+    await join(store)
+    fence = await rule(store, ("museum", before or 10.0))
+    await put(store, [entry("a"), entry("b")])
+    (first,) = (await lease(store, want=1)).grants
+    if not before:
+        await store.scripts.set_rates(fence, [("museum", 0.0, 1)], {})
+    await store.scripts.set_rates(fence, [("museum", after, 1)], {})
+    reply = await lease(store, want=1)
+    second = reply.grants[0].slot if reply.grants else reply.next_due
+    assert second == pytest.approx(first.slot + 1 / (after if before else 10.0), abs=0.03)
+
+
+async def test_a_source_dropped_from_the_catalogue_is_forgotten(store: Store) -> None:
+    fence = await rule(store, ("museum", 5))
+    await store.scripts.set_rates(fence, [], {"museum.example": "museum"})
+    await store.scripts.forget(fence, ["museum"], ["museum.example"])
+    assert await db(store).exists(store.keys.limits, store.keys.hosts) == 0
+
+
+async def test_without_a_reader_old_events_are_dropped_and_counted(store: Store) -> None:
+    fence = await rule(store)
+    for n in range(1000):
+        await db(store).xadd(store.keys.image_events, {"event": str(n)})
+    reason, dropped = await store.scripts.trim(fence, maxlen=300)
+    left = await db(store).xlen(store.keys.image_events)
+    assert reason == ""
+    assert dropped == 1000 - left
+    assert 300 <= left <= 400
+    assert int(await db(store).hget(store.keys.totals, "events_trimmed") or 0) == dropped
+
+
+async def test_what_a_reader_has_not_read_is_kept_and_leasing_pauses(store: Store) -> None:
+    await join(store)
+    fence = await rule(store, ("museum", 100))
+    ids = [await db(store).xadd(store.keys.image_events, {"event": str(n)}) for n in range(1000)]
+    field = f"host:/tmp/out.jsonl\n{store.keys.image_events}"
+    await db(store).hset(store.keys.readers, field, ids[99])
+    reason, dropped = await store.scripts.trim(fence, maxlen=300)
+    assert "host:/tmp/out.jsonl" in reason
+    assert dropped == 0
+    entries = await db(store).xrange(store.keys.image_events)
+    assert entries[-900:][0][1] == {b"event": b"100"}
+    assert (await lease(store)).state == reason
+    await db(store).hset(store.keys.readers, field, ids[-1])
+    assert await store.scripts.trim(fence, maxlen=300) == ("", 0)
+    assert await db(store).xlen(store.keys.image_events) <= 300
+
+
+async def test_past_slots_are_not_kept(store: Store) -> None:
+    fence = await rule(store, ("museum", 1000), ("slow", 0.2))
+    await store.scripts.acquire(source="museum")
+    await store.scripts.acquire(source="slow")
+    await asyncio.sleep(0.02)
+    await store.scripts.trim(fence, maxlen=10)
+    assert await db(store).zrange(store.keys.slots, 0, -1) == [b"slow"]
+
+
+# retry_dead
+
+
+async def test_dead_letters_live_again_once(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    one = await db(store).xadd(store.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
+    two = await db(store).xadd(store.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
+    letters = [
+        DeadRetry(one.decode(), "museum", entry("a"), None),
+        DeadRetry(two.decode(), "", None, b"bad"),
+    ]
+    assert await store.scripts.retry_dead(letters) == 2
+    assert await store.scripts.retry_dead(letters) == 0
+    assert await outstanding(store) == 1
+    assert await waiting(store) == [b"bad"]
+    assert names(await lease(store)) == ["a"]

@@ -1,0 +1,356 @@
+"""Whole crawls, as a user runs them: processes, a real Redis, a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+from PIL import Image
+
+from crawlproject.store.keys import Keys
+from demo.gallery import Arrival, Fault, Gallery, set_faults
+
+KEYS = Keys("crawl", "images")
+DEADLINE = 25.0  # seconds; nothing here takes half of it
+
+
+def picture(seed: int, form: str = "JPEG") -> bytes:
+    buffer = io.BytesIO()
+    colour = Random(seed).randbytes(3)
+    Image.new("RGB", (60 + seed % 40, 50), tuple(colour)).save(buffer, form)
+    return buffer.getvalue()
+
+
+class Crawl:
+    """A gallery of sources, a Redis, and workers."""
+
+    def __init__(self, folder: Path, environ: dict[str, str], url: str) -> None:
+        self.folder = folder
+        self.sites = folder / "sites"
+        self.redis: Any = redis.Redis.from_url(url)
+        self.environ = environ | {
+            "CRAWL_SOURCES": str(folder / "catalogue.json"),
+            "IMAGES_STORE": str(folder / "thumbnails"),
+            "MAX_IDLE_TIME_BEFORE_CLOSE": "0.5",
+            "CRAWL_RETRY_DELAY": "0.5",
+        }
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.rates: dict[str, float] = {}
+        self.gallery: Gallery
+
+    def source(self, name: str, rate: float, pictures: int = 0) -> Path:
+        """Add a source before the gallery starts; return its folder."""
+        folder = self.sites / name
+        folder.mkdir(parents=True)
+        for number in range(pictures):
+            (folder / f"{number}.jpg").write_bytes(picture(number))
+        self.rates[name] = rate
+        rows = [{"source_name": source, "image_count": size_for(r)} for source, r in self.rates.items()]
+        (self.folder / "catalogue.json").write_text(json.dumps(rows))
+        return folder
+
+    def seed(self, source: str, *paths: str, **more: Any) -> None:
+        """Push seeds of a source."""
+        for path in paths:
+            seed = {"url": f"{self.gallery.urls[source]}/{path}", "uuid": f"{source}-{path}", "source": source}
+            self.redis.lpush(KEYS.seeds, json.dumps(seed | more))
+
+    def start(self, count: int = 1, **settings: str) -> None:
+        """Start workers."""
+        for _ in range(count):
+            log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
+            command = [sys.executable, "-m", "scrapy", "crawl", "images"]
+            self.workers.append(subprocess.Popen(command, env=self.environ | settings, stdout=log, stderr=log))
+
+    def finish(self) -> None:
+        """Wait until all workers have closed by themselves."""
+        for worker in self.workers:
+            assert worker.wait(DEADLINE) in {0, -9}
+
+    def run(self, count: int = 1, **settings: str) -> None:
+        """Start workers and wait until they have closed."""
+        self.start(count, **settings)
+        self.finish()
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, "see the workers' logs in " + str(self.folder)
+            time.sleep(0.02)
+
+    def events(self, stream: str) -> list[dict[str, Any]]:
+        return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
+
+    def dead(self) -> dict[str, str]:
+        """Return the reason of each dead letter by identifier, or by seed where there is none."""
+        done = subprocess.run(
+            [sys.executable, "-m", "scrapy", "dead", "list", "--json"],
+            env=self.environ,
+            capture_output=True,
+            check=True,
+        )
+        return {letter["identifier"] or letter["seed"]: letter["reason"] for letter in json.loads(done.stdout)}
+
+    def outcomes(self) -> Counter[str]:
+        """Count how often each identifier has ended, in whatever way."""
+        ends = [event["identifier"] for name in KEYS.streams for event in self.events(name)]
+        return Counter(ends + list(self.dead()))
+
+    def arrivals(self, source: str) -> list[Arrival]:
+        return [arrival for arrival in self.gallery.arrivals() if arrival["source"] == source]
+
+    def log(self, worker: int = 0) -> str:
+        return (self.folder / f"worker-{worker}.log").read_text()
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+        self.redis.close()
+
+
+def size_for(rate: float) -> int:
+    """Return a number of images that gives (very nearly) this rate."""
+    return 0 if rate <= 0.2 else round((rate - 0.2) / 199.8 * 499_995_000)
+
+
+def worst_second(arrivals: list[Arrival]) -> int:
+    """Return the largest number of requests that arrived within any sliding second."""
+    times = sorted(arrival["t"] for arrival in arrivals)
+    worst = first = 0
+    for last, moment in enumerate(times):
+        while moment - times[first] >= 1:
+            first += 1
+        worst = max(worst, last - first + 1)
+    return worst
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
+    photos = crawl.source("photos", 150, pictures=40)
+    crawl.source("museum", 20, pictures=5)
+    (photos / "notes.jpg").write_bytes(b"<html>no picture</html>")
+    (photos / "half.jpg").write_bytes(picture(3)[:400])
+    (photos / "huge.jpg").write_bytes(picture(4) + bytes(300_000))
+    (photos / "cmyk.png").write_bytes(picture(5, "PNG"))
+    faults: dict[str, Fault] = {
+        "/moved.jpg": {"status": 301, "headers": {"Location": "/0.jpg"}},
+        "/loop.jpg": {"status": 302, "headers": {"Location": "/loop.jpg"}},
+        "/forbidden.jpg": {"status": 403},
+        "/busy.jpg": {"status": 429, "headers": {"Retry-After": "1"}, "times": 3},
+        "/hiccup.jpg": {"status": 500, "times": 1},
+        "/broken.jpg": {"status": 502},
+        "/slow.jpg": {"delay": 10},
+        "/cut.jpg": {"drop": True},
+        "/ftp.jpg": {"status": 301, "headers": {"Location": "ftp://127.0.0.1/x.jpg"}},
+    }
+    for name in faults:
+        (photos / name[1:]).write_bytes(picture(6))
+    set_faults(photos, faults)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(40)), "notes.jpg", "half.jpg", "huge.jpg", "cmyk.png")
+        crawl.seed("photos", *(name[1:] for name in faults), "missing.jpg", "removed.gone")
+        crawl.seed("photos", "0.jpg", "1.jpg")  # duplicates
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(5)))
+        crawl.redis.lpush(KEYS.seeds, "123", "notaurl", '{"uuid": "x"}', "\xff", "http://127.0.0.1:99999/")
+        crawl.redis.lpush(KEYS.seeds, "http://127.0.0.1:9/closed.jpg")
+        crawl.run(DOWNLOAD_TIMEOUT="1", DOWNLOAD_MAXSIZE="200000")
+
+    good = {f"photos-{n}.jpg" for n in range(40)} | {f"museum-{n}.jpg" for n in range(5)}
+    good |= {f"photos-{name}" for name in ("cmyk.png", "moved.jpg", "busy.jpg", "hiccup.jpg")}
+    images = {event["identifier"]: event for event in crawl.events(KEYS.image_events)}
+    assert images.keys() == good
+    assert {(e["identifier"], e["status"]) for e in crawl.events(KEYS.link_rot_events)} == {
+        ("photos-missing.jpg", 404),
+        ("photos-removed.gone", 410),
+    }
+    dead = crawl.dead()
+    expected = {
+        "photos-notes.jpg": "no picture in a supported format",
+        "photos-half.jpg": "Truncated",
+        "photos-huge.jpg": "DOWNLOAD_MAXSIZE",
+        "photos-loop.jpg": "max redirections reached",
+        "photos-forbidden.jpg": "status 403",
+        "photos-broken.jpg": "status 502 (after 2 attempts)",
+        "photos-slow.jpg": "timeout",
+        "photos-cut.jpg": "network",
+        "photos-ftp.jpg": "status 301",
+        "123": "without http",
+        "notaurl": "without http",
+        '{"uuid": "x"}': "no url",
+        "Ã¿": "without http",
+        "http://127.0.0.1:99999/": "url that is none",
+    }
+    closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
+    assert "refused" in closed
+    assert dead.keys() == {name if name != "Ã¿" else "ÿ" for name in expected}
+    for name, reason in expected.items():
+        assert reason in dead[name if name != "Ã¿" else "ÿ"]
+    assert set(crawl.outcomes().values()) == {1}
+
+    event = images["photos-3.jpg"]
+    assert (event["width"], event["height"], event["source"], event["format"]) == (63, 50, "photos", "JPEG")
+    assert event["url"] == f"{crawl.gallery.urls['photos']}/3.jpg"
+    assert images["photos-moved.jpg"]["url"].endswith("/moved.jpg")
+    for event in images.values():
+        with Image.open(crawl.folder / "thumbnails" / event["thumbnail"]) as thumbnail:
+            assert (thumbnail.format, thumbnail.size) == ("JPEG", (event["width"], event["height"]))
+    log = crawl.log()
+    assert "'crawl/museum/thumbnails': 5" in log
+    assert "'crawl/photos/link_rot': 2" in log
+    assert "'crawl/photos/retried': 7" in log  # busy 3, hiccup, broken, slow, cut
+    assert "'frontier/seeds_duplicates': 2" in log
+    assert "Traceback" not in log
+
+
+def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Crawl) -> None:
+    rates = {"fast": 60.0, "middle": 8.0, "slow": 0.2}
+    for (name, rate), count in zip(rates.items(), (240, 32, 2), strict=True):
+        crawl.source(name, rate, pictures=count)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        for name, count in zip(rates, (240, 32, 2), strict=True):
+            crawl.seed(name, *(f"{n}.jpg" for n in range(count)))
+        crawl.run(2)
+        for name, rate in rates.items():
+            arrivals = crawl.arrivals(name)
+            times = [arrival["t"] for arrival in arrivals]
+            assert worst_second(arrivals) <= 1.1 * rate + 1
+            assert (len(times) - 1) / (max(times) - min(times)) <= 1.02 * rate
+    assert set(crawl.outcomes().values()) == {1}
+    assert len(crawl.outcomes()) == 274
+
+
+def test_a_redirect_takes_a_slot_of_its_own(crawl: Crawl) -> None:
+    museum = crawl.source("museum", 5, pictures=1)
+    names = [f"old-{n}.jpg" for n in range(6)]
+    set_faults(museum, {f"/{name}": {"status": 301, "headers": {"Location": "/0.jpg"}} for name in names})
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *names)
+        crawl.run()
+        arrivals = crawl.arrivals("museum")
+    assert len(arrivals) == 12
+    assert worst_second(arrivals) <= 6.5
+    assert len(crawl.events(KEYS.image_events)) == 6
+
+
+def test_killing_one_of_two_workers_loses_and_doubles_nothing(crawl: Crawl) -> None:
+    crawl.source("photos", 60, pictures=300)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
+        crawl.start(2, CRAWL_HEARTBEAT_TIMEOUT="2")
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 60)
+        victim = next(
+            worker
+            for worker in crawl.workers
+            for name in crawl.redis.zrange(KEYS.workers, 0, -1)
+            if f":{worker.pid}:".encode() in name and crawl.redis.hlen(KEYS.leases_of + name.decode())
+        )
+        victim.kill()
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
+    assert crawl.redis.get(KEYS.outstanding) == b"0"
+
+
+def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=300)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
+        crawl.start()
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 50)
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(DEADLINE) == 0
+        done = crawl.redis.xlen(KEYS.image_events)
+        assert 50 < done < 300
+        assert crawl.redis.get(KEYS.outstanding) == str(300 - done).encode()
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+        assert crawl.redis.zcard(KEYS.workers) == 0
+        assert len(crawl.arrivals("photos")) == done
+        crawl.run()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
+
+
+def test_an_override_is_honoured_and_its_removal_too(crawl: Crawl) -> None:
+    crawl.source("museum", 0.2, pictures=200)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(200)))
+        crawl.start()
+        crawl.until(lambda: crawl.arrivals("museum"))
+        crawl.redis.set(KEYS.override_rate_of + "museum", "20")
+        time.sleep(2)
+        before = len(crawl.arrivals("museum"))
+        time.sleep(2)
+        assert 30 <= len(crawl.arrivals("museum")) - before <= 45
+        crawl.redis.delete(KEYS.override_rate_of + "museum")
+        time.sleep(2)
+        before = len(crawl.arrivals("museum"))
+        time.sleep(2)
+        assert len(crawl.arrivals("museum")) - before <= 1
+
+
+def test_a_worker_that_stays_reads_seeds_whenever_they_come(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=3)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
+        crawl.until(lambda: crawl.redis.exists(KEYS.pulse))
+        for number in range(3):
+            time.sleep(0.5)
+            crawl.seed("photos", f"{number}.jpg")
+            crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > number)  # noqa: B023
+        assert crawl.workers[0].poll() is None
+
+
+def test_no_worker_closes_while_leases_of_another_may_come_back(crawl: Crawl) -> None:
+    museum = crawl.source("museum", 10, pictures=1)
+    set_faults(museum, {"/0.jpg": {"delay": 30, "times": 1}})
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
+        crawl.seed("museum", "0.jpg")
+        crawl.until(lambda: crawl.arrivals("museum"))  # hangs at the first worker
+        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
+        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)
+        time.sleep(1)
+        crawl.workers[0].kill()
+        crawl.finish()
+    assert crawl.outcomes() == {"museum-0.jpg": 1}
+
+
+def test_trouble_of_our_own_is_tried_again_and_costs_the_source_nothing(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=2)
+    (crawl.folder / "thumbnails").mkdir()
+    blocked = {thumbnail[:2] for thumbnail in map(sha1_folder, ("photos-0.jpg", "photos-1.jpg"))}
+    for name in blocked:
+        (crawl.folder / "thumbnails" / name).write_text("in the way")
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", "0.jpg", "1.jpg")
+        crawl.start()
+        crawl.until(lambda: crawl.redis.zcard(KEYS.delayed_of + "photos") > 0)
+        for name in blocked:
+            (crawl.folder / "thumbnails" / name).unlink()
+        crawl.finish()
+    assert crawl.outcomes() == {"photos-0.jpg": 1, "photos-1.jpg": 1}
+    assert not crawl.dead()
+    assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
+    assert len(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == 2
+
+
+def sha1_folder(identifier: str) -> str:
+    from crawlproject.pipelines.thumbnail import thumbnail_name
+
+    return thumbnail_name(identifier)
