@@ -21,7 +21,7 @@ from crawlproject.frontier.seeds import seed_of
 
 _COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
 _WHOLE = re.compile(r"-?\d{1,18}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEME = re.compile(r"[^/?#]*://")
 
 
 class _Tabbed(csv.excel_tab):
@@ -80,7 +80,7 @@ def read(name: str, progress: Progress) -> Iterator[Line]:
         text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
             yield from _lines(text)
-        except (EOFError, zlib.error) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise OSError(f"{name} is no whole gzip file: {error}") from None
 
 

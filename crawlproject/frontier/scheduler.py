@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, Spider, signals
@@ -43,7 +44,8 @@ class FrontierScheduler(Scheduler):
 
     A request that comes back with a lease (a redirect, one whose slot was missed) returns to the frontier in
     place of the one that was leased, so that it too leaves only with a slot of the source that it asks.
-    The frontier is never flushed: other workers share it.
+    The frontier is never flushed: other workers share it. `scrapy shell` and `scrapy fetch` bring spiders that
+    no seeds feed, and requests that cannot be stored: this process crawls them itself, by a slot of the gate.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -52,6 +54,7 @@ class FrontierScheduler(Scheduler):
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
         self._new: list[NewRequest] = []
+        self._own: deque[Request] = deque()
         self._wanted = asyncio.Event()  # leasing now may bring something
         self._idle_since: float | None = None
         self._drained = False
@@ -74,7 +77,7 @@ class FrontierScheduler(Scheduler):
 
     def has_pending_requests(self) -> bool:
         """Tell whether the spider must stay open: until the whole frontier has been empty long enough."""
-        return not self._drained
+        return bool(self._own) or not self._drained
 
     def enqueue_request(self, request: Request) -> bool:
         """Note a request to be stored; one with a lease goes back in place of the leased one."""
@@ -84,6 +87,9 @@ class FrontierScheduler(Scheduler):
                 return self._put_back(lease, request)
             self._new.append(new_request(request, self.spider, self.df))
         except Exception:
+            if self._request_for is None:
+                self._own.append(request)
+                return True
             logger.exception("A request to %s cannot be stored", request.url[:200])
             self.stats.inc_value("frontier/not_stored")
             return False
@@ -92,6 +98,8 @@ class FrontierScheduler(Scheduler):
 
     def next_request(self) -> Request | None:
         """Return a request whose send slot has come."""
+        if self._own:
+            return self._own.popleft()
         request: Request | None = self.queue.pop()
         if request is not None:
             self.stats.inc_value("frontier/started")
@@ -109,6 +117,7 @@ class FrontierScheduler(Scheduler):
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
+        self._request_for = getattr(spider, "request_for", None)
         self.store = Store(self.config, spider.name)
         await self.store.open()
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
@@ -123,10 +132,8 @@ class FrontierScheduler(Scheduler):
         )
         self._loops = Loops(self.store)
         self._loops.start(self._lease, self._settle, self._watch)
-        if hasattr(spider, "request_for"):
-            self._reader = SeedReader(
-                self.store, spider, spider.request_for, self.df, self.stats, self._wanted.set
-            )
+        if self._request_for is not None:
+            self._reader = SeedReader(self.store, spider, self._request_for, self.df, self.stats, self._wanted.set)
             self._loops.start(self._read_seeds)
 
     async def _close(self) -> None:
@@ -213,7 +220,7 @@ class FrontierScheduler(Scheduler):
 
     async def _watch(self) -> None:
         """Find out that nothing is left to do, anywhere, for long enough."""
-        patience = self.config.max_idle
+        patience = self.config.max_idle or (0.5 if self._request_for is None else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
             return

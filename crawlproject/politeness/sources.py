@@ -59,7 +59,11 @@ def domain_of(host: str) -> str:
     if not host.isascii():
         with suppress(UnicodeError):  # no name that DNS could know: left as it is
             host = host.encode("idna").decode()
-    return _suffixes()(host).top_domain_under_public_suffix or host
+    parts = _suffixes()(host)
+    label = parts.subdomain.rpartition(".")[2]
+    if parts.suffix or not label or parts.domain.isdecimal():
+        return parts.top_domain_under_public_suffix or host
+    return f"{label}.{parts.domain}"  # the list's last rule: of an unknown name the last label is the suffix
 
 
 def domain_of_url(url: str) -> str:

@@ -77,6 +77,8 @@ def _without_secrets(url: str) -> str:
 
 def _unavailable(url: str, error: Exception) -> RedisUnavailable:
     where = _without_secrets(url)
+    if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
+        return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
     return RedisUnavailable(f"Redis at {where} does not answer ({error}): start it, or correct REDIS_URL.")
 
 

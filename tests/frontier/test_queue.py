@@ -1,0 +1,227 @@
+"""The worker's leases, against a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+from scrapy import Request
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
+
+from crawlproject.frontier import codec
+from crawlproject.frontier.queue import TOLERANCE, LeaseQueue
+from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Settlement
+
+
+class Worker:
+    """A queue with what surrounds it."""
+
+    def __init__(self, store: Store, capacity: int = 16) -> None:
+        self.store = store
+        self.redis: Any = store.redis
+        self.spider = ImagesSpider()
+        self.stats = MemoryStatsCollector(get_crawler(ImagesSpider))
+        self.woken = 0
+        self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    async def ready(self, rate: float = 200.0) -> None:
+        await self.store.scripts.heartbeat(self.store.worker, join=True, timeout=30, max_deliveries=3)
+        fence = await self.store.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await self.store.scripts.set_rates(fence, [("museum", rate, rate)], {})
+
+    async def put(self, *names: str) -> None:
+        entries = [
+            codec.encode(
+                Request(f"http://museum.example/{name}", meta={"identifier": name}, errback=self.spider.failed),
+                self.spider,
+            )
+            for name in names
+        ]
+        await self.put_entries(*entries)
+
+    async def put_entries(self, *entries: bytes) -> None:
+        items = [NewRequest(e, "00000", n, again=True, source="museum") for n, e in enumerate(entries)]
+        await self.store.scripts.enqueue("w", items, seeds=0, high_water=10_000, refuse_unknown=False)
+
+    async def popped(self, count: int) -> list[Request]:
+        """Pop until there are `count` requests."""
+        found: list[Request] = []
+        async with asyncio.timeout(5):
+            while len(found) < count:
+                request = self.queue.pop()
+                if request is not None:
+                    found.append(request)
+                await asyncio.sleep(0.001)
+        return found
+
+    def stat(self, name: str) -> int:
+        return int(self.stats.get_value(name, 0))
+
+
+async def test_requests_come_out_at_their_slots(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready(rate=50)
+    await worker.put("a", "b", "c")
+    await worker.queue.fill()
+    slots = []
+    for _ in range(3):
+        (request,) = await worker.popped(1)
+        lease = request.meta[LEASE]
+        assert 0 <= asyncio.get_running_loop().time() - lease.slot < TOLERANCE
+        slots.append(lease.slot)
+        assert request.meta[SOURCE] == "museum"
+        assert lease.request is request
+    assert slots[1] - slots[0] == pytest.approx(0.02, abs=1e-3)
+    assert slots[2] - slots[1] == pytest.approx(0.02, abs=1e-3)
+    assert worker.queue.pop() is None
+
+
+async def test_the_engine_is_woken_for_the_next_slot(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready(rate=20)
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    await asyncio.sleep(0.02)
+    assert worker.woken == 1
+    assert worker.queue.pop() is not None
+    assert worker.queue.pop() is None
+    await asyncio.sleep(0.1)
+    assert worker.woken == 2
+
+
+async def test_a_missed_slot_is_not_used_and_the_request_goes_back(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a")
+    await worker.queue.fill()
+    await asyncio.sleep(TOLERANCE + 0.05)
+    assert worker.queue.pop() is None
+    assert worker.stat("frontier/slots_missed") == 1
+    await worker.queue.flush()
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    assert request.meta[LEASE].deliveries == 0
+
+
+async def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_goes_on(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put_entries(b"\x09\x00\x00garbage", b"\x01\x00\x00\xc1", b"\x01")
+    await worker.put("good")
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    assert request.url.endswith("/good")
+    await worker.queue.flush()
+    reasons = [fields[b"reason"] for _, fields in await worker.redis.xrange(store.keys.dead)]
+    assert len(reasons) == 3
+    assert reasons[0] == b"stored request of unknown version 09"
+    assert await worker.redis.get(store.keys.outstanding) == b"1"
+
+
+async def test_no_more_is_leased_than_there_is_room_for(store: Store) -> None:
+    worker = Worker(store, capacity=8)
+    await worker.ready()
+    await worker.put(*(str(n) for n in range(20)))
+    await worker.queue.fill()
+    assert worker.queue.room == 2  # a source alone takes three quarters
+    (request,) = await worker.popped(1)
+    worker.queue.settle(request.meta[LEASE], Settlement(request.meta[LEASE].id, "museum", dead="x"))
+    assert worker.queue.room == 3
+    await worker.queue.fill()
+    assert worker.queue.room == 2
+
+
+async def test_a_lease_ends_once(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a")
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    lease: Lease = request.meta[LEASE]
+    done = Settlement(lease.id, "museum", event=("link_rot", "{}"), counts={"link_rot": 1})
+    assert worker.queue.settle(lease, done)
+    assert not worker.queue.settle(lease, done)
+    assert not worker.queue.give_back(lease)
+    await worker.queue.flush()
+    assert await worker.redis.xlen(store.keys.link_rot_events) == 1
+    assert worker.stat("crawl/museum/link_rot") == 1
+
+
+async def test_settlements_that_could_not_be_sent_are_sent_again(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    for request in await worker.popped(2):
+        lease = request.meta[LEASE]
+        worker.queue.settle(lease, Settlement(lease.id, "museum", event=("link_rot", "{}")))
+    await worker.redis.set(store.keys.dead, "in the way")
+    with pytest.raises(redis.ResponseError):
+        await worker.queue.flush()
+    await worker.redis.delete(store.keys.dead)
+    await worker.queue.flush()
+    assert await worker.redis.xlen(store.keys.link_rot_events) == 2
+    assert await worker.redis.get(store.keys.outstanding) == b"0"
+
+
+async def test_leases_that_never_arrived_are_found_and_returned(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a", "b", "c")
+    await store.scripts.lease(
+        store.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9
+    )  # a reply that is lost
+    await worker.queue.fill()
+    assert len(worker.queue.held) == 1
+    assert await worker.queue.reconcile() == 2
+    assert await worker.queue.reconcile() == 0
+    await worker.queue.flush()
+    await worker.queue.fill()
+    urls = [request.url[-1] for request in await worker.popped(3)]
+    assert urls == ["c", "a", "b"]
+
+
+async def test_a_lapsed_worker_drops_what_it_has_not_started(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready(rate=10)
+    await worker.put("a", "b", "c")
+    await worker.queue.fill()
+    (started,) = await worker.popped(1)
+    worker.queue.forget_waiting()
+    assert list(worker.queue.held) == [started.meta[LEASE].id]
+    assert len(worker.queue) == 0
+
+
+async def test_what_waits_at_the_end_goes_back_in_its_order(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready(rate=40)
+    await worker.put("a", "b", "c", "d")
+    await worker.queue.fill()
+    worker.queue.give_back_waiting()
+    await worker.queue.flush()
+    await worker.queue.fill()
+    assert [request.url[-1] for request in await worker.popped(4)] == ["a", "b", "c", "d"]
+
+
+async def test_statistics_name_a_bounded_number_of_sources(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawlproject.frontier.queue._MAX_STAT_SOURCES", 1)
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    for name, request in zip(("museum", "gallery"), await worker.popped(2), strict=True):
+        lease = request.meta[LEASE]
+        worker.queue.settle(lease, Settlement(lease.id, name, dead="x", counts={"failed": 1}))
+    await worker.queue.flush()
+    assert worker.stat("crawl/museum/failed") == 1
+    assert worker.stat("crawl/(others)/failed") == 1

@@ -1,0 +1,164 @@
+"""Scrapy's face of the frontier: what the whole crawls of tests/test_crawl.py do not show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.test import get_crawler
+
+from crawlproject.errors import ConfigError, RedisUnavailable
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.records import LEASE, SOURCE
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.store.scripts import LeaseReply
+
+
+class Engine:
+    """The part of Scrapy's engine that the scheduler touches, not running yet."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self._slot = type("Slot", (), {"closing": None})()
+        self.scraper = type("Scraper", (), {"slot": None})()
+
+
+def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
+    project = Settings()
+    project.setmodule("crawlproject.settings")
+    # pytest-asyncio runs the loop, no reactor
+    own = {"REDIS_URL": redis_url, "TWISTED_REACTOR_ENABLED": False, **settings}
+    crawler: Crawler = get_crawler(ImagesSpider, {**dict(project), **own})
+    crawler.engine = Engine()  # type: ignore[assignment]
+    crawler.spider = ImagesSpider.from_crawler(crawler)
+    return FrontierScheduler.from_crawler(crawler)
+
+
+@pytest_asyncio.fixture
+async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
+    one = scheduler_for(redis_url)
+    assert one.crawler.spider is not None
+    await maybe_deferred_to_future(one.open(one.crawler.spider))
+    yield one
+    await maybe_deferred_to_future(one.close("finished"))
+    await one.store.close()
+
+
+async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
+    fence = await scheduler.store.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await scheduler.store.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
+
+
+async def leased(scheduler: FrontierScheduler) -> Request:
+    """Lease one request and return it at its slot."""
+    await scheduler.queue.fill()
+    async with asyncio.timeout(5):
+        while (request := scheduler.next_request()) is None:
+            await asyncio.sleep(0.005)
+    return request
+
+
+async def peek(scheduler: FrontierScheduler) -> LeaseReply:
+    """Lease as another worker would."""
+    await scheduler.store.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
+    return await scheduler.store.scripts.lease(
+        "other", 9, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9
+    )
+
+
+async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
+    await lead(scheduler)
+    request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"X": "y"})
+    assert scheduler.enqueue_request(request)
+    assert scheduler.enqueue_request(request)  # noted, and found to be a duplicate when it is stored
+    await asyncio.sleep(0.4)
+    back = await leased(scheduler)
+    assert (back.url, back.headers["X"], back.meta[SOURCE]) == (request.url, b"y", "museum.example")
+    assert scheduler.stats.get_value("frontier/duplicates") == 1
+    assert scheduler.has_pending_requests()
+
+
+@pytest.mark.parametrize("meta", [{"x": object()}, {"x": 2**80}])
+async def test_what_cannot_be_stored_is_refused_without_an_exception(
+    scheduler: FrontierScheduler, meta: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not scheduler.enqueue_request(Request("http://museum.example/", meta=meta))
+    assert "cannot be stored" in caplog.text
+    assert scheduler.stats.get_value("frontier/not_stored") == 1
+
+
+async def test_a_spider_that_no_seeds_feed_crawls_by_itself_what_cannot_be_stored(redis_url: str) -> None:
+    one = scheduler_for(redis_url)
+    spider = type(one.crawler.spider).__mro__[1](name="default")  # a plain Spider, as scrapy shell has
+    await maybe_deferred_to_future(one.open(spider))
+    request = Request("http://museum.example/", callback=print)
+    assert one.enqueue_request(request)
+    assert one.next_request() is request
+    await maybe_deferred_to_future(one.close("finished"))
+    await one.store.close()
+
+
+@pytest.mark.parametrize(
+    ("location", "payer"),
+    [
+        ("http://museum.example/b.jpg", "museum"),
+        ("http://images.museum.example/b.jpg", "museum"),
+        ("http://cdn.test/b.jpg", "cdn.test"),
+    ],
+)
+async def test_a_redirect_is_leased_anew_from_the_source_it_asks(
+    scheduler: FrontierScheduler, location: str, payer: str
+) -> None:
+    await lead(scheduler, museum=50)
+    meta = {"identifier": "a", SOURCE: "museum"}
+    scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta=meta))
+    await asyncio.sleep(0.4)
+    request = await leased(scheduler)
+    redirected = request.replace(url=location, meta={**request.meta, "redirect_urls": [request.url]})
+    assert scheduler.enqueue_request(redirected)
+    await asyncio.sleep(0.4)
+    (grant,) = (await peek(scheduler)).grants
+    assert grant.id.partition(":")[2] == payer
+    assert location.encode() in grant.entry
+    assert LEASE.encode() not in grant.entry
+    assert await scheduler.store.redis.get(scheduler.store.keys.outstanding) == b"1"
+
+
+async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> None:
+    one = scheduler_for(redis_url)
+    assert one.crawler.spider is not None
+    await maybe_deferred_to_future(one.open(one.crawler.spider))
+    await lead(one, museum=20)
+    for name in "abc":
+        meta = {"identifier": name, SOURCE: "museum"}
+        one.enqueue_request(Request(f"http://museum.example/{name}", meta=meta))
+    await asyncio.sleep(0.4)
+    await one.queue.fill()
+    assert len(one) == 3
+    await maybe_deferred_to_future(one.close("shutdown"))
+    redis: Any = one.store.redis
+    assert await redis.zscore(one.store.keys.workers, one.store.worker) is None
+    assert await redis.llen(one.store.keys.queue_of + "0:museum") == 3
+    assert await redis.get(one.store.keys.outstanding) == b"3"
+    await one.store.close()
+
+
+async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None:
+    with pytest.raises(ConfigError, match="CRAWL_NAMESPACE"):
+        scheduler.flush()
+
+
+async def test_without_redis_it_does_not_open_and_still_closes() -> None:
+    one = scheduler_for("redis://127.0.0.1:1/0")
+    assert one.crawler.spider is not None
+    with pytest.raises(RedisUnavailable, match=r"127\.0\.0\.1:1"):
+        await maybe_deferred_to_future(one.open(one.crawler.spider))
+    await maybe_deferred_to_future(one.close("finished"))

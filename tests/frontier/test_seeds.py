@@ -1,0 +1,189 @@
+"""Lines of the seed list: which are seeds, what they say, and why others are none."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from crawlproject.errors import BadSeed
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, LONGEST_URL, new_request, parse_seed
+from crawlproject.records import Seed
+from crawlproject.spiders.images import ImagesSpider
+
+URL = "https://museum.org/a.jpg"
+SPIDER = ImagesSpider()
+
+
+def id_of(url: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, url))
+
+
+@pytest.mark.parametrize(
+    ("line", "url"),
+    [
+        (URL, URL),
+        (f"  {URL}\r\n", URL),
+        ("HTTP://Museum.ORG:8080/A?b=c&d#e", "HTTP://Museum.ORG:8080/A?b=c&d#e"),
+        ("http://user:secret@museum.org/", "http://user:secret@museum.org/"),
+        ("http://museum.org", "http://museum.org"),
+        ("http://localhost:8000/x", "http://localhost:8000/x"),
+        ("http://127.0.0.1/x", "http://127.0.0.1/x"),
+        ("http://[2001:db8::1]:80/x", "http://[2001:db8::1]:80/x"),
+        ("http://bücher.de/ä.jpg", "http://bücher.de/ä.jpg"),
+        ("http://a/%20%zz?q={x}|[y]", "http://a/%20%zz?q={x}|[y]"),
+        ("http://a/?to=https://b/", "http://a/?to=https://b/"),
+        ("http://a/" + "x" * (LONGEST_URL - 9), "http://a/" + "x" * (LONGEST_URL - 9)),
+    ],
+)
+def test_a_plain_url(line: str, url: str) -> None:
+    expected = Seed(url, id_of(url), source=None, priority=0, again=False)
+    assert parse_seed(line) == expected
+    assert parse_seed(line.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({}, {}),
+        ({"uuid": "6f1c"}, {"identifier": "6f1c"}),
+        ({"identifier": "6f1c"}, {"identifier": "6f1c"}),
+        ({"uuid": "a", "identifier": "b"}, {"identifier": "a"}),
+        ({"uuid": "", "identifier": "b"}, {"identifier": "b"}),
+        ({"uuid": None, "identifier": "b"}, {"identifier": "b"}),
+        ({"uuid": None}, {}),
+        ({"uuid": ""}, {}),
+        ({"uuid": 17}, {"identifier": "17"}),
+        ({"uuid": 0}, {"identifier": "0"}),
+        ({"uuid": "a/../b ~\n馬"}, {"identifier": "a/../b ~\n馬"}),
+        ({"uuid": "x" * LONGEST_IDENTIFIER}, {"identifier": "x" * LONGEST_IDENTIFIER}),
+        ({"source": "Flickr"}, {"source": "flickr"}),
+        ({"source": " museum "}, {"source": "museum"}),
+        ({"source": ""}, {"source": None}),
+        ({"source": None}, {"source": None}),
+        ({"priority": 4}, {"priority": 4}),
+        ({"priority": 5}, {"priority": 4}),
+        ({"priority": 10**30}, {"priority": 4}),
+        ({"priority": -1}, {"priority": 0}),
+        ({"priority": None}, {"priority": 0}),
+        ({"again": True}, {"again": True}),
+        ({"again": False}, {"again": False}),
+        ({"again": None}, {"again": False}),
+        ({"title": "x", "meta": {"lease": 1}, "callback": "parse", "method": "POST"}, {}),
+    ],
+)
+def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
+    whole = {"identifier": id_of(URL), "source": None, "priority": 0, "again": False} | expected
+    assert parse_seed(json.dumps({"url": URL} | data)) == Seed(url=URL, **whole)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        # plain lines
+        ("", "no url"),
+        ("   \n", "no url"),
+        (b"\xff\xfe", "UTF-8"),
+        ("museum.org/a.jpg", "without http"),
+        ("/a.jpg", "without http"),
+        ("//museum.org/a.jpg", "without http"),
+        ("ftp://museum.org/a.jpg", "without http"),
+        ("file:///etc/passwd", "without http"),
+        ("data:image/png;base64,AAAA", "without http"),
+        ("javascript:alert(1)", "without http"),
+        ("redis://127.0.0.1/", "without http"),
+        ("http:museum.org", "without a host"),
+        ("http:///a.jpg", "without a host"),
+        ("http://", "without a host"),
+        ("http://?x", "without a host"),
+        ("http://:80/", "without a host"),
+        ("http://./a.jpg", "without a host"),
+        ("http://../a.jpg", "without a host"),
+        ("http://user@/", "without a host"),
+        ("http://museum.org:0/", "port 0"),
+        ("http://museum.org:99999/", "url that is none"),
+        ("http://museum.org:-1/", "url that is none"),
+        ("http://museum.org:http/", "url that is none"),
+        ("http://[::1/", "url that is none"),
+        ("http://exa\u2100mple.org/", "url that is none"),
+        ("http://museum.org/a b.jpg", "blanks"),
+        ("http://museum.org/a\tb", "blanks"),
+        ("http://museum.org/\r\nHost: x", "blanks"),
+        ("http://museum.org/\x00", "blanks"),
+        ("http://museum.org/\x7f", "blanks"),
+        ("http://a/" + "x" * (LONGEST_URL - 8), f"more than {LONGEST_URL}"),
+        ("http://a/\ud800", "url that is none"),
+        # what is no object
+        ("{", "not JSON"),
+        ('{"url": "http://a/"', "not JSON"),
+        ('{"url": "http://a/"} {"url": "http://b/"}', "not JSON"),
+        ("{'url': 'http://a/'}", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not an object"),
+        ('["http://a/"]', "not an object"),
+        ('"http://a/"', "not an object"),
+        # what is no url in it
+        ("{}", "no url: None"),
+        ('{"url": null}', "no url: None"),
+        ('{"url": 5}', "no url: 5"),
+        ('{"url": ["http://a/"]}', "no url: ['http://a/']"),
+        ('{"url": "  "}', "no url"),
+        ('{"url": "museum.org"}', "without http"),
+        ('{"url": "http://a/\\ud800"}', "url that is none"),
+        ('{"uri": "http://a/"}', "no url"),
+        # what makes no sense beside it
+        ('{"url": "http://a/", "uuid": ["x"]}', "uuid"),
+        ('{"url": "http://a/", "uuid": {}}', "uuid"),
+        ('{"url": "http://a/", "uuid": true}', "uuid"),
+        ('{"url": "http://a/", "uuid": 1.5}', "uuid"),
+        ('{"url": "http://a/", "uuid": "\\ud800"}', "uuid"),
+        (json.dumps({"url": "http://a/", "uuid": "x" * (LONGEST_IDENTIFIER + 1)}), "uuid"),
+        ('{"url": "http://a/", "source": 5}', "source"),
+        ('{"url": "http://a/", "source": "a b"}', "source"),
+        ('{"url": "http://a/", "source": "a\\nb"}', "source"),
+        (json.dumps({"url": "http://a/", "source": "x" * 129}), "source"),
+        ('{"url": "http://a/", "priority": "4"}', "priority"),
+        ('{"url": "http://a/", "priority": 1.0}', "priority"),
+        ('{"url": "http://a/", "priority": NaN}', "priority"),
+        ('{"url": "http://a/", "priority": true}', "priority"),
+        ('{"url": "http://a/", "again": "true"}', "again"),
+        ('{"url": "http://a/", "again": 1}', "again"),
+    ],
+)
+def test_a_line_that_is_no_seed(line: str | bytes, reason: str) -> None:
+    with pytest.raises(BadSeed) as caught:
+        parse_seed(line)
+    words = str(caught.value)
+    assert reason in words
+    assert len(words) < 250
+    words.encode()  # it goes into Redis
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "domain"),
+    [
+        (URL, None, "museum.org"),
+        ("http://cdn.museum.co.uk/x", None, "museum.co.uk"),
+        ("http://www.bücher.de/x", None, "xn--bcher-kva.de"),
+        ("http://[::1]:8000/x", None, "::1"),
+        ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", None),
+    ],
+)
+def test_a_request_is_its_sources_or_its_hosts(line: str, source: str | None, domain: str | None) -> None:
+    request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER, SeenFilter())
+    assert (request.source, request.domain) == (source, domain)
+    assert not request.again
+
+
+@pytest.mark.parametrize(
+    "host", ["a..b", "-", "*", "a|b", "%6c", "xn--", "x" * 63 + ".de", "\u200d", "a\u00a0b", "１２７.1"]
+)
+@pytest.mark.parametrize("path", ["", "/%zz", "/\u2028", "/[", "?\xe9#\xe9", "/\\", "/;a:b@c"])
+def test_whatever_passes_as_a_url_can_be_stored(host: str, path: str) -> None:
+    """A line that raises anything else would come back for ever, and hold up its worker's seeds."""
+    request = new_request(SPIDER.request_for(parse_seed(f"http://{host}{path}")), SPIDER, SeenFilter())
+    assert request.domain
+    assert request.entry

@@ -1,0 +1,52 @@
+"""From an analysed picture to its event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawlproject.pipelines.metadata import MetadataPipeline
+from crawlproject.records import Failure, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
+
+FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
+
+
+def test_an_event_holds_all_that_is_known_of_the_picture() -> None:
+    item = FetchedImage(
+        identifier="6f1c",
+        url="https://museum.org/a.jpg",
+        source="museum",
+        content_type="image/jpeg",
+        fetched_at="2026-01-02T03:04:05.006+00:00",
+        body=b"",
+        facts=FACTS,
+        thumbnail="ab/6f1c.jpg",
+    )
+    assert MetadataPipeline().process_item(item) == ImageEvent(
+        identifier="6f1c",
+        url="https://museum.org/a.jpg",
+        source="museum",
+        width=4000,
+        height=3000,
+        filesize=123_456,
+        compression_quality=92,
+        format="JPEG",
+        content_type="image/jpeg",
+        sha256="00ff",
+        thumbnail="ab/6f1c.jpg",
+        fetched_at="2026-01-02T03:04:05.006+00:00",
+        exif={"0x13b": "Ana"},
+    )
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        LinkRotEvent("1", "http://a/", "museum", 404, "2026-01-02T03:04:05.006+00:00"),
+        Failure("1", "http://a/", "museum", kind="unreadable", reason="empty body"),
+        {"any": "thing"},
+    ],
+)
+def test_other_items_pass(item: Any) -> None:
+    assert MetadataPipeline().process_item(item) is item

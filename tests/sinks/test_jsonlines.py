@@ -1,0 +1,223 @@
+"""Events in a file: each once, whatever happens to the one who writes them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject.errors import CrawlprojectError
+from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.store.keys import Keys
+
+KEYS = Keys("crawl", "images")
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for number in numbers:
+            pipe.xadd(
+                stream, {"event": json.dumps({"identifier": str(number), "title": "馬\n"}, ensure_ascii=False)}
+            )
+        pipe.execute()
+
+
+def drain(client: redis.Redis, path: Path, keys: Keys = KEYS) -> int:
+    file = EventFile(path, client, keys)
+    with file.opened():
+        return file.drain()
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    content = path.read_bytes()
+    assert content == b"" or content.endswith(b"\n")
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(event["identifier"]) for event in events(path)]
+
+
+def position_of(path: Path) -> Path:
+    return path.with_name(path.name + ".position")
+
+
+def test_each_event_is_a_line_that_names_its_stream(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "events.jsonl"
+    emit(client, 1)
+    emit(client, 2, stream=KEYS.link_rot_events)
+    assert drain(client, path) == 2
+    assert sorted(events(path), key=lambda event: str(event["identifier"])) == [
+        {"event": "image_metadata_updates", "identifier": "1", "title": "馬\n"},
+        {"event": "link_rot", "identifier": "2", "title": "馬\n"},
+    ]
+
+
+def test_it_goes_on_where_it_stopped(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert drain(client, path) == 0
+    assert drain(client, path) == 0
+    emit(client, 1, 2)
+    emit(client, 3, stream=KEYS.link_rot_events)
+    assert drain(client, path) == 3
+    emit(client, 4)
+    assert drain(client, path) == 1
+    assert drain(client, path) == 0
+    assert sorted(numbers(path)) == [1, 2, 3, 4]
+
+
+def test_more_than_one_batch(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, *range(2500))
+    path = tmp_path / "events.jsonl"
+    assert drain(client, path) == 2500
+    assert numbers(path) == list(range(2500))
+
+
+@pytest.mark.parametrize("tail", [b'{"event":"image_meta', b'{"a": 1}\n{"b": 2}\n', b"\x00" * 4096])
+def test_what_a_process_wrote_before_it_died_is_written_once(
+    client: redis.Redis, tmp_path: Path, tail: bytes
+) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1, 2)
+    drain(client, path)
+    before = position_of(path).read_bytes()
+    emit(client, 3)
+    drain(client, path)
+    # the lines were on disk, perhaps not all of them, and the position was not
+    position_of(path).write_bytes(before)
+    with path.open("ab") as file:
+        file.write(tail)
+    emit(client, 4)
+    assert drain(client, path) == 2
+    assert numbers(path) == [1, 2, 3, 4]
+
+
+def test_a_half_written_position_is_none(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    position_of(path).with_name(position_of(path).name + ".part").write_text('{"off')
+    emit(client, 2)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2]
+
+
+def test_one_process_writes_a_file_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    (tmp_path / "link.jsonl").symlink_to(path)
+    with EventFile(path, client, KEYS).opened():
+        for name in ("events.jsonl", "link.jsonl"):
+            with pytest.raises(CrawlprojectError, match="another scrapy events writes"):
+                drain(client, tmp_path / name)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1]
+
+
+def test_two_files_get_all_events_each(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, 1)
+    assert drain(client, tmp_path / "a") == 1
+    emit(client, 2)
+    assert drain(client, tmp_path / "b") == 2
+    assert drain(client, tmp_path / "a") == 1
+    assert numbers(tmp_path / "a") == numbers(tmp_path / "b") == [1, 2]
+
+
+def test_a_file_of_somebody_elses_is_left_alone(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "thesis.txt"
+    path.write_text("years of work")
+    emit(client, 1)
+    with pytest.raises(CrawlprojectError, match="name another file"):
+        drain(client, path)
+    assert path.read_text() == "years of work"
+    assert not position_of(path).exists()
+    assert client.hlen(KEYS.readers) == 0
+
+
+def test_an_empty_file_may_be_written(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    emit(client, 1)
+    assert drain(client, path) == 1
+
+
+@pytest.mark.parametrize("left", [b"", b'{"event":'])
+def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_path: Path, left: bytes) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    path.write_bytes(left)
+    with pytest.raises(CrawlprojectError, match="shorter than when it was last written"):
+        drain(client, path)
+    assert path.read_bytes() == left
+    # the remedy that the message names
+    path.unlink()
+    position_of(path).unlink()
+    assert drain(client, path) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"offset": "x", "last": {}}', '{"offset": 0, "last": 5}']
+)
+def test_a_position_that_is_none_of_ours_is_told(client: redis.Redis, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    written = path.read_bytes()
+    position_of(path).write_text(text)
+    with pytest.raises(CrawlprojectError, match="was not written by scrapy events"):
+        drain(client, path)
+    assert path.read_bytes() == written
+
+
+def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path) -> None:
+    """The leader trims nothing above it; a reader that has read nothing yet counts as well."""
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path, client, KEYS)
+    with file.opened():
+        images, link_rot = (f"{file.reader}\n{stream}".encode() for stream in KEYS.streams)
+        assert client.hgetall(KEYS.readers) == {images: b"0-0", link_rot: b"0-0"}
+        emit(client, 1, 2)
+        file.drain()
+        last: Any = client.xrevrange(KEYS.image_events, count=1)
+        assert client.hgetall(KEYS.readers) == {images: last[0][0], link_rot: b"0-0"}
+    assert str(path) in file.reader
+    client.delete(KEYS.readers)
+    drain(client, path)
+    assert client.hgetall(KEYS.readers) == {images: last[0][0], link_rot: b"0-0"}
+
+
+def test_waits_for_what_comes(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    timer = threading.Timer(0.1, emit, (client, 1, 2))
+    file = EventFile(path, client, KEYS)
+    with file.opened():
+        assert file.drain(0.01) == 0
+        timer.start()
+        written = file.drain(10.0)
+        timer.join()
+        assert written + file.drain() == 2
+    assert numbers(path) == [1, 2]
+
+
+def test_namespaces_are_apart(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, 1)
+    assert drain(client, tmp_path / "events.jsonl", Keys("other", "images")) == 0
+
+
+def test_resp2_will_do(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, 1)
+    emit(client, 2, stream=KEYS.link_rot_events)
+    with redis.Redis.from_url(redis_url, protocol=2) as old:
+        assert drain(old, tmp_path / "events.jsonl") == 2

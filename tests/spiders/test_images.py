@@ -1,0 +1,259 @@
+"""One response, or one failure, is one item."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+    NotSupported,
+    ResponseDataLossError,
+    UnsupportedURLSchemeError,
+)
+from scrapy.http import HtmlResponse, Response
+from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError, TCPTimedOutError
+from twisted.python.failure import Failure as TwistedFailure
+
+from crawlproject import __version__
+from crawlproject.errors import ConfigError
+from crawlproject.records import AGAIN, IDENTIFIER, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
+from crawlproject.spiders.images import ImagesSpider, retry_after
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+URL = "https://museum.org/a.jpg"
+WHO = ("6f1c", URL, "museum")
+
+
+@pytest.fixture
+def spider() -> ImagesSpider:
+    return ImagesSpider.from_crawler(get_crawler(ImagesSpider, {"DOWNLOAD_MAXSIZE": 1000}))
+
+
+def request(url: str = URL, **meta: Any) -> Request:
+    return Request(url, meta={IDENTIFIER: "6f1c", SOURCE: "museum", **meta})
+
+
+def response(status: int, body: bytes = b"", **headers: str) -> Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(URL, status=status, body=body, headers=names, request=request())
+
+
+# Responses
+
+
+@pytest.mark.parametrize(
+    ("header", "content_type"),
+    [
+        ("image/jpeg", "image/jpeg"),
+        ("Image/PNG; charset=binary", "image/png"),
+        ("text/html ;x", "text/html"),
+        ("", None),
+        (";", None),
+    ],
+)
+def test_200_is_a_body_to_look_at(spider: ImagesSpider, header: str, content_type: str | None) -> None:
+    item = spider.parse(response(200, b"body", Content_Type=header))
+    assert isinstance(item, FetchedImage)
+    assert (item.identifier, item.url, item.source) == WHO
+    assert (item.body, item.content_type) == (b"body", content_type)
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(item.fetched_at)).total_seconds()) < 5
+
+
+def test_a_page_of_html_is_looked_at_like_the_rest(spider: ImagesSpider) -> None:
+    item = spider.parse(HtmlResponse(URL, body=b"<p>", request=request()))
+    assert isinstance(item, FetchedImage)
+    assert (item.body, item.content_type) == (b"<p>", None)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_what_is_gone_is_link_rot(spider: ImagesSpider, status: int) -> None:
+    item = spider.parse(response(status, b"not here"))
+    assert isinstance(item, LinkRotEvent)
+    assert (item.identifier, item.url, item.source) == WHO
+    assert item.status == status
+    assert datetime.fromisoformat(item.time).utcoffset() is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "retryable", "throttled", "asked"),
+    [
+        (201, "", False, False, None),
+        (204, "", False, False, None),
+        (206, "", False, False, None),
+        (300, "", False, False, None),
+        (302, "", False, False, None),  # without a place to go to
+        (304, "", False, False, None),
+        (400, "", False, False, None),
+        (401, "", False, False, None),
+        (403, "", False, False, None),
+        (403, "60", False, False, 60),
+        (406, "", False, False, None),
+        (418, "", False, False, None),
+        (429, "", True, True, None),
+        (429, "120", True, True, 120),
+        (429, "soon", True, True, None),
+        (451, "", False, False, None),
+        (500, "", True, False, None),
+        (500, "60", True, False, 60),
+        (502, "", True, False, None),
+        (503, "", True, False, None),
+        (503, "0", True, True, 0),
+        (503, "60", True, True, 60),
+        (503, "later", True, False, None),
+        (504, "", True, False, None),
+        (599, "", True, False, None),
+    ],
+)
+def test_other_statuses_are_failures(
+    spider: ImagesSpider, status: int, header: str, retryable: bool, throttled: bool, asked: float | None
+) -> None:
+    headers = {"Retry_After": header} if header else {}
+    assert spider.parse(response(status, **headers)) == Failure(
+        *WHO,
+        kind="http",
+        reason=f"status {status}",
+        status=status,
+        retryable=retryable,
+        throttled=throttled,
+        retry_after=asked,
+    )
+
+
+def test_an_item_is_about_the_url_of_the_seed_and_not_about_where_it_led(spider: ImagesSpider) -> None:
+    asked = request("https://cdn.org/1", redirect_urls=[URL, "https://cdn.org/0"])
+    answer = Response("https://cdn.org/1", status=404, request=asked)
+    assert spider.parse(answer).url == URL
+    assert spider.failed(failure(IgnoreRequest(), asked)).url == URL
+
+
+# Failures without a response
+
+
+def failure(error: BaseException, asked: Request | None = None) -> TwistedFailure:
+    made = TwistedFailure(error)
+    made.request = asked or request()  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "retryable"),
+    [
+        (DownloadTimeoutError("took longer than 30 s"), "timeout", True),
+        (CannotResolveHostError("museum.org"), "dns", True),
+        (DownloadConnectionRefusedError("refused"), "refused", True),
+        (DownloadFailedError("reset"), "network", True),
+        (ResponseDataLossError("half of it"), "network", True),
+        (ConnectError(string="no route"), "network", True),
+        (TCPTimedOutError(), "network", True),
+        (ConnectionDone(), "network", True),
+        (ConnectionLost(), "network", True),
+        (DNSLookupError("museum.org"), "network", True),
+        (ConnectionResetError(104, "reset by peer"), "network", True),
+        (OSError(113, "no route to host"), "network", True),
+        (DownloadCancelledError("expected 2000 bytes"), "too_large", False),
+        (IgnoreRequest("max redirections reached"), "refused_by_us", False),
+        (UnsupportedURLSchemeError("file"), "error", False),
+        (NotSupported("file"), "error", False),
+        (ValueError("a bug"), "error", False),
+        (KeyError("a bug"), "error", False),
+        (asyncio.CancelledError(), "error", False),
+    ],
+)
+def test_a_request_without_response_is_a_failure(
+    spider: ImagesSpider, error: BaseException, kind: str, retryable: bool
+) -> None:
+    item = spider.failed(failure(error))
+    assert (item.identifier, item.url, item.source) == WHO
+    assert (item.kind, item.retryable) == (kind, retryable)
+    assert (item.status, item.throttled, item.retry_after) == (None, False, None)
+    assert item.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer"),
+        (DownloadFailedError(), "network: DownloadFailedError"),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 300),
+        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)"),
+    ],
+)
+def test_the_reason_is_one_short_line(spider: ImagesSpider, error: BaseException, reason: str) -> None:
+    assert spider.failed(failure(error)).reason == reason
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("seed", "meta"),
+    [
+        (Seed(URL, "6f1c", None), {IDENTIFIER: "6f1c"}),
+        (Seed(URL, "6f1c", "museum", again=True), {IDENTIFIER: "6f1c", SOURCE: "museum", AGAIN: True}),
+    ],
+)
+def test_a_seed_becomes_a_request(spider: ImagesSpider, seed: Seed, meta: dict[str, Any]) -> None:
+    made = spider.request_for(seed)
+    assert (made.url, made.meta, made.priority) == (URL, meta, 0)
+    assert made.errback == spider.failed
+    assert spider.request_for(Seed(URL, "6f1c", None, priority=3)).priority == 3
+
+
+async def test_the_spider_starts_with_nothing_of_its_own(spider: ImagesSpider) -> None:
+    assert [one async for one in spider.start()] == []
+
+
+def test_the_user_agent_says_who_we_are() -> None:
+    settings = Settings({"CRAWL_CONTACT": "mailto:bot@example.org", "USER_AGENT": "Mozilla/5.0"})
+    ImagesSpider.update_settings(settings)
+    assert settings["USER_AGENT"] == f"crawlproject/{__version__} (+mailto:bot@example.org)"
+    with pytest.raises(ConfigError):
+        ImagesSpider.update_settings(Settings({"CRAWL_MAX_RETRIES": "many"}))
+
+
+# Retry-After
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        (b"", None),
+        (b"0", 0),
+        (b"120", 120),
+        (b" 120 ", 120),
+        (b"99999999999999999999", 9_999_999_999),
+        (b"1.5", None),
+        (b"-5", None),
+        (b"+5", None),
+        (b"120 seconds", None),
+        (b"\xb2", None),
+        (b"soon", None),
+        (b"Fri, 02 Jan 2026 03:05:05 GMT", 60),
+        (b"Fri, 02 Jan 2026 03:05:05 -0000", 60),
+        (b"Fri, 02 Jan 2026 04:05:05 +0100", 60),
+        (b"Friday, 02-Jan-26 03:05:05 GMT", 60),
+        (b"Fri Jan  2 03:05:05 2026", 60),
+        (b"Fri, 02 Jan 2026 03:04:05 GMT", 0),
+        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (b"Fri, 32 Jan 2026 03:05:05 GMT", None),
+        (b"Fri, 02 Jan 99999 03:05:05 GMT", None),
+        (b"Fri, 02 Jan 2026 03:05:05 +99999999999999999999", None),
+        (b"02 Jan 2026 99999999999999999999999:1:1 -0000", None),
+        (b"\xff\xfe\x00", None),
+        (b"," * 10_000, None),
+    ],
+)
+def test_retry_after(value: bytes | None, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds

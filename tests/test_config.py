@@ -1,0 +1,220 @@
+"""Settings: what is accepted, what stops the start, and which of several places wins."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from crawlproject import __version__
+from crawlproject.config import SETTINGS, Config, environment, load, project_dir
+from crawlproject.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+# Of each setting: what may be given and what is read of it, and what is refused.
+Bounds = tuple[list[tuple[Any, Any]], list[Any]]
+
+BOUNDS: dict[str, Bounds] = {
+    "REDIS_URL": (
+        [
+            ("redis://h:6379/1", "redis://h:6379/1"),
+            (" rediss://u:p@h ", "rediss://u:p@h"),
+            ("unix:///tmp/r.sock", "unix:///tmp/r.sock"),
+            ("", None),
+            (None, None),
+        ],
+        ["h:6379", "http://h", "redis:/", "redis//h", "redis://h:port", "redis://h:70000", "redis://[::1", 6379],
+    ),
+    "IMAGES_STORE": (
+        [
+            ("out", "out"),
+            ("/a/b", "/a/b"),
+            (Path("/a"), "/a"),
+            ("file:///a", "file:///a"),
+            ("s3://b/", "s3://b/"),
+            ("s3://b/p/q/", "s3://b/p/q/"),
+        ],
+        ["", " ", "s3://b", "s3://b/p", "s3:///p/", "gs://b/", "ftp://h/", "http://h/"],
+    ),
+    "AWS_ENDPOINT_URL": ([("http://127.0.0.1:9000", "http://127.0.0.1:9000"), ("", None)], []),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": ([("0", 0), ("0.5", 0.5), (60, 60)], ["-1", "", "soon", "nan", "inf"]),
+    "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
+    "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
+    "CRAWL_SOURCES": ([("c.json", "c.json"), ("https://h/c", "https://h/c"), ("", None)], []),
+    "CRAWL_UNKNOWN_SOURCES": ([("minimum", "minimum"), ("refuse", "refuse")], ["", "Refuse", "no", 1]),
+    "CRAWL_CONTACT": (
+        [
+            ("https://example.org/bot", "https://example.org/bot"),
+            ("http://example.org", "http://example.org"),
+            ("mailto:bot@example.org", "mailto:bot@example.org"),
+            ("", None),
+        ],
+        [
+            "bot@example.org",
+            "example.org",
+            "mailto:bot",
+            "https://",
+            "ftp://example.org",
+            "https://example.org/ (bot)",
+            "https://[::1",
+            "https://example.org/\r\nX-Evil: 1",
+        ],
+    ),
+    "CRAWL_NAMESPACE": (
+        [("crawl", "crawl"), ("{a}", "{a}"), ("A.b_c-1", "A.b_c-1"), ("x" * 64, "x" * 64)],
+        ["", "a b", "a:b", "a*", "ä", "x" * 65, "a\n"],
+    ),
+    "CRAWL_MAX_RETRIES": ([("0", 0), (100, 100), (" 7 ", 7)], ["-1", "101", "1.0", "", "one", True, False]),
+    "CRAWL_RETRY_DELAY": ([("0.001", 0.001), (10, 10)], ["0", "-1", "nan", ""]),
+    "CRAWL_RETRY_DELAY_MAX": ([("0.001", 0.001), (86400, 86400)], ["0", "-1", "inf", ""]),
+    "CRAWL_MAX_DELIVERIES": ([("1", 1), ("100", 100)], ["0", "101", ""]),
+    "CRAWL_HEARTBEAT_TIMEOUT": ([("1", 1), ("30.5", 30.5)], ["0.9", "0", "-1", "nan", ""]),
+    "CRAWL_FRONTIER_HIGH_WATER": ([("4", 4), ("100_000_000", 100_000_000)], ["3", "0", ""]),
+    "CRAWL_DEAD_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
+    "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
+    "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),
+    "CRAWL_THUMBNAIL_QUALITY": ([("1", 1), ("95", 95)], ["0", "96", "100", "high", ""]),
+    "CRAWL_DECODE_THREADS": ([("1", 1), ("64", 64)], ["0", "65", ""]),
+    "CRAWL_CLOSE_WHEN_HALTED": (
+        [("True", True), ("1", True), ("yes", True), (True, True), ("false", False), ("0", False), (False, False)],
+        ["", "maybe", "2"],
+    ),
+    "CRAWL_ALLOW_NETWORKS": (
+        [
+            ("", ()),
+            (" , ", ()),
+            ((), ()),
+            ("127.0.0.0/8", (ip_network("127.0.0.0/8"),)),
+            ("10.1.2.3, fd00::/8", (ip_network("10.1.2.3/32"), ip_network("fd00::/8"))),
+            (["10.0.0.0/8"], (ip_network("10.0.0.0/8"),)),
+        ],
+        ["localhost", "127.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", "300.0.0.0/8", 5],
+    ),
+    "CRAWL_ALLOW_PORTS": (
+        [("", ()), ("8080", (8080,)), ("1, 65535,", (1, 65535)), ([8000, "8001"], (8000, 8001))],
+        ["0", "65536", "http", "80;81", "80-90", 8080],
+    ),
+    "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
+    "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
+}
+FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
+
+
+def test_the_bounds_of_every_setting_are_tried() -> None:
+    assert BOUNDS.keys() == SETTINGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "read"), [(name, *pair) for name, (good, _) in BOUNDS.items() for pair in good]
+)
+def test_reads(name: str, given: Any, read: Any) -> None:
+    value = getattr(load({name: given}), FIELDS[name])
+    assert value == read
+    assert isinstance(value, bool) == isinstance(read, bool)
+
+
+@pytest.mark.parametrize(("name", "given"), [(name, one) for name, (_, bad) in BOUNDS.items() for one in bad])
+def test_refuses_with_name_and_value(name: str, given: Any) -> None:
+    with pytest.raises(ConfigError, match=name) as caught:
+        load({name: given})
+    message = str(caught.value)
+    assert f"{name}={given!r} must be " in message
+    remedy = message.partition(" must be ")[2]
+    assert remedy.startswith(("a ", "1 ", "True ", "networks ", "ports ", "'minimum' ", "s3://")), remedy
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_is_not_given_has_its_default(name: str) -> None:
+    setting = SETTINGS[name]
+    default = setting["default"]
+    assert getattr(load({}), FIELDS[name]) == default
+    if default is not None and default != ():
+        assert setting["parse"](default) == default  # it keeps its own bounds
+    assert setting["meaning"]
+
+
+def test_a_wrong_redis_url_is_shown_without_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"REDIS_URL": "redis://user:se@cret@h:port/0"})
+    assert "cret" not in str(caught.value)
+    assert "@h:port/0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CRAWL_MAX_RETRY", "did you mean CRAWL_MAX_RETRIES?"),
+        ("CRAWL_ALLOW_NETWORK", "did you mean CRAWL_ALLOW_NETWORKS?"),
+        ("CRAWL_SOURCE", "did you mean CRAWL_SOURCES?"),
+        ("CRAWL_ZZZZZZZZZZZZZZZZ", "docs/flow.md"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=name) as caught:
+        load({name: "1"})
+    assert hint in str(caught.value)
+
+
+def test_names_of_others_are_not_our_business() -> None:
+    assert load({"CRAWLERA_ENABLED": True, "CONCURRENT_REQUESTS": "x"}) == load({})
+
+
+@pytest.mark.parametrize("value", [True, "True", "true", "1", 1])
+def test_a_shared_frontier_is_never_flushed_at_the_start(value: Any) -> None:
+    with pytest.raises(ConfigError, match="SCHEDULER_FLUSH_ON_START"):
+        load({"SCHEDULER_FLUSH_ON_START": value})
+    load({"SCHEDULER_FLUSH_ON_START": False})
+
+
+def test_the_environment_gives_our_settings_and_whatever_looks_like_one() -> None:
+    given = {
+        "REDIS_URL": "redis://h",
+        "CRAWL_MAX_RETRIES": "2",
+        "CRAWL_TYPO": "x",
+        "AWS_ENDPOINT_URL": "",
+        "PATH": "/bin",
+        "SCHEDULER": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+    }
+    taken = {"REDIS_URL": "redis://h", "CRAWL_MAX_RETRIES": "2", "CRAWL_TYPO": "x", "AWS_ENDPOINT_URL": ""}
+    assert environment(given) == taken
+
+
+def test_the_environment_goes_over_the_settings_file_and_under_s(scrapy: Scrapy) -> None:
+    get = ("settings", "--get", "DOWNLOAD_MAXSIZE")
+    assert scrapy(*get).stdout == "50000000\n"
+    assert scrapy(*get, DOWNLOAD_MAXSIZE="7").stdout == "7\n"
+    assert scrapy(*get, "-s", "DOWNLOAD_MAXSIZE=8", DOWNLOAD_MAXSIZE="7").stdout == "8\n"
+
+
+def test_a_command_stops_at_a_bad_value_from_either_place(scrapy: Scrapy) -> None:
+    done = scrapy("stats", CRAWL_MAX_RETRIES="many")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "scrapy stats: CRAWL_MAX_RETRIES='many' must be a whole number from 0 to 100\n"
+    assert scrapy("stats", "-s", "CRAWL_MAX_RETRIES=1", CRAWL_MAX_RETRIES="many").returncode == 0
+    done = scrapy("stats", CRAWL_MAX_RETRY="1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("scrapy stats: CRAWL_MAX_RETRY is no setting of crawlproject: did you mean ")
+
+
+def test_the_user_agent_says_who_we_are_and_how_to_reach_the_operator() -> None:
+    assert load({}).user_agent == f"crawlproject/{__version__}"
+    contact = "mailto:bot@example.org"
+    assert load({"CRAWL_CONTACT": contact}).user_agent == f"crawlproject/{__version__} (+{contact})"
+
+
+def test_the_project_folder_is_that_of_the_nearest_scrapy_cfg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "project" / "a" / "b"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert project_dir() == deep
+    (tmp_path / "scrapy.cfg").touch()
+    assert project_dir() == tmp_path
+    (tmp_path / "project" / "scrapy.cfg").touch()
+    assert project_dir() == tmp_path / "project"
