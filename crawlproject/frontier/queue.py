@@ -159,6 +159,7 @@ class LeaseQueue:
                 holding=Counter(lease.source for lease in self.held.values()),
                 horizon=HORIZON,
                 dead_maxlen=config.dead_maxlen,
+                max_deliveries=config.max_deliveries,
             )
             for grant in reply.grants:
                 self._number += 1
@@ -172,7 +173,10 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """Leases that may still be taken."""
+        """Leases that may still be taken; none beside a suspect, which is kept alone (see lease.lua)."""
+        last = max(self.store.config.max_deliveries - 1, 1)
+        if len(self.held) == 1 and next(iter(self.held.values())).deliveries >= last:
+            return 0
         return self.capacity - len(self.held)
 
     async def flush(self) -> None:

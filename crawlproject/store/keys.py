@@ -72,6 +72,16 @@ class Keys:
         """Integer: requests queued, delayed or leased; 0 is an empty frontier."""
         return self._of_spider("outstanding")
 
+    @property
+    def suspects(self) -> str:
+        """List: source + newline + stored request, of those before their last delivery; leased alone."""
+        return self._of_spider("suspects")
+
+    @property
+    def suspect_turn(self) -> str:
+        """String, TTL 30 s: the worker that finishes what it holds, to take the next suspect."""
+        return self._of_spider("suspect_turn")
+
     # Leases
 
     @property

@@ -181,11 +181,13 @@ class Scripts:
         holding: Mapping[str, int],
         horizon: float,
         dead_maxlen: int,
+        max_deliveries: int,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `holding` says how many leases of each source the worker has; no source gets more than `cap` while
-        others have work, or `cap_alone` when none has.
+        others have work, or `cap_alone` when none has. A request that has been lost `max_deliveries` - 1 times
+        comes alone, to a worker that holds nothing.
         """
         ran, state, outstanding, due, *grants = await self._run(
             "lease",
@@ -196,6 +198,7 @@ class Scripts:
             holding=dict(holding),
             horizon=int(horizon * MICROS),
             dead_maxlen=dead_maxlen,
+            max_deliveries=max_deliveries,
         )
         self._observe(ran)
         return LeaseReply(

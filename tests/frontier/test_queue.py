@@ -179,7 +179,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(store: Store) ->
     await worker.ready()
     await worker.put("a", "b", "c")
     await store.scripts.lease(
-        store.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9
+        store.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )  # a reply that is lost
     await worker.queue.fill()
     assert len(worker.queue.held) == 1
@@ -225,3 +225,23 @@ async def test_statistics_name_a_bounded_number_of_sources(store: Store, monkeyp
     await worker.queue.flush()
     assert worker.stat("crawl/museum/failed") == 1
     assert worker.stat("crawl/(others)/failed") == 1
+
+
+async def test_beside_a_suspect_there_is_room_for_nothing(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready()
+    await worker.put("a")
+    suspect = codec.encode(
+        Request("http://museum.example/s", meta={"identifier": "s"}), worker.spider, deliveries=2
+    )
+    await worker.put_entries(suspect)
+    await worker.queue.fill()
+    (first,) = await worker.popped(1)
+    assert first.url.endswith("/a")
+    lease = first.meta[LEASE]
+    worker.queue.settle(lease, Settlement(lease.id, "museum", dead="x"))
+    assert worker.queue.room == 16
+    await worker.queue.fill()
+    assert worker.queue.room == 0
+    (second,) = await worker.popped(1)
+    assert second.url.endswith("/s")

@@ -70,7 +70,7 @@ async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
     await scheduler.store.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
     return await scheduler.store.scripts.lease(
-        "other", 9, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9
+        "other", 9, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )
 
 

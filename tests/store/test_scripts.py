@@ -71,6 +71,7 @@ async def lease(
         holding=holding or {},
         horizon=horizon,
         dead_maxlen=dead_maxlen,
+        max_deliveries=3,
     )
 
 
@@ -210,6 +211,36 @@ async def test_leasing_pauses_at_the_bound_of_dead_letters(store: Store) -> None
     await db(store).xadd(store.keys.dead, {"reason": "x"})
     assert "CRAWL_DEAD_MAXLEN" in (await lease(store, dead_maxlen=1)).state
     assert (await lease(store, dead_maxlen=2)).state == "ok"
+
+
+async def test_a_request_before_its_last_delivery_is_leased_alone(store: Store) -> None:
+    await join(store)
+    await join(store, "other")
+    await rule(store, ("museum", 200), ("gallery", 200))
+    await put(store, [entry("a"), entry("suspect", deliveries=2), entry("b", deliveries=1)])
+    assert names(await lease(store)) == ["a", "b"]
+    await put(store, [entry("c"), entry("d")], "gallery")
+    busy = await lease(store, holding={"museum": 2})  # its turn, but it holds something
+    assert busy.grants == []
+    assert names(await lease(store, worker="other", want=1)) == ["c"]  # another goes on
+    alone = await lease(store)
+    assert names(alone) == ["suspect"]
+    assert alone.grants[0].entry[1] == 2
+    assert names(await lease(store, worker="other")) == ["d"]
+    assert await outstanding(store) == 5
+
+
+async def test_a_suspect_waits_for_a_slot_of_its_source(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 2))
+    await put(store, [entry("suspect", deliveries=2)])
+    slot = await store.scripts.acquire(source="museum")
+    assert slot is not None
+    assert names(await lease(store)) == []
+    await asyncio.sleep(0.3)
+    assert names(await lease(store)) == []  # due, and found to be a suspect
+    (grant,) = (await lease(store)).grants
+    assert grant.slot == pytest.approx(slot + 0.5, abs=0.01)
 
 
 # acquire
@@ -412,6 +443,7 @@ async def test_a_dead_letter_keeps_request_and_reason(store: Store) -> None:
     await join(store)
     await rule(store, ("museum", 100))
     await put(store, [entry("a", deliveries=2)])
+    await lease(store)
     (grant,) = (await lease(store)).grants
     await store.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, dead="status 403")])
     ((_, letter),) = await db(store).xrange(store.keys.dead)
@@ -477,6 +509,8 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(store: Store) -> None:
     await put(store, [entry("killer")])
     for lost in (1, 2, 3):
         await join(store)
+        if lost == 3:
+            assert (await lease(store)).grants == []  # a suspect by now
         assert len((await lease(store)).grants) == 1
         await asyncio.sleep(0.06)
         beat = await store.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)

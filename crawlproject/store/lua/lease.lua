@@ -2,13 +2,17 @@
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
---    that slots are reserved); min_rate; dead_maxlen.
+--    that slots are reserved); min_rate; dead_maxlen; max_deliveries.
 -- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, entry, id, slot, entry, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
 -- comes first. Unused time is not saved: a slot is never before now.
+--
+-- A suspect, a request before its last delivery, may be what killed its workers: it is leased alone, so that
+-- it takes no other along. Suspects wait in a list of their own; the worker whose turn it is takes no more
+-- until it holds nothing, then that one. The caller takes no more while it holds a suspect.
 
 local reply = {text(now), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
 
@@ -29,11 +33,38 @@ if paused then
   return reply
 end
 
+local leases = K.leases_of .. A.worker
+
+local function give(source, slot, entry)
+  local id = text(redis.call('INCR', K.lease_sequence)) .. ':' .. source
+  redis.call('HSET', leases, id, entry)
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, text(slot), entry
+end
+
+local suspect = redis.call('LINDEX', K.suspects, 0)
+if suspect then
+  redis.call('SET', K.suspect_turn, A.worker, 'NX')
+  if redis.call('GET', K.suspect_turn) == A.worker then
+    redis.call('PEXPIRE', K.suspect_turn, 30000)
+    local at = suspect:find('\n', 1, true)
+    local source, slot = suspect:sub(1, at - 1), nil
+    local interval = interval_of(rate_of(source))
+    slot = interval and next_slot(source) or now + 1000000
+    if next(A.holding) == nil and interval and slot <= now + A.horizon then
+      redis.call('LPOP', K.suspects)
+      redis.call('DEL', K.suspect_turn)
+      redis.call('ZADD', K.slots, text(slot + interval), source)
+      give(source, slot, suspect:sub(at + 1))
+    end
+    reply[4] = text(slot)
+    return reply
+  end
+end
+
 local tiers = {K.due_fast, K.due_mid, K.due_slow}
 local with_work = 0
 for _, tier in ipairs(tiers) do with_work = with_work + redis.call('ZCARD', tier) end
 local cap = with_work > 1 and A.cap or A.cap_alone
-local leases = K.leases_of .. A.worker
 local holding = A.holding
 
 local function grant(source, budget)
@@ -43,10 +74,12 @@ local function grant(source, budget)
   while interval and given < room and slot <= now + A.horizon do
     local entry = take(source)
     if not entry then break end
-    local id = text(redis.call('INCR', K.lease_sequence)) .. ':' .. source
-    redis.call('HSET', leases, id, entry)
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, text(slot), entry
-    given, slot = given + 1, slot + interval
+    if (entry:byte(2) or 0) >= math.max(A.max_deliveries - 1, 1) then
+      redis.call('RPUSH', K.suspects, source .. '\n' .. entry)
+    else
+      give(source, slot, entry)
+      given, slot = given + 1, slot + interval
+    end
   end
   if given > 0 then
     redis.call('ZADD', K.slots, text(slot), source)
@@ -77,4 +110,5 @@ for _, tier in ipairs(tiers) do
   local first = tonumber(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2] or '')
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
+if redis.call('EXISTS', K.suspects) == 1 then reply[4] = text(now) end
 return reply
