@@ -8,13 +8,19 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
 import redis
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.test import get_crawler
 
 from crawlproject import config
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store import embedded
 from crawlproject.store.client import Store
 
@@ -78,3 +84,37 @@ async def store(redis_url: str) -> AsyncIterator[Store]:
     await one.open()
     yield one
     await one.close()
+
+
+class Engine:
+    """The part of Scrapy's engine that the scheduler touches, not running yet."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self._slot = type("Slot", (), {"closing": None})()
+        self.scraper = type("Scraper", (), {"slot": None})()
+        self.scheduler: FrontierScheduler | None = None
+
+
+def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
+    """Return the scheduler of a crawl with the project's settings, not yet opened."""
+    project = Settings()
+    project.setmodule("crawlproject.settings")
+    # pytest-asyncio runs the loop, no reactor
+    own = {"REDIS_URL": redis_url, "TWISTED_REACTOR_ENABLED": False, **settings}
+    crawler: Crawler = get_crawler(ImagesSpider, {**dict(project), **own})
+    crawler.engine = Engine()  # type: ignore[assignment]
+    crawler.spider = ImagesSpider.from_crawler(crawler)
+    crawler.engine.scheduler = FrontierScheduler.from_crawler(crawler)  # type: ignore[misc]
+    return crawler.engine.scheduler
+
+
+@pytest_asyncio.fixture
+async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
+    """An open scheduler."""
+    one = scheduler_for(redis_url)
+    assert one.crawler.spider is not None
+    await maybe_deferred_to_future(one.open(one.crawler.spider))
+    yield one
+    await maybe_deferred_to_future(one.close("finished"))
+    await one.store.close()

@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from scrapy import Request
-from scrapy.crawler import Crawler
-from scrapy.settings import Settings
 from scrapy.utils.defer import maybe_deferred_to_future
-from scrapy.utils.test import get_crawler
 
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.records import LEASE, SOURCE
-from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store.scripts import LeaseReply
-
-
-class Engine:
-    """The part of Scrapy's engine that the scheduler touches, not running yet."""
-
-    def __init__(self) -> None:
-        self.running = False
-        self._slot = type("Slot", (), {"closing": None})()
-        self.scraper = type("Scraper", (), {"slot": None})()
-
-
-def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
-    project = Settings()
-    project.setmodule("crawlproject.settings")
-    # pytest-asyncio runs the loop, no reactor
-    own = {"REDIS_URL": redis_url, "TWISTED_REACTOR_ENABLED": False, **settings}
-    crawler: Crawler = get_crawler(ImagesSpider, {**dict(project), **own})
-    crawler.engine = Engine()  # type: ignore[assignment]
-    crawler.spider = ImagesSpider.from_crawler(crawler)
-    return FrontierScheduler.from_crawler(crawler)
-
-
-@pytest_asyncio.fixture
-async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
-    one = scheduler_for(redis_url)
-    assert one.crawler.spider is not None
-    await maybe_deferred_to_future(one.open(one.crawler.spider))
-    yield one
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.store.close()
+from tests.conftest import scheduler_for
 
 
 async def lead(scheduler: FrontierScheduler, **rates: float) -> None:

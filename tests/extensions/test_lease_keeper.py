@@ -1,0 +1,137 @@
+"""The keeper's settlements, for each way in which an item can end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+from twisted.python.failure import Failure as TwistedFailure
+
+from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.frontier import codec
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.records import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
+from crawlproject.store.scripts import NewRequest
+
+URL = "http://museum.example/a.jpg"
+WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
+
+
+class Case:
+    """One leased request and the keeper that settles it."""
+
+    def __init__(self, scheduler: FrontierScheduler) -> None:
+        self.scheduler = scheduler
+        self.redis: Any = scheduler.store.redis
+        self.keys = scheduler.store.keys
+        self.keeper = LeaseKeeper.from_crawler(scheduler.crawler)
+        self.keeper.frontier = scheduler
+
+    async def lease(self, deliveries: int = 0, **meta: Any) -> Response:
+        """Lease a request; return a response to it."""
+        fence = await self.scheduler.store.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await self.scheduler.store.scripts.set_rates(fence, [("museum", 200, 200)], {})
+        request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
+        entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
+        item = NewRequest(entry, "00000", 1, again=True, source="museum")
+        await self.scheduler.store.scripts.enqueue("w", [item], seeds=0, high_water=9, refuse_unknown=False)
+        async with asyncio.timeout(5):
+            while (found := self.scheduler.next_request()) is None:
+                await self.scheduler.queue.fill()
+                await asyncio.sleep(0.01)
+        return Response(URL, request=found)
+
+    async def events(self, stream: str) -> list[dict[str, Any]]:
+        await self.scheduler.queue.flush()
+        return [json.loads(fields[b"event"]) for _, fields in await self.redis.xrange(stream)]
+
+    async def dead(self) -> list[tuple[str, int]]:
+        await self.scheduler.queue.flush()
+        letters = await self.redis.xrange(self.keys.dead)
+        return [(fields[b"reason"].decode(), int(fields[b"deliveries"])) for _, fields in letters]
+
+    async def delayed(self) -> list[bytes]:
+        await self.scheduler.queue.flush()
+        found = await self.redis.zrange(self.keys.delayed_of + "museum", 0, -1)
+        return [entry.partition(b"\n")[2] for entry in found]
+
+    async def statuses(self) -> list[bytes]:
+        found: list[bytes] = await self.redis.lrange(self.keys.statuses_of + "museum", 0, -1)
+        return found
+
+
+@pytest.fixture
+def case(scheduler: FrontierScheduler) -> Case:
+    return Case(scheduler)
+
+
+async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
+    response = await case.lease()
+    image = ImageEvent(**WHO, width=1, height=2, filesize=3, compression_quality=None, format="PNG",
+                       content_type=None, sha256="x", thumbnail="y", fetched_at="z")  # fmt: skip
+    case.keeper.item_scraped(image, response)
+    case.keeper.item_scraped(image, response)  # a second item of the same lease has no effect
+    assert [event["identifier"] for event in await case.events(case.keys.image_events)] == ["a"]
+    case.keeper.item_scraped(LinkRotEvent(**WHO, status=410, time="z"), await case.lease())
+    assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
+    assert await case.statuses() == [b"410", b"200"]
+    assert await case.redis.get(case.keys.outstanding) == b"0"
+
+
+async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> None:
+    response = await case.lease(redirect_urls=["http://museum.example/first.jpg"], redirect_times=1)
+    failure = Failure(**WHO, kind="timeout", reason="timeout: too slow", retryable=True)
+    case.keeper.item_scraped(failure, response)
+    (entry,) = await case.delayed()
+    again = codec.decode(entry, case.scheduler.spider)
+    assert again.url == "http://museum.example/first.jpg"
+    assert again.meta[RETRIES] == 1
+    assert "redirect_times" not in again.meta
+    assert await case.statuses() == [b"timeout"]
+    assert await case.redis.get(case.keys.outstanding) == b"1"
+
+
+async def test_a_failure_with_no_retries_left_is_a_dead_letter(case: Case) -> None:
+    failure = Failure(**WHO, kind="http", reason="status 500", status=500, retryable=True)
+    case.keeper.item_scraped(failure, await case.lease(**{RETRIES: 1}))
+    assert await case.dead() == [("status 500 (after 2 attempts)", 0)]
+
+
+async def test_a_pipelines_exception_returns_the_request_with_a_delivery(case: Case) -> None:
+    failure = TwistedFailure(OSError("disk full"))  # type: ignore[no-untyped-call]
+    case.keeper.item_error(object(), await case.lease(), failure)
+    (entry,) = await case.delayed()
+    assert codec.deliveries_of(entry) == 1
+    assert await case.statuses() == []
+    case.keeper.item_error(object(), await case.lease(deliveries=2), failure)
+    assert await case.dead() == [("trouble of our own, delivery 3: OSError: disk full", 3)]
+
+
+async def test_a_dropped_item_is_a_dead_letter(case: Case) -> None:
+    case.keeper.item_dropped(object(), await case.lease(), ValueError("not wanted"))
+    assert await case.dead() == [("dropped: not wanted", 0)]
+
+
+async def test_items_that_no_lease_stands_behind_are_let_be(case: Case) -> None:
+    case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), None)
+    case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), Response(URL, request=Request(URL)))
+    case.keeper.item_scraped({"some": "item"}, await case.lease())
+    assert len(case.scheduler.queue.held) == 1
+
+
+async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Case) -> None:
+    response = await case.lease()
+    slot: Any = case.scheduler.crawler.engine._slot
+    slot.inprogress = {response.request}
+    await case.keeper._sweep()
+    assert len(case.scheduler.queue.held) == 1
+    slot.inprogress = set()
+    await case.keeper._sweep()
+    assert len(case.scheduler.queue.held) == 0
+    (entry,) = await case.delayed()
+    assert codec.deliveries_of(entry) == 1

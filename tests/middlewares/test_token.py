@@ -1,0 +1,72 @@
+"""The gate, against a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+
+from crawlproject.frontier.queue import TOLERANCE
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.records import LEASE, SOURCE, Lease
+
+
+def leased(late: float) -> Request:
+    """Return a request whose slot was `late` seconds ago."""
+    lease = Lease("1:museum", asyncio.get_running_loop().time() - late, 0, b"")
+    return Request("http://museum.example/a.jpg", meta={LEASE: lease, SOURCE: "museum"})
+
+
+async def rule(scheduler: FrontierScheduler, rate: float) -> None:
+    fence = await scheduler.store.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await scheduler.store.scripts.set_rates(fence, [("museum", rate, rate)], {"museum.example": "museum"})
+
+
+async def test_a_slot_passes_once(scheduler: FrontierScheduler) -> None:
+    gate = TokenMiddleware.from_crawler(scheduler.crawler)
+    request = leased(0.01)
+    assert await gate.process_request(request) is None
+    assert await gate.process_request(request) is request
+    assert await gate.process_request(request.replace(url="http://museum.example/b.jpg")) is not None
+
+
+async def test_a_missed_slot_does_not_pass(scheduler: FrontierScheduler) -> None:
+    gate = TokenMiddleware.from_crawler(scheduler.crawler)
+    request = leased(TOLERANCE + 0.01)
+    assert await gate.process_request(request) is request
+    assert scheduler.stats.get_value("tokens/returned") == 1
+
+
+async def test_a_request_without_a_lease_waits_for_a_slot_of_its_source(scheduler: FrontierScheduler) -> None:
+    await rule(scheduler, 10)
+    gate = TokenMiddleware.from_crawler(scheduler.crawler)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    async def passed(url: str) -> float:
+        assert await gate.process_request(Request(url)) is None
+        return loop.time() - started
+
+    times = sorted(
+        await asyncio.gather(
+            *(passed(f"http://{host}museum.example/robots.txt") for host in ("", "www.", "images.", "m."))
+        )
+    )
+    assert [round(time, 1) for time in times] == [0.0, 0.1, 0.2, 0.3]
+
+
+async def test_without_a_pulse_it_waits_and_gives_up_when_the_crawl_closes(scheduler: FrontierScheduler) -> None:
+    gate = TokenMiddleware.from_crawler(scheduler.crawler)
+    waiting = asyncio.create_task(gate.process_request(Request("http://museum.example/robots.txt")))
+    await asyncio.sleep(0.7)
+    assert not waiting.done()
+    slot: Any = scheduler.crawler.engine._slot
+    slot.closing = True
+    with pytest.raises(IgnoreRequest, match="closes"):
+        await waiting
+    slot.closing = None
