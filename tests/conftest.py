@@ -15,8 +15,8 @@ import pytest_asyncio
 import redis
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
+from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.defer import maybe_deferred_to_future
-from scrapy.utils.test import get_crawler
 
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -100,9 +100,10 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
     """Return the scheduler of a crawl with the project's settings, not yet opened."""
     project = Settings()
     project.setmodule("crawlproject.settings")
-    # pytest-asyncio runs the loop, no reactor
-    own = {"REDIS_URL": redis_url, "TWISTED_REACTOR_ENABLED": False, **settings}
-    crawler: Crawler = get_crawler(ImagesSpider, {**dict(project), **own})
+    # pytest-asyncio runs the loop; whether some module has brought a reactor along, get_crawler finds out
+    # Put together by hand: get_crawler() wants a reactor, and here pytest-asyncio runs the loop.
+    crawler = Crawler(ImagesSpider, {**dict(project), "REDIS_URL": redis_url, **settings})
+    crawler.stats = MemoryStatsCollector(crawler)
     crawler.engine = Engine()  # type: ignore[assignment]
     crawler.spider = ImagesSpider.from_crawler(crawler)
     crawler.engine.scheduler = FrontierScheduler.from_crawler(crawler)  # type: ignore[misc]

@@ -198,7 +198,8 @@ class Regulator:
             page: Any = await self.store.redis.sscan(self.store.keys.sources, self._cursor, count=_CHUNK)
             self._cursor, found = page
             if found:
-                yield [source.decode() for source in found]
+                # an operator may have added anything: one bad name must not keep the others from their rates
+                yield [source.decode(errors="replace") for source in found]
             seen += len(found)
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
-from scrapy.utils.test import get_crawler
 
 from crawlproject.frontier import codec
 from crawlproject.frontier.queue import TOLERANCE, LeaseQueue
@@ -26,7 +26,7 @@ class Worker:
         self.store = store
         self.redis: Any = store.redis
         self.spider = ImagesSpider()
-        self.stats = MemoryStatsCollector(get_crawler(ImagesSpider))
+        self.stats = MemoryStatsCollector(Crawler(ImagesSpider))
         self.woken = 0
         self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake)
 

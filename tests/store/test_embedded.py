@@ -102,7 +102,7 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
 def test_it_listens_for_nobody_else(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:
-        config = client.config_get("port", "appendonly", "unixsocketperm")
+        config = client.config_get("port") | client.config_get("appendonly")  # 6.2 takes one at a time
     assert config["port"] == "0"
     assert config["appendonly"] == "yes"
     mode = embedded.socket_path(folder).stat().st_mode

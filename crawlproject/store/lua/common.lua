@@ -138,6 +138,6 @@ end
 local function require_type(key, expected)
   local found = redis.call('TYPE', key).ok
   if found ~= 'none' and found ~= expected then
-    error({err = 'WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. expected .. ': remove or rename it'})
+    error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. expected .. ': remove or rename it', 0)
   end
 end
