@@ -1,0 +1,34 @@
+"""What scrapyd gets: an egg with the scripts in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts(tmp_path: Path) -> None:
+    for name in ("scrapy.cfg", "setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
+    egg = tmp_path / "crawlproject.egg"
+    deploy = Path(sys.executable).with_name("scrapyd-deploy")
+    subprocess.run([deploy, f"--build-egg={egg}"], cwd=tmp_path, check=True, capture_output=True)
+    code = (
+        "import crawlproject.spiders.images\n"
+        "from crawlproject.store import keys, scripts\n"
+        "print(crawlproject.__file__)\n"
+        "for verb in ('lease', 'settle'): assert 'K.leases_of' in scripts.script_text(verb, keys.Keys('a', 'b'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(egg)},
+        cwd="/",
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(egg))
