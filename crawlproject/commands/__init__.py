@@ -32,6 +32,8 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             name = type(self).__module__.rpartition(".")[2]
             print(f"scrapy {name}: {error}", file=sys.stderr)
             self.exitcode = 1
+        except KeyboardInterrupt:
+            self.exitcode = 130
 
     return wrapped
 

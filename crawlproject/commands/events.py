@@ -40,6 +40,7 @@ class Command(ScrapyCommand):
         """Add our options."""
         super().add_options(parser)
         parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+        parser.add_argument("--forget", action="store_true", help="give FILE up: keep no events for it any more")
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -48,6 +49,10 @@ class Command(ScrapyCommand):
             raise UsageError("one FILE, please")
         _, client, keys = connected(self)
         file = EventFile(Path(args[0]), client, keys)
+        if opts.forget:
+            file.forget()
+            print(f"no events are kept for {args[0]} any more")
+            return
         written = 0
         try:
             with file.opened():

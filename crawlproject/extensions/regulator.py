@@ -73,6 +73,7 @@ class Regulator:
         self._ready = False
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
+        self._writing = asyncio.Lock()  # rates from an older catalogue must not come after a newer one
         self._paused = ""
         crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
@@ -110,7 +111,8 @@ class Regulator:
             logger.info("This worker leads (reign %d)", fence)
             await self._take_over()
             self._fence = fence
-        await self._set_rates(fence)
+        async with self._writing:
+            await self._set_rates(fence)
         reason, dropped = await self.store.scripts.trim(fence, maxlen=self.config.stream_maxlen)
         if dropped:
             logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
@@ -147,7 +149,8 @@ class Regulator:
             logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON)
             return
-        await self._publish(fence, catalogue)
+        async with self._writing:
+            await self._publish(fence, catalogue)
         await asyncio.sleep(_REFRESH)
 
     async def _publish(self, fence: int, catalogue: Catalogue) -> None:

@@ -34,6 +34,7 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
 
     """
     data = request.to_dict(spider=spider)
+    data.pop("_class", None)  # a FormRequest or JsonRequest is its body by now
     data["meta"] = {name: value for name, value in data["meta"].items() if name not in _OF_THIS_ATTEMPT}
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)

@@ -112,6 +112,10 @@ class EventFile:
         part.replace(self.position_path)
         self._announce()
 
+    def forget(self) -> None:
+        """Take this reader's position out of Redis, so that nothing is kept, and no crawl pauses, for it."""
+        self.client.hdel(self.keys.readers, *(f"{self.reader}\n{stream}" for stream in self.last))
+
     def _announce(self) -> None:
         """Tell Redis what need not be kept for this reader."""
         self.client.hset(

@@ -1,19 +1,23 @@
-"""Where the catalogue comes from, and what is said when it does not."""
+"""Where the catalogue comes from, and what the one who leads makes of it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import socketserver
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crawlproject.errors import CatalogueError
 from crawlproject.extensions import regulator
-from crawlproject.extensions.regulator import read_catalogue
+from crawlproject.extensions.regulator import Regulator, read_catalogue
+from crawlproject.frontier.scheduler import FrontierScheduler
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
 
@@ -90,3 +94,139 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(regulator, "_MAX_CATALOGUE", len(ROWS) - 1)
     with pytest.raises(CatalogueError, match="larger than"):
         read_catalogue(str(path))
+
+
+# The leader
+
+
+@asynccontextmanager
+async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Regulator]:
+    one = Regulator(scheduler.crawler)
+    one.config = replace(one.config, sources=None if sources is None else str(sources))
+    one.spider_opened()
+    try:
+        yield one
+    finally:
+        await one.spider_closed()
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TICK", "_REFRESH", "_REFRESH_SOON"):
+        monkeypatch.setattr(regulator, name, 0.02)
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():
+            await asyncio.sleep(0.005)
+
+
+def catalogue(path: Path, **sizes: int) -> Path:
+    rows = [{"source_name": name, "image_count": size, "hosts": [f"{name}.org"]} for name, size in sizes.items()]
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(rows))
+    return part.replace(path)
+
+
+async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
+    async with reigning(scheduler, path):
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
+        catalogue(path, museum=500_000_000, louvre=1)
+        await until(lambda: redis.hexists(keys.hosts, "louvre.org"))
+
+        async def settled() -> bool:
+            wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
+            return await redis.hgetall(keys.rates) == wanted
+
+        await until(settled)
+        assert await redis.hkeys(keys.limits) == [b"museum", b"louvre"]
+        assert set(await redis.hkeys(keys.hosts)) == {b"museum.org", b"louvre.org"}
+    assert await redis.get(keys.leader) is None  # free for another at once
+
+
+async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    caplog.set_level(logging.INFO)
+
+    async def rate(wanted: bytes) -> None:
+        async def holds() -> bool:
+            return await redis.hget(keys.rates, "museum") == wanted
+
+        await until(holds)
+
+    async with reigning(scheduler, catalogue(tmp_path / "c", museum=5_000)):
+        await rate(b"0.2")
+        for value, expected in [("5", b"5.0"), ("0.05", b"0.05"), ("0", b"0.0"), ("fast", b"0.2"), ("7", b"7.0")]:
+            await redis.set(keys.override_rate_of + "museum", value)
+            await rate(expected)
+            assert await redis.hget(keys.limits, "museum") == b"0.2"
+        await redis.delete(keys.override_rate_of + "museum")
+        await rate(b"0.2")
+    said = [record.message for record in caplog.records if "museum" in record.message]
+    assert len(said) == 6  # each change once, though it was looked at all the time
+    assert "no rate in requests a second" in said[3]
+
+
+async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    path = tmp_path / "c"
+    async with reigning(scheduler, path):
+
+        async def is_told() -> bool:
+            return "nothing is leased yet" in caplog.text
+
+        await until(is_told)
+        assert await redis.get(keys.leader)
+        assert await redis.get(keys.pulse) is None
+        catalogue(path, museum=1)
+        await until(lambda: redis.get(keys.pulse))
+        # once there are rates, they stay
+        path.write_text("[{}]")
+        caplog.clear()
+
+        async def stay() -> bool:
+            return "the last rates stay" in caplog.text
+
+        await until(stay)
+        await redis.delete(keys.pulse)
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.hget(keys.rates, "museum") == b"0.2"
+
+
+async def test_a_name_that_is_no_text_keeps_no_other_from_its_rate(scheduler: FrontierScheduler) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    await redis.sadd(keys.sources, b"caf\xe9", "museum")
+    await redis.set(keys.override_rate_of + "museum", "5")
+    async with reigning(scheduler):
+
+        async def holds() -> bool:
+            return await redis.hget(keys.rates, "museum") == b"5.0"
+
+        await until(holds)
+
+
+async def test_one_leads_and_another_takes_over_when_it_is_gone(
+    scheduler: FrontierScheduler, redis_url: str
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    await redis.set(keys.leader, "somebody else", px=300)
+    await redis.set(keys.fence, 7)
+    async with reigning(scheduler):
+        await asyncio.sleep(0.1)
+        assert await redis.get(keys.leader) == b"somebody else"
+        assert await redis.get(keys.pulse) is None
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.get(keys.leader) == scheduler.store.worker.encode()
+        assert await redis.get(keys.fence) == b"8"

@@ -44,9 +44,8 @@ def request(url: str = URL, **meta: Any) -> Request:
     return Request(url, meta={IDENTIFIER: "6f1c", SOURCE: "museum", **meta})
 
 
-def response(status: int, body: bytes = b"", **headers: str) -> Response:
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(URL, status=status, body=body, headers=names, request=request())
+def response(status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> Response:
+    return Response(URL, status=status, body=body, headers=headers, request=request())
 
 
 # Responses
@@ -63,7 +62,7 @@ def response(status: int, body: bytes = b"", **headers: str) -> Response:
     ],
 )
 def test_200_is_a_body_to_look_at(spider: ImagesSpider, header: str, content_type: str | None) -> None:
-    item = spider.parse(response(200, b"body", Content_Type=header))
+    item = spider.parse(response(200, b"body", {"Content-Type": header}))
     assert isinstance(item, FetchedImage)
     assert (item.identifier, item.url, item.source) == WHO
     assert (item.body, item.content_type) == (b"body", content_type)
@@ -118,8 +117,8 @@ def test_what_is_gone_is_link_rot(spider: ImagesSpider, status: int) -> None:
 def test_other_statuses_are_failures(
     spider: ImagesSpider, status: int, header: str, retryable: bool, throttled: bool, asked: float | None
 ) -> None:
-    headers = {"Retry_After": header} if header else {}
-    assert spider.parse(response(status, **headers)) == Failure(
+    headers = {"Retry-After": header} if header else {}
+    assert spider.parse(response(status, headers=headers)) == Failure(
         *WHO,
         kind="http",
         reason=f"status {status}",
@@ -141,7 +140,7 @@ def test_an_item_is_about_the_url_of_the_seed_and_not_about_where_it_led(spider:
 
 
 def failure(error: BaseException, asked: Request | None = None) -> TwistedFailure:
-    made = TwistedFailure(error)
+    made = TwistedFailure(error)  # type: ignore[no-untyped-call]
     made.request = asked or request()  # type: ignore[attr-defined]
     return made
 
@@ -154,8 +153,8 @@ def failure(error: BaseException, asked: Request | None = None) -> TwistedFailur
         (DownloadConnectionRefusedError("refused"), "refused", True),
         (DownloadFailedError("reset"), "network", True),
         (ResponseDataLossError("half of it"), "network", True),
-        (ConnectError(string="no route"), "network", True),
-        (TCPTimedOutError(), "network", True),
+        (ConnectError(string="no route"), "network", True),  # type: ignore[no-untyped-call]
+        (TCPTimedOutError(), "network", True),  # type: ignore[no-untyped-call]
         (ConnectionDone(), "network", True),
         (ConnectionLost(), "network", True),
         (DNSLookupError("museum.org"), "network", True),

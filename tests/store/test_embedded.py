@@ -47,7 +47,11 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # gone by now, or no Linux
+        return not Path("/proc/self").exists()
+    return state != "Z"  # dead, and a container's init is slow to bury it
 
 
 def wait_for_end(pid: int) -> None:

@@ -230,6 +230,22 @@ async def test_a_request_before_its_last_delivery_is_leased_alone(store: Store) 
     assert await outstanding(store) == 5
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+async def test_a_suspect_that_has_no_slot_soon_holds_nobody_up(store: Store, rate: float) -> None:
+    await join(store)
+    fence = await rule(store, ("museum", 100), ("gallery", 200))
+    await put(store, [entry("suspect", deliveries=2)])
+    assert names(await lease(store)) == []
+    assert names(await lease(store, want=0, holding={"gallery": 1})) == []  # its turn, and it holds another
+    await store.scripts.set_rates(fence, [("museum", rate, rate)], {})
+    if rate:
+        await store.scripts.acquire(source="museum")
+    await put(store, [entry("a"), entry("b")], "gallery")
+    assert names(await lease(store)) == ["a", "b"]
+    await store.scripts.set_rates(fence, [("museum", 100, 100)], {})
+    assert names(await lease(store)) == ["suspect"]
+
+
 async def test_a_suspect_waits_for_a_slot_of_its_source(store: Store) -> None:
     await join(store)
     await rule(store, ("museum", 2))

@@ -12,7 +12,8 @@
 --
 -- A suspect, a request before its last delivery, may be what killed its workers: it is leased alone, so that
 -- it takes no other along. Suspects wait in a list of their own; the worker whose turn it is takes no more
--- until it holds nothing, then that one. The caller takes no more while it holds a suspect.
+-- until it holds nothing, then that one. The caller takes no more while it holds a suspect. One whose source
+-- has no slot within a second lets the others pass.
 
 local reply = {text(now), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
 
@@ -43,21 +44,26 @@ end
 
 local suspect = redis.call('LINDEX', K.suspects, 0)
 if suspect then
-  redis.call('SET', K.suspect_turn, A.worker, 'NX')
-  if redis.call('GET', K.suspect_turn) == A.worker then
-    redis.call('PEXPIRE', K.suspect_turn, 30000)
-    local at = suspect:find('\n', 1, true)
-    local source, slot = suspect:sub(1, at - 1), nil
-    local interval = interval_of(rate_of(source))
-    slot = interval and next_slot(source) or now + 1000000
-    if next(A.holding) == nil and interval and slot <= now + A.horizon then
-      redis.call('LPOP', K.suspects)
-      redis.call('DEL', K.suspect_turn)
-      redis.call('ZADD', K.slots, text(slot + interval), source)
-      give(source, slot, suspect:sub(at + 1))
+  local at = suspect:find('\n', 1, true)
+  local source = suspect:sub(1, at - 1)
+  local interval, slot = interval_of(rate_of(source)), next_slot(source)
+  if not interval or slot > now + 1000000 then
+    -- Nobody waits for it, least of all the worker whose turn it was.
+    redis.call('RPUSH', K.suspects, redis.call('LPOP', K.suspects))
+    if redis.call('GET', K.suspect_turn) == A.worker then redis.call('DEL', K.suspect_turn) end
+  else
+    redis.call('SET', K.suspect_turn, A.worker, 'NX')
+    if redis.call('GET', K.suspect_turn) == A.worker then
+      redis.call('PEXPIRE', K.suspect_turn, 30000)
+      reply[4] = text(slot)
+      if next(A.holding) == nil and slot <= now + A.horizon then
+        redis.call('LREM', K.suspects, 1, suspect)
+        redis.call('DEL', K.suspect_turn)
+        redis.call('ZADD', K.slots, text(slot + interval), source)
+        give(source, slot, suspect:sub(at + 1))
+      end
+      return reply
     end
-    reply[4] = text(slot)
-    return reply
   end
 end
 
@@ -65,7 +71,7 @@ local tiers = {K.due_fast, K.due_mid, K.due_slow}
 local with_work = 0
 for _, tier in ipairs(tiers) do with_work = with_work + redis.call('ZCARD', tier) end
 local cap = with_work > 1 and A.cap or A.cap_alone
-local holding = A.holding
+local holding, found_suspect = A.holding, false
 
 local function grant(source, budget)
   local interval = interval_of(rate_of(source))
@@ -76,6 +82,7 @@ local function grant(source, budget)
     if not entry then break end
     if (entry:byte(2) or 0) >= math.max(A.max_deliveries - 1, 1) then
       redis.call('RPUSH', K.suspects, source .. '\n' .. entry)
+      found_suspect = true
     else
       give(source, slot, entry)
       given, slot = given + 1, slot + interval
@@ -110,5 +117,5 @@ for _, tier in ipairs(tiers) do
   local first = tonumber(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2] or '')
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
-if redis.call('EXISTS', K.suspects) == 1 then reply[4] = text(now) end
+if found_suspect then reply[4] = text(now) end
 return reply

@@ -34,7 +34,7 @@ for _, stream in ipairs(A.streams) do
       redis.call('XTRIM', stream, 'MINID', '~', behind[2])
       if redis.call('XLEN', stream) > A.maxlen then
         reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
-          .. ' has not read: run its scrapy events'
+          .. ' has not read: run its scrapy events, or scrapy events --forget to give it up'
       end
     end
   end

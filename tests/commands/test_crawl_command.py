@@ -1,0 +1,55 @@
+"""`scrapy crawl`: what would make a crawl fail is said before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+
+@pytest.mark.parametrize(
+    ("args", "environ", "sentence"),
+    [
+        ([], {"CRAWL_CONTACT": ""}, "CRAWL_CONTACT is not set: give the sites a way to reach you, such as "),
+        ([], {"CRAWL_CONTACT": "me"}, "CRAWL_CONTACT='me' must be a URL that begins with http://, https:// or "),
+        (["-s", "CRAWL_MAX_RETRIES=many"], {}, "CRAWL_MAX_RETRIES='many' must be a whole number from 0 to 100"),
+        (["-s", "CRAWL_MAX_RETRY=1"], {}, "CRAWL_MAX_RETRY is no setting of crawlproject: did you mean "),
+        ([], {"CRAWL_SOURCE": "x"}, "CRAWL_SOURCE is no setting of crawlproject: did you mean CRAWL_SOURCES?"),
+        (["-s", "SCHEDULER_FLUSH_ON_START=True"], {}, "SCHEDULER_FLUSH_ON_START would wipe a frontier that "),
+        ([], {"CRAWL_SOURCES": "{tmp}/bad.json"}, "CRAWL_SOURCES={tmp}/bad.json: row 2 of the catalogue: "),
+        ([], {"CRAWL_SOURCES": "/nowhere.json"}, "CRAWL_SOURCES=/nowhere.json cannot be read: "),
+        (
+            [],
+            {"REDIS_URL": "unix:///nowhere.sock?password=secret"},
+            "Redis at unix:///nowhere.sock does not answer (",
+        ),
+        ([], {"REDIS_URL": "redis://:secret@127.0.0.1:1/0"}, "Redis at 127.0.0.1:1/0 does not answer ("),
+        ([], {"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL='127.0.0.1:6379' must be a URL that begins with "),
+    ],
+)
+def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
+    scrapy: Scrapy, tmp_path: Path, args: list[str], environ: dict[str, str], sentence: str
+) -> None:
+    (tmp_path / "bad.json").write_text('[{"source_name": "a", "image_count": 1}, {"source_name": "b"}]')
+    given: dict[str, Any] = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
+    done = scrapy("crawl", "images", *args, **given)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("scrapy crawl: ")]
+    assert len(said) == 1
+    assert said[0].startswith(f"scrapy crawl: {sentence.format(tmp=tmp_path)}")
+    assert "Spider opened" not in done.stderr
+
+
+def test_a_spider_that_is_not_there_is_told(scrapy: Scrapy) -> None:
+    done = scrapy("crawl", "imagse")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "scrapy crawl: there is no spider 'imagse', but images"
+    assert "Traceback" not in done.stderr
+    assert scrapy("crawl").returncode == 2

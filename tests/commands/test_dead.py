@@ -1,0 +1,157 @@
+"""`scrapy dead`: what failed for good, and its second life."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+
+from crawlproject.frontier import codec
+from crawlproject.records import IDENTIFIER, RETRIES, SOURCE
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Rejected, Settlement
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+SPIDER = ImagesSpider()
+
+
+async def bury(store: Store, *letters: tuple[str, str, str]) -> None:
+    """Take requests (identifier, source, reason) through the frontier to their end."""
+    fence = await store.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await store.scripts.set_rates(fence, [(source, 200.0, None) for _, source, _ in letters], {})
+    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    for number, (identifier, source, reason) in enumerate(letters):
+        url = f"https://{source}.org/{identifier}"
+        request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
+        entry = codec.encode(request, SPIDER, deliveries=2)
+        new = NewRequest(entry, "00000", number, again=False, source=source)
+        await store.scripts.enqueue("w", [new], seeds=0, high_water=1000, refuse_unknown=False)
+        reply = await store.scripts.lease(
+            "w", 1, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+        )
+        lease = reply.grants[0].id
+        assert await store.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)]) == [True]
+
+
+async def reject(store: Store, *seeds: tuple[bytes, str]) -> None:
+    """Have seeds (line, reason) refused as those that cannot be understood."""
+    redis = store.redis
+    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await redis.lpush(store.keys.seeds, *(line for line, _ in seeds))
+    taken = await store.scripts.take_seeds("w", len(seeds))
+    assert taken == [line for line, _ in seeds]
+    items = [Rejected(reason) for _, reason in seeds]
+    reply = await store.scripts.enqueue("w", items, seeds=len(seeds), high_water=1000, refuse_unknown=False)
+    assert reply is not None
+    assert reply.dead == len(seeds)
+
+
+def listed(scrapy: Scrapy, *args: str) -> list[dict[str, Any]]:
+    done = scrapy("dead", "list", "--json", *args)
+    assert (done.returncode, done.stderr) == (0, "")
+    letters: list[dict[str, Any]] = json.loads(done.stdout)
+    return letters
+
+
+async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: Scrapy, store: Store) -> None:
+    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout: 30 s (after 2 attempts)"))
+    seed = b'{"url": "http://a/", "uuid": "3", "source": "nobody"}'
+    await reject(store, (b"caf\xe9", "not UTF-8"), (seed, "unknown source: nobody"))
+    # what somebody else has put there spoils its own line only
+    foreign: dict[Any, Any] = {"entry": b"\x01\x00\x00\x93", "source": "x", "reason": "?", "deliveries": 0}
+    await store.redis.xadd(store.keys.dead, foreign)
+
+    letters = listed(scrapy)
+    times = [datetime.fromisoformat(letter.pop("time")) for letter in letters]
+    assert times == sorted(times)
+    assert all(datetime.now(UTC) - time < timedelta(minutes=1) for time in times)
+    assert letters == [
+        {
+            "identifier": "1",
+            "url": "https://museum.org/1",
+            "source": "museum",
+            "reason": "status 403",
+            "deliveries": 2,
+            "seed": None,
+        },
+        {
+            "identifier": "2",
+            "url": "https://flickr.org/2",
+            "source": "flickr",
+            "reason": "timeout: 30 s (after 2 attempts)",
+            "deliveries": 2,
+            "seed": None,
+        },
+        {
+            "identifier": None,
+            "url": None,
+            "source": None,
+            "reason": "not UTF-8",
+            "deliveries": 0,
+            "seed": "caf\ufffd",
+        },
+        {
+            "identifier": "3",
+            "url": "http://a/",
+            "source": None,
+            "reason": "unknown source: nobody",
+            "deliveries": 0,
+            "seed": seed.decode(),
+        },
+        {"identifier": None, "url": None, "source": "x", "reason": "?", "deliveries": 0, "seed": None},
+    ]
+    assert [letter["identifier"] for letter in listed(scrapy, "--source", "FLICKR")] == ["2"]
+    assert [letter["identifier"] for letter in listed(scrapy, "--reason", "stat")] == ["1"]
+    assert listed(scrapy, "--source", "museum", "--reason", "timeout") == []
+    assert listed(scrapy, "--spider", "pages") == []
+
+    done = scrapy("dead", "list")
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "5 dead letters"
+    assert "museum  status 403  'https://museum.org/1'" in lines[0]
+
+
+async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrapy, store: Store) -> None:
+    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await reject(store, (b"http://a/", "unknown source: a"))
+
+    done = scrapy("dead", "retry", "--source", "flickr", "--reason", "timeout")
+    assert (done.returncode, done.stdout) == (0, "1 dead letters are back in the crawl\n")
+    assert [letter["reason"] for letter in listed(scrapy)] == ["status 403", "status 403", "unknown source: a"]
+
+    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 3}
+    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 0}
+
+    redis, keys = store.redis, store.keys
+    assert await redis.get(keys.outstanding) == b"3"
+    assert await redis.lrange(keys.seeds, 0, -1) == [b"http://a/"]
+    reply = await store.scripts.lease(
+        "w", 9, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+    )
+    requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
+    assert sorted(request.meta[IDENTIFIER] for request in requests) == ["1", "2", "3"]
+    assert all(RETRIES not in request.meta for request in requests)
+    assert all(codec.deliveries_of(grant.entry) == 0 for grant in reply.grants)
+
+
+async def test_more_than_one_page(scrapy: Scrapy, store: Store) -> None:
+    for first in range(0, 1100, 100):
+        await reject(store, *((b"line %d" % number, "no url") for number in range(first, first + 100)))
+    assert [letter["seed"] for letter in listed(scrapy)] == [f"line {number}" for number in range(1100)]
+    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 1100}
+    seeds = await store.redis.lrange(store.keys.seeds, 0, -1)
+    assert list(reversed(seeds)) == [b"line %d" % number for number in range(1100)]
+    assert await store.redis.xlen(store.keys.dead) == 0
+
+
+def test_it_wants_to_know_what(scrapy: Scrapy) -> None:
+    for args in ([], ["list", "retry"]):
+        done = scrapy("dead", *args)
+        assert done.returncode == 2
+        assert "list or retry?" in done.stdout + done.stderr

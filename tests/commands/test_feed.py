@@ -1,0 +1,136 @@
+"""`scrapy feed`: files into the seed list, and a word on what was none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import redis
+
+from crawlproject.store.keys import Keys
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+KEYS = Keys("crawl", "images")
+A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
+
+
+def seeds(url: str, key: str = KEYS.seeds) -> list[str]:
+    """Return the seeds in the order in which they are read."""
+    with redis.Redis.from_url(url) as client:
+        return [seed.decode() for seed in reversed(client.lrange(key, 0, -1))]
+
+
+def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    tsv, jsonl = tmp_path / "museum.tsv", tmp_path / "more.jsonl.gz"
+    tsv.write_text(f"identifier\turl\tsource\n1\t{A}\tMuseum\n\n2\tftp://museum.org/x\t\n3\tmuseum.org/b.jpg\t\n")
+    jsonl.write_bytes(gzip.compress(f'{{"url": "{C}"}}\n{{"uuid": "4"}}\nnonsense\n'.encode()))
+    done = scrapy("feed", str(tsv), str(jsonl), "-", stdin=f"{A}\nhttp://a b/\n")
+    assert done.returncode == 0
+    assert done.stdout == "5 seeds fed, 3 rejected\n"
+    told = done.stderr.splitlines()
+    assert [line.partition(": ")[0] for line in told] == [f"{tsv}:4", f"{jsonl}:2", "-:2"]
+    assert "without http" in told[0]
+    assert "no url" in told[1]
+    assert "blanks" in told[2]
+    assert [json.loads(seed) if seed[0] == "{" else seed for seed in seeds(redis_url)] == [
+        {"url": A, "identifier": "1", "source": "Museum"},
+        {"url": "http://museum.org/b.jpg", "identifier": "3"},
+        C,
+        "http://nonsense",
+        A,
+    ]
+
+
+def test_many_keep_their_order(scrapy: Scrapy, redis_url: str) -> None:
+    urls = [f"https://museum.org/{number}" for number in range(2500)]
+    done = scrapy("feed", "--spider", "pages", "-", stdin="\n".join(urls), CRAWL_NAMESPACE="other")
+    assert done.stdout == "2500 seeds fed, 0 rejected\n"
+    assert done.stderr == ""  # no progress bar where there is no terminal
+    assert seeds(redis_url, "other:pages:start_urls") == urls
+
+
+def test_it_fails_with_a_sentence(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    good, bad, broken = (tmp_path / name for name in ("good", "bad", "broken.gz"))
+    good.write_text(A)
+    bad.write_text("ftp://a/\n{\n")
+    broken.write_bytes(gzip.compress(b"x" * 1000)[:-3])
+
+    done = scrapy("feed", str(bad))
+    assert (done.returncode, done.stdout) == (1, "0 seeds fed, 2 rejected\n")
+
+    # looked for before anything is fed
+    done = scrapy("feed", str(good), str(tmp_path / "missing"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("scrapy feed: ")
+    assert "missing" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert seeds(redis_url) == []
+
+    done = scrapy("feed", str(broken), str(good))
+    assert (done.returncode, done.stdout) == (1, "0 seeds fed, 0 rejected\n")
+    assert done.stderr == (
+        f"scrapy feed: {broken} is no whole gzip file: "
+        "Compressed file ended before the end-of-stream marker was reached\n"
+    )
+
+    done = scrapy("feed")
+    assert done.returncode == 2
+    assert "which FILE?" in done.stdout + done.stderr
+
+
+def test_what_was_read_before_a_file_breaks_is_fed(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(gzip.compress(b"".join(b"http://a/%d\n" % n for n in range(100_000)))[:-50_000])
+    done = scrapy("feed", str(broken))
+    assert done.returncode == 1
+    fed = len(seeds(redis_url))
+    assert fed > 1000
+    assert done.stdout == f"{fed} seeds fed, 0 rejected\n"
+
+
+def test_it_waits_while_the_list_is_long(environment: dict[str, str], redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.rpush(KEYS.seeds, *["http://a/"] * 100_001)
+        command = [sys.executable, "-m", "scrapy", "feed", "-"]
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as feed:
+            assert feed.stdin is not None
+            feed.stdin.write(f"{A}\n")
+            feed.stdin.close()
+            time.sleep(1.5)
+            assert feed.poll() is None
+            assert client.llen(KEYS.seeds) == 100_001
+            client.rpop(KEYS.seeds)
+            assert feed.wait(10) == 0
+        assert client.llen(KEYS.seeds) == 100_001
+
+
+def test_on_a_terminal_there_is_a_progress_bar(
+    environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "seeds"
+    path.write_text(f"{A}\nftp://a/\n")
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    command = [sys.executable, "-m", "scrapy", "feed", str(path)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "feeding" in shown
+    assert "100%" in shown
+    assert f"{path}:2: " in shown
+    assert done.stdout == b"1 seeds fed, 1 rejected\n"

@@ -1,0 +1,64 @@
+"""`scrapy stats`: what all workers together have done."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Settlement
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+
+async def test_the_totals_are_one_json_document(scrapy: Scrapy, store: Store) -> None:
+    scripts = store.scripts
+    fence = await scripts.lead("leader", ready=True)
+    assert fence is not None
+    await scripts.set_rates(fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
+    await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    requests = [NewRequest(b"\x01\x00\x00%d" % n, "00000", n % 5, again=False, source="museum") for n in range(6)]
+    await scripts.enqueue("w", requests, seeds=0, high_water=1000, refuse_unknown=False)
+    reply = await scripts.lease(
+        "w", 4, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+    )
+    done, rotten, dead, _ = (grant.id for grant in reply.grants)
+    image = ("image_metadata_updates", "{}")
+    counts = {"fetched": 1, "thumbnails": 1, "bytes": 3_000_000_000}
+    await scripts.settle(
+        "w",
+        [
+            Settlement(done, "museum", event=image, counts=counts, status="200"),
+            Settlement(rotten, "museum", event=("link_rot", "{}"), counts={"fetched": 1, "link_rot": 1}),
+            Settlement(dead, "museum", b"\x01\x00\x00x", dead="status 403", counts={"fetched": 1, "failed": 1}),
+        ],
+    )
+    await store.redis.lpush(store.keys.seeds, "http://a/", "http://b/")
+
+    said = scrapy("stats", "--json")
+    assert (said.returncode, said.stderr) == (0, "")
+    nothing = {"fetched": 0, "thumbnails": 0, "link_rot": 0, "failed": 0, "retried": 0, "bytes": 0}
+    museum = nothing | {"fetched": 3, "thumbnails": 1, "link_rot": 1, "failed": 1, "bytes": 3_000_000_000}
+    assert json.loads(said.stdout) == museum | {
+        "workers": 1,
+        "seeds_waiting": 2,
+        "outstanding": 2,
+        "leased": 1,
+        "dead_letters": 1,
+        "admitted": 5,
+        "duplicates": 1,
+        "refused": 0,
+        "deliveries_lost": 0,
+        "events_trimmed": 0,
+        "sources": {
+            "flickr": nothing | {"rate_limit": 0.25},
+            "museum": museum | {"rate_limit": 200.0},
+        },
+    }
+
+
+def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
+    said = json.loads(scrapy("stats", "--spider", "pages").stdout)
+    assert said.pop("sources") == {}
+    assert set(said.values()) == {0}
