@@ -1,0 +1,119 @@
+"""Real pictures to crawl, out of Debian packages: wallpapers, clip art, screenshots, photographs of manuals.
+
+    python -m benchmarks.corpus [--folder DIR]
+
+Needs a Debian or Ubuntu with its package lists (`apt-get update`), not root. About 430 MB are downloaded once
+and kept in the folder, with what was unpacked. Prints how many pictures there are, of which kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+FOLDER = Path(".crawl/benchmarks")
+
+PACKAGES = (
+    "gnome-backgrounds",  # large WebP
+    "plasma-workspace-wallpapers",  # large JPEG and PNG
+    "mate-backgrounds",
+    "ukui-wallpapers",
+    "lomiri-wallpapers-16.04",
+    "lomiri-wallpapers-20.04",
+    "gimp-help-en",  # screenshots and photographs
+    "opencv-doc",  # photographs, JPEG of many qualities
+    "kphotoalbum",  # photographs with EXIF
+    "hugin-data",
+    "imagemagick-6-doc",  # GIF
+    "openclipart-png",  # clip art, with transparency
+)
+KINDS = {
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".png": "png",
+    ".gif": "gif",
+    ".webp": "webp",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+    ".bmp": "bmp",
+}
+
+SMALLEST = 16 * 1024  # bytes; below are icons, which nobody crawls for
+LARGEST = 20 * 1024 * 1024  # bytes
+EACH = 200  # pictures at most of one kind out of one package, so that no collection outweighs the others
+
+
+def pictures(folder: Path = FOLDER) -> list[Path]:
+    """Return the pictures, downloaded and unpacked if need be: always the same ones in the same order.
+
+    Raises:
+        SystemExit: this is no Debian, or a package cannot be had; the message says what to do.
+
+    """
+    for package in PACKAGES:
+        _unpack(folder, package)
+    groups: dict[tuple[str, str], list[Path]] = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((folder / "unpacked" / package).rglob("*")):
+            kind = KINDS.get(path.suffix.lower())
+            if kind and path.is_file() and not path.is_symlink() and SMALLEST <= path.stat().st_size <= LARGEST:
+                groups[package, kind].append(path)
+    rng = random.Random(0)
+    chosen = [path for group in groups.values() for path in rng.sample(group, min(EACH, len(group)))]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a picture by its name: "jpeg", "png", "gif", "webp", "tiff" or "bmp"."""
+    return KINDS[path.suffix.lower()]
+
+
+def _unpack(folder: Path, package: str) -> None:
+    unpacked = folder / "unpacked" / package
+    if unpacked.exists():
+        return
+    archive = _download(folder / "packages", package)
+    part = unpacked.with_name(f"{package}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    subprocess.run(["dpkg", "-x", str(archive), str(part)], check=True)
+    part.rename(unpacked)
+
+
+def _download(folder: Path, package: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    present = sorted(folder.glob(f"{package}_*.deb"))
+    if present:
+        return present[-1]
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        sys.exit(
+            "The benchmarks take their pictures from Debian packages, and there is no apt-get and dpkg here: "
+            f"run them on Debian or Ubuntu (a container will do), or copy {folder.parent} from one."
+        )
+    print(f"Downloading {package} ...", file=sys.stderr)
+    done = subprocess.run(
+        ["apt-get", "download", package], cwd=folder, capture_output=True, text=True, check=False
+    )
+    present = sorted(folder.glob(f"{package}_*.deb"))
+    if done.returncode or not present:
+        sys.exit(f"apt-get download {package} failed; try apt-get update first.\n{done.stderr.strip()}")
+    return present[-1]
+
+
+def main() -> None:
+    """Get the pictures and say what they are."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where they are kept (default: {FOLDER})")
+    found = pictures(parser.parse_args().folder)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(kind_of, found)).most_common())
+    print(f"{len(found)} pictures ({kinds}), {sum(path.stat().st_size for path in found) / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

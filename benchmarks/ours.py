@@ -1,0 +1,94 @@
+"""A crawl with crawlproject, as its users run one: catalogue, `scrapy feed`, workers, `scrapy events`.
+
+It has a Redis of its own, started and stopped with the context.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import redis
+
+from crawlproject.config import SETTINGS
+from crawlproject.store import embedded
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRAPY = [sys.executable, "-m", "scrapy"]
+
+
+class Crawl:
+    """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`."""
+
+    def __init__(self, home: Path, sizes: Mapping[str, int], settings: Mapping[str, object]) -> None:
+        self.home = home.resolve()
+        self.sizes = sizes
+        self.settings = settings
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True)
+        rows = [{"source_name": name, "image_count": size} for name, size in self.sizes.items()]
+        (self.home / "catalogue.json").write_text(json.dumps(rows))
+        self.redis_url = embedded.ensure(self.home / "redis")
+        self.redis = redis.Redis.from_url(self.redis_url)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.redis.close()
+        embedded.stop(self.home / "redis")
+
+    @property
+    def thumbnails(self) -> Path:
+        """The folder of the thumbnails."""
+        return self.home / "thumbnails"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every command of this crawl."""
+        inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+        settings = {
+            "REDIS_URL": self.redis_url,
+            "CRAWL_SOURCES": self.home / "catalogue.json",
+            "CRAWL_CONTACT": "mailto:benchmark@example.org",
+            "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+            "IMAGES_STORE": self.thumbnails,
+            "MAX_IDLE_TIME_BEFORE_CLOSE": 1,
+            **self.settings,
+        }
+        return inherited | {name: str(value) for name, value in settings.items()}
+
+    def worker_command(self, number: int) -> list[str]:
+        """Return the command of a worker; it logs to `worker-<number>.log`."""
+        return [*SCRAPY, "crawl", "images", "--logfile", str(self.home / f"worker-{number}.log")]
+
+    def worker(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        return subprocess.Popen(self.worker_command(number), cwd=ROOT, env=self.environment)
+
+    def scrapy(self, *arguments: str) -> str:
+        """Run a command to its end; return what it prints."""
+        return subprocess.run(
+            [*SCRAPY, *arguments], cwd=ROOT, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all events, by way of the file that `scrapy events` writes."""
+        path = self.home / "events.jsonl"
+        self.scrapy("events", str(path))
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Return the dead letters, as `scrapy dead list --json` shows them."""
+        return cast("list[dict[str, Any]]", json.loads(self.scrapy("dead", "list", "--json")))
+
+    def totals(self) -> dict[str, Any]:
+        """Return what `scrapy stats` prints."""
+        return cast("dict[str, Any]", json.loads(self.scrapy("stats")))

@@ -1,0 +1,1 @@
+"""crawlproject itself."""

@@ -1,0 +1,1 @@
+"""A plain Scrapy project with the stock ImagesPipeline."""

@@ -1,0 +1,52 @@
+"""Round trips to Redis, counted at the server, on Redis 6.2 and 7.0 alike.
+
+Redis counts what a script calls as it counts what a client sends: `total_commands_processed`, the slow log and
+`INFO commandstats` all mix the two. So there are two counts here, with the truth between them:
+
+- At least: calls of the commands that no script of ours names. `EVALSHA`, `BLMOVE`, `MGET` and the like are
+  only sent by clients. What both send (`HGETALL`, say) is left out.
+- At most: how often the server read from a client's socket, or wrote to one, whichever is less. A round trip
+  takes one of each at least; a request of more than 16 KiB takes several reads, a long reply several writes.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Any, NamedTuple, Self
+
+from redis import Redis
+
+
+def commands_of_scripts() -> set[str]:
+    """Return the commands that the scripts call, in lower case."""
+    folder = resources.files("crawlproject.store") / "lua"
+    texts = [file.read_text() for file in folder.iterdir() if file.name.endswith(".lua")]
+    return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+
+
+class Usage(NamedTuple):
+    """What a Redis has done: commands that only clients send, exchanges with them, and its CPU seconds."""
+
+    commands: int
+    exchanges: int
+    cpu: float
+
+    @classmethod
+    def of(cls, client: Redis) -> Self:
+        """Return the sums since the server started."""
+        info: dict[str, Any] = client.info("everything")
+        internal = commands_of_scripts()
+        # From 7.0 on a subcommand has a line of its own: `cmdstat_script|load`.
+        calls = {
+            key.removeprefix("cmdstat_"): row["calls"] for key, row in info.items() if key.startswith("cmdstat_")
+        }
+        return cls(
+            sum(count for name, count in calls.items() if name.partition("|")[0] not in internal),
+            min(info["total_reads_processed"], info["total_writes_processed"]),
+            info["used_cpu_user"] + info["used_cpu_sys"],
+        )
+
+    def since(self, before: Usage) -> Usage:
+        """Return the difference."""
+        return Usage(self.commands - before.commands, self.exchanges - before.exchanges, self.cpu - before.cpu)

@@ -1,0 +1,142 @@
+"""Folders of pictures as web sites: a private nginx with one port a source, and what its access log tells.
+
+nginx runs as one process in the foreground, on 127.0.0.1, with configuration and log in a folder of its own,
+and ends with the context. It is the judge of politeness: what arrived when is its word, not the crawler's.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+_CONFIG = """\
+daemon off;
+master_process off;
+user {user};
+pid {home}/nginx.pid;
+error_log {home}/error.log warn;
+worker_rlimit_nofile 4096;
+events {{ worker_connections 2048; }}
+http {{
+    types {{
+        image/jpeg jpg jpeg; image/png png; image/gif gif;
+        image/webp webp; image/tiff tif tiff; image/bmp bmp;
+    }}
+    default_type application/octet-stream;
+    sendfile on;
+    keepalive_requests 100000;
+    log_format arrivals '$msec $request_time $status $server_port $request_uri';
+    access_log {home}/access.log arrivals;
+    client_body_temp_path {home}/temp; proxy_temp_path {home}/temp; fastcgi_temp_path {home}/temp;
+    uwsgi_temp_path {home}/temp; scgi_temp_path {home}/temp;
+{servers}
+}}
+"""
+_SERVER = '    server {{ listen 127.0.0.1:{port} backlog=1024; root "{root}"; }}'
+_PATIENCE = 10.0  # seconds for nginx to start, and to end
+
+
+class Arrival(NamedTuple):
+    """One request: when its first byte arrived (Unix time, to the millisecond), and what it got."""
+
+    time: float
+    path: str
+    status: int
+
+
+class Site:
+    """A web site for each folder, its base URL in `urls` by the source's name, while the context lasts."""
+
+    def __init__(self, folders: Mapping[str, Path], home: Path) -> None:
+        self.folders = {name: folder.resolve() for name, folder in folders.items()}
+        self.home = home.resolve()
+        self.urls: dict[str, str] = {}
+        self._ports: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        program = shutil.which("nginx", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin")
+        if program is None:
+            sys.exit("The benchmarks serve their pictures with nginx: install it (apt-get install nginx-light).")
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._ports = dict(zip(_free_ports(len(self.folders)), self.folders, strict=True))
+        self.urls = {name: f"http://127.0.0.1:{port}" for port, name in self._ports.items()}
+        config = self.home / "nginx.conf"
+        servers = (_SERVER.format(port=port, root=self.folders[name]) for port, name in self._ports.items())
+        user = pwd.getpwuid(os.getuid()).pw_name
+        config.write_text(_CONFIG.format(user=user, home=self.home, servers="\n".join(servers)))
+        command = [program, "-e", f"{self.home}/error.log", "-p", str(self.home), "-c", str(config)]
+        self._process = subprocess.Popen(command)
+        self._wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        for port in self._ports:
+            while True:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self._process.kill()
+                    sys.exit(f"nginx does not start, see {self.home / 'error.log'}")
+                time.sleep(0.02)
+
+    def arrivals(self) -> dict[str, list[Arrival]]:
+        """Return the requests of each source in the order of their arrival."""
+        found: dict[str, list[Arrival]] = {name: [] for name in self.folders}
+        for line in (self.home / "access.log").read_text().splitlines():
+            done, took, status, port, path = line.split(" ", 4)
+            found[self._ports[int(port)]].append(Arrival(float(done) - float(took), path, int(status)))
+        return {name: sorted(arrivals) for name, arrivals in found.items()}
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def link(pictures: Iterable[Path], folder: Path) -> list[str]:
+    """Put links to the pictures into `folder`, under names without surprises; return those in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for number, picture in enumerate(pictures):
+        names.append(f"{number:05d}{picture.suffix.lower()}")
+        (folder / names[-1]).symlink_to(picture.resolve())
+    return names
+
+
+def worst_second(times: Sequence[float]) -> int:
+    """Return the most arrivals in any second, wherever it begins; `times` are in order."""
+    worst = first = 0
+    for last, moment in enumerate(times):
+        while times[first] <= moment - 1:
+            first += 1
+        worst = max(worst, last - first + 1)
+    return worst
+
+
+def mean_rate(times: Sequence[float]) -> float:
+    """Return the arrivals a second from the first to the last; `times` are in order."""
+    return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
