@@ -54,7 +54,11 @@ def main() -> int:
             fixed = start_and_end(peer, pictures, home / "fixed")
             one, made[peer.name] = measure(peer, images, home / "all", fixed)
             runs[peer.name].append(one)
-            print(f"round {number}, {peer.name}: {one.cpu_per_thousand:.2f} CPU s, {one.speed:.1f}/s", flush=True)
+            print(
+                f"round {number}, {peer.name}: {one.cpu_per_thousand:.2f} CPU s, {one.speed:.1f}/s; "
+                f"other programs had {one.others:.0%} of the machine",
+                flush=True,
+            )
         report(peers, runs)
         compare_thumbnails(made, options.sample)
     return verdict(runs)

@@ -37,8 +37,8 @@ def identify(picture: Path) -> Identified | None:
     return Identified(width, height, quality, (canvas_width, canvas_height))
 
 
-def compare(events: Sequence[Mapping[str, Any]], files: Mapping[str, Path]) -> int:
-    """Print on how many pictures we agree, and each disagreement with its reason; return their number.
+def compare(events: Sequence[Mapping[str, Any]], files: Mapping[str, Path]) -> list[str]:
+    """Print on how many pictures we agree; return each disagreement with its reason.
 
     `files` are the pictures by identifier. Quality is compared where an event has one: of what is no JPEG
     ImageMagick says 92, for "no idea", or how hard a PNG was compressed.
@@ -47,15 +47,14 @@ def compare(events: Sequence[Mapping[str, Any]], files: Mapping[str, Path]) -> i
         sys.exit("--identify needs ImageMagick: apt-get install imagemagick")
     with ThreadPoolExecutor(_THREADS) as threads:
         found = list(threads.map(identify, (files[event["identifier"]] for event in events)))
-    differing = 0
+    differing = []
     for event, seen in zip(events, found, strict=True):
         reason = _difference(event, seen)
         if reason:
-            differing += 1
-            print(f"  differs: {files[event['identifier']].name}: {reason}")
+            differing.append(f"{event['identifier']} ({files[event['identifier']].name}): {reason}")
     of_quality = sum(event["compression_quality"] is not None for event in events)
     print(
-        f"identify agrees on {len(events) - differing} of {len(events)} pictures: width and height of all, "
+        f"identify agrees on {len(events) - len(differing)} of {len(events)} pictures: width and height of all, "
         f"quality of the {of_quality} JPEGs among them"
     )
     return differing

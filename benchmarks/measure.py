@@ -23,7 +23,8 @@ class Measured:
     """What a run took. Times in seconds, memory in bytes; `fixed` is the CPU time of start and end alone.
 
     `seconds` are those from the first request to the last thumbnail written. CPU time is user and system of
-    the peer's process, memory its peak.
+    the peer's process, memory its peak. `others` is the share of the machine's time that all other programs
+    had meanwhile, nginx and Redis among them: much above a twentieth, and the figures are not to be trusted.
     """
 
     images: int
@@ -31,6 +32,7 @@ class Measured:
     fixed: float
     seconds: float
     memory: int
+    others: float
     extra: Mapping[str, float]
 
     @property
@@ -64,18 +66,27 @@ def measure(
         ]
         random.Random(0).shuffle(seeds)
         with peer.prepared(seeds, home) as start:
+            busy, began = _busy(), time.monotonic()
             cpu, memory = _run(start, home / "output.txt")
+            others = (_busy() - busy - cpu) / (time.monotonic() - began) / (os.cpu_count() or 1)
         files = peer.thumbnails(seeds, home)
         first = min(arrivals[0].time for arrivals in site.arrivals().values() if arrivals)
     last = max(path.stat().st_mtime for path in files.values())
     made = {seed.picture: files[seed.identifier] for seed in seeds if seed.identifier in files}
-    return Measured(len(files), cpu, fixed, last - first, memory, dict(peer.extra)), made
+    return Measured(len(files), cpu, fixed, last - first, memory, others, dict(peer.extra)), made
 
 
 def start_and_end(peer: Peer, pictures: Sequence[Path], home: Path) -> float:
     """Return the CPU seconds of a run with next to nothing to do: the smallest pictures, one a source."""
     smallest = sorted(pictures, key=lambda path: path.stat().st_size)[:SOURCES]
     return measure(peer, smallest, home)[0].cpu
+
+
+def _busy() -> float:
+    """Return the CPU seconds that this machine has worked since it started, all cores together."""
+    user, nice, system, _, _, interrupts, soft_interrupts, *_ = Path("/proc/stat").read_text().split()[1:]
+    ticks = sum(map(int, (user, nice, system, interrupts, soft_interrupts)))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _run(start: Start, output: Path) -> tuple[float, int]:

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks import corpus, identify
 from benchmarks.ours import Crawl
+from benchmarks.roundtrips import Usage
 from benchmarks.site import Site, link, mean_rate, worst_second
 from crawlproject.politeness.sources import rate_for
 
@@ -173,12 +174,15 @@ def main() -> int:
         seeds = plan(pictures, home / "sites")
         with Site(seeds.folders, home / "nginx") as site, Crawl(home / "crawl", SIZES, settings) as run:
             seeds.write(home / "seeds.tsv", site.urls)
+            before = Usage.of(run.redis)
             broken = crawl(run, home / "seeds.tsv", workers, kill=options.kill)
+            trips = Usage.of(run.redis).since(before).exchanges / len(seeds.seeds)
+            print(f"round trips to Redis an image: at most {trips:.2f}")
             events = run.events()
             broken += account(seeds, run, events) + rates(site, means=not options.kill)
         if options.identify:
             files = {who: picture for who, (_, _, picture) in seeds.seeds.items() if picture is not None}
-            identify.compare([event for event in events if "width" in event], files)
+            broken += identify.compare([event for event in events if "width" in event], files)
     for violation in broken:
         print(f"VIOLATION: {violation}")
     print("violations: " + (str(len(broken)) if broken else "none"))

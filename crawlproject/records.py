@@ -42,13 +42,14 @@ class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
 
     `id` is `<sequence>:<paying source>`, unique in the frontier. `slot` is the moment, on this worker's
-    `loop.time()` clock, from which the request may be sent. `deliveries` counts the times it was lost
-    before. `entry` is the stored request, as bytes. `request` is what Scrapy was given for it, from its slot
-    to its settlement; `spent` says that it has gone out.
+    `loop.time()` clock, from which the request may be sent, and `latest` the last one. `deliveries` counts
+    the times it was lost before. `entry` is the stored request, as bytes. `request` is what Scrapy was given
+    for it, from its slot to its settlement; `spent` says that it has gone out.
     """
 
     id: str
     slot: float
+    latest: float
     deliveries: int
     entry: bytes
     request: Request | None = None

@@ -14,6 +14,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import LeaseReply, Settlement
@@ -21,10 +22,6 @@ from crawlproject.store.scripts import LeaseReply, Settlement
 logger = logging.getLogger(__name__)
 
 HORIZON = 0.25  # seconds ahead that send slots are reserved
-
-# A slot used later than this is missed. What is sent late joins what is sent on time, so lateness is what
-# lets a second hold more than its rate: 0.08 s of it keep to 1.1 x rate + 1, with room for the network.
-TOLERANCE = 0.08
 
 _SETTLE_BATCH = 200
 _MAX_STAT_SOURCES = 1000
@@ -96,7 +93,7 @@ class LeaseQueue:
     @staticmethod
     def is_fresh(lease: Lease) -> bool:
         """Tell whether the slot of a lease may still be used."""
-        return asyncio.get_running_loop().time() - lease.slot <= TOLERANCE
+        return asyncio.get_running_loop().time() <= lease.latest
 
     def _arm(self) -> None:
         """Have the engine woken at the next slot."""
@@ -163,7 +160,8 @@ class LeaseQueue:
             )
             for grant in reply.grants:
                 self._number += 1
-                lease = Lease(grant.id, grant.slot, codec.deliveries_of(grant.entry), grant.entry)
+                latest = grant.slot + tolerance(grant.rate)
+                lease = Lease(grant.id, grant.slot, latest, codec.deliveries_of(grant.entry), grant.entry)
                 self.held[lease.id] = lease
                 heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease))
         if reply.grants:

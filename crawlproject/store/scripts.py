@@ -39,10 +39,11 @@ def script_text(verb: str, keys: Keys) -> str:
 
 
 class Grant(NamedTuple):
-    """A lease: its id, its send slot on this worker's clock (s), and the stored request."""
+    """A lease: its id, its send slot on this worker's clock (s), its source's rate, the stored request."""
 
     id: str
     slot: float
+    rate: float
     entry: bytes
 
 
@@ -206,8 +207,8 @@ class Scripts:
             int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
-                Grant(lease.decode(), self._clock.local(int(slot)), entry)
-                for lease, slot, entry in zip(grants[::3], grants[1::3], grants[2::3], strict=True)
+                Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry)
+                for lease, slot, rate, entry in zip(*(grants[n::4] for n in range(4)), strict=True)
             ],
         )
 

@@ -77,7 +77,7 @@ def test_deliveries_are_counted_in_the_header() -> None:
 
 
 def test_what_belongs_to_one_attempt_is_left_out() -> None:
-    lease = Lease("1:museum", 0.0, 0, b"")
+    lease = Lease("1:museum", 0.0, 0.1, 0, b"")
     meta = {
         LEASE: lease,
         "download_slot": "museum.org",

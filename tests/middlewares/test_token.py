@@ -9,15 +9,17 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
-from crawlproject.frontier.queue import TOLERANCE
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.records import LEASE, SOURCE, Lease
 
+TOLERANCE = 0.06
+
 
 def leased(late: float) -> Request:
     """Return a request whose slot was `late` seconds ago."""
-    lease = Lease("1:museum", asyncio.get_running_loop().time() - late, 0, b"")
+    slot = asyncio.get_running_loop().time() - late
+    lease = Lease("1:museum", slot, slot + TOLERANCE, 0, b"")
     return Request("http://museum.example/a.jpg", meta={LEASE: lease, SOURCE: "museum"})
 
 

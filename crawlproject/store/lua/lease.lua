@@ -3,7 +3,7 @@
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
 --    that slots are reserved); min_rate; dead_maxlen; max_deliveries.
--- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, entry, id, slot, entry, ...}
+-- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
@@ -36,17 +36,18 @@ end
 
 local leases = K.leases_of .. A.worker
 
-local function give(source, slot, entry)
+local function give(source, slot, rate, entry)
   local id = text(redis.call('INCR', K.lease_sequence)) .. ':' .. source
   redis.call('HSET', leases, id, entry)
-  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, text(slot), entry
+  for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
 end
 
 local suspect = redis.call('LINDEX', K.suspects, 0)
 if suspect then
   local at = suspect:find('\n', 1, true)
   local source = suspect:sub(1, at - 1)
-  local interval, slot = interval_of(rate_of(source)), next_slot(source)
+  local rate, slot = rate_of(source), next_slot(source)
+  local interval = interval_of(rate)
   if not interval or slot > now + 1000000 then
     -- Nobody waits for it, least of all the worker whose turn it was.
     redis.call('RPUSH', K.suspects, redis.call('LPOP', K.suspects))
@@ -60,7 +61,7 @@ if suspect then
         redis.call('LREM', K.suspects, 1, suspect)
         redis.call('DEL', K.suspect_turn)
         redis.call('ZADD', K.slots, text(slot + interval), source)
-        give(source, slot, suspect:sub(at + 1))
+        give(source, slot, rate, suspect:sub(at + 1))
       end
       return reply
     end
@@ -74,7 +75,8 @@ local cap = with_work > 1 and A.cap or A.cap_alone
 local holding, found_suspect = A.holding, false
 
 local function grant(source, budget)
-  local interval = interval_of(rate_of(source))
+  local rate = rate_of(source)
+  local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0))
   local slot, given = next_slot(source), 0
   while interval and given < room and slot <= now + A.horizon do
@@ -84,7 +86,7 @@ local function grant(source, budget)
       redis.call('RPUSH', K.suspects, source .. '\n' .. entry)
       found_suspect = true
     else
-      give(source, slot, entry)
+      give(source, slot, rate, entry)
       given, slot = given + 1, slot + interval
     end
   end

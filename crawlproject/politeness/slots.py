@@ -1,0 +1,20 @@
+"""How late a send slot may be used."""
+
+from __future__ import annotations
+
+import math
+
+LONGEST = 0.25  # seconds
+_ON_THE_WAY = 0.05  # seconds that requests may differ in on their way from here to the site
+
+
+def tolerance(rate: float) -> float:
+    """Return the seconds that a slot of a source of `rate` requests a second may be used late.
+
+    What is sent late joins what is sent on time. If lateness is at most L, whatever arrives within a second
+    had its slot within 1 + L seconds, so that there are at most ceil(rate x (1 + L)) of it; the contract
+    allows 1.1 x rate + 1. That leaves L a tenth of a second at least, part of it for the way. Sources of a
+    few requests a second can be given more, and lose fewer slots, which are long there.
+    """
+    allowed = math.floor(1.1 * rate + 1e-9) + 1
+    return min(allowed / rate - 1 - _ON_THE_WAY, LONGEST)
