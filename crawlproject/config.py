@@ -263,7 +263,7 @@ def load(settings: Mapping[str, Any]) -> Config:
     """
     for name in settings:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
-            close = difflib.get_close_matches(name, SETTINGS, n=1)
+            close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/flow.md"
             raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
     if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:

@@ -81,7 +81,7 @@ def test_times_are_utc_with_offset() -> None:
 
 @pytest.mark.parametrize("source", ["museum", "::1", "a:b", ""])
 def test_a_lease_knows_who_pays(source: str) -> None:
-    assert Lease(f"17:{source}", slot=0.0, deliveries=0, entry=b"").source == source
+    assert Lease(f"17:{source}", slot=0.0, latest=0.1, deliveries=0, entry=b"").source == source
 
 
 def test_a_body_is_not_logged_with_its_item() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
 
+import redis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
@@ -58,7 +61,11 @@ class Command(ScrapyCommand):
             with file.opened():
                 written = file.drain()
                 while opts.follow:
-                    written += file.drain(_BLOCK)
+                    try:
+                        written += file.drain(_BLOCK)
+                    except redis.ConnectionError as error:  # the position is as good as ever: go on from there
+                        print(f"scrapy events: {error}; trying again", file=sys.stderr)
+                        time.sleep(_BLOCK)
         except KeyboardInterrupt:
             pass
         print(f"{written} events written to {args[0]}")

@@ -155,6 +155,8 @@ class LeaseKeeper:
             max_deliveries=self.config.max_deliveries,
         )
         reply = await beat(join=False)
+        if not reply.alive and engine.is_closing(self.crawler):
+            return  # it has left
         if not reply.alive:
             logger.warning("This worker was silent for too long: its leases have gone to others")
             frontier.queue.forget_waiting()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
+import threading
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -23,10 +26,13 @@ from crawlproject.store.loops import Loops
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _TICK = 1.0  # seconds
 _REFRESH = 1800.0  # seconds between two readings of the catalogue
 _REFRESH_SOON = 30.0  # seconds after one that failed
 _MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
+_PATIENCE = 60.0  # seconds for one reading
 _CHUNK = 1000  # sources a call
 _SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
 
@@ -54,6 +60,47 @@ def read_catalogue(place: str) -> Catalogue:
         return parse_catalogue(text)
     except CatalogueError as error:
         raise CatalogueError(f"CRAWL_SOURCES={place}: {error}") from None
+
+
+def batched(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Yield `rows` in lists short enough for one call."""
+    iterator = iter(rows)
+    while batch := list(islice(iterator, _CHUNK)):
+        yield batch
+
+
+async def _in_daemon_thread(read: Callable[[str], Catalogue], place: str) -> Catalogue:
+    """Run `read` in a thread that nobody waits for at the end, and for a minute at most.
+
+    Raises:
+        CatalogueError: it raised one, or took longer.
+
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Catalogue] = loop.create_future()
+
+    def settle(result: Catalogue | None, error: Exception | None) -> None:
+        if not future.done():
+            if error is not None:
+                future.set_exception(error)
+            elif result is not None:
+                future.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = read(place)
+        except Exception as caught:
+            error = caught
+        with suppress(RuntimeError):  # the loop has closed: nobody asks any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True, name="catalogue").start()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await future
+    except TimeoutError:
+        raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_PATIENCE:.0f} s to read") from None
 
 
 class Regulator:
@@ -87,7 +134,7 @@ class Regulator:
         """Begin to stand for the lead."""
         self.store: Store = frontier_of(self.crawler).store
         self._loops = Loops(self.store)
-        self._loops.start(self._rule, self._keep_catalogue)
+        self._loops.start(self._lead, self._rule, self._keep_catalogue)
 
     async def spider_closed(self) -> None:
         """Stop, and leave the lead to another at once."""
@@ -97,20 +144,23 @@ class Regulator:
         except REDIS_TROUBLE as error:
             self.store.failed(error)
 
-    async def _rule(self) -> None:
-        await self._reign()
-        await asyncio.sleep(_TICK)
-
-    async def _reign(self) -> None:
-        """Renew lead and pulse, set the rates that have changed, and keep the streams within bounds."""
+    async def _lead(self) -> None:
+        """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue."""
         fence = await self.store.scripts.lead(self.store.worker, ready=self._ready)
         if fence is None:
             self._fence, self._ready = None, False
-            return
-        if fence != self._fence:
+        elif fence != self._fence:
             logger.info("This worker leads (reign %d)", fence)
             await self._take_over()
             self._fence = fence
+        await asyncio.sleep(_TICK)
+
+    async def _rule(self) -> None:
+        """While this worker leads: set the rates that have changed, and keep the streams within bounds."""
+        await asyncio.sleep(_TICK)
+        fence = self._fence
+        if fence is None:
+            return
         async with self._writing:
             await self._set_rates(fence)
         reason, dropped = await self.store.scripts.trim(fence, maxlen=self.config.stream_maxlen)
@@ -144,32 +194,42 @@ class Regulator:
             await asyncio.sleep(0.1)
             return
         try:
-            catalogue = await asyncio.to_thread(read_catalogue, self.config.sources)
+            catalogue = await _in_daemon_thread(read_catalogue, self.config.sources)
         except CatalogueError as error:
             logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON)
             return
         async with self._writing:
-            await self._publish(fence, catalogue)
-        await asyncio.sleep(_REFRESH)
+            published = await self._publish(fence, catalogue)
+        await asyncio.sleep(_REFRESH if published else _TICK)
 
-    async def _publish(self, fence: int, catalogue: Catalogue) -> None:
-        """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum."""
+    async def _publish(self, fence: int, catalogue: Catalogue) -> bool:
+        """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum.
+
+        False if another has taken the lead in between.
+        """
+        scripts, redis, keys = self.store.scripts, self.store.redis, self.store.keys
         gone = self._limits.keys() - catalogue.limits.keys()
-        domains: list[Any] = await self.store.redis.hkeys(self.store.keys.hosts)
+        domains: list[Any] = await redis.hkeys(keys.hosts)
         limits = dict(catalogue.limits)
-        rows = [(source, self._in_force(source, rate), rate) for source, rate in limits.items()]
-        for start in range(0, len(rows), _CHUNK):
-            await self.store.scripts.set_rates(fence, rows[start : start + _CHUNK], {})
+        for chunk in batched(limits.items()):
+            overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source, _ in chunk])
+            rows = []
+            for (source, rate), override in zip(chunk, overrides, strict=True):
+                self._note_override(source, override, rate)
+                rows.append((source, self._in_force(source, rate), rate))
+            if not await scripts.set_rates(fence, rows, {}):
+                return False
+        for hosts in batched(catalogue.hosts.items()):
+            if not await scripts.set_rates(fence, [], dict(hosts)):
+                return False
+        old = {domain.decode(errors="replace") for domain in domains}
+        if not await scripts.forget(fence, sorted(gone), sorted(old - catalogue.hosts.keys())):
+            return False
         self._limits = limits
-        hosts = list(catalogue.hosts.items())
-        for start in range(0, len(hosts), _CHUNK):
-            await self.store.scripts.set_rates(fence, [], dict(hosts[start : start + _CHUNK]))
-        await self.store.scripts.forget(
-            fence, sorted(gone), sorted({domain.decode() for domain in domains} - catalogue.hosts.keys())
-        )
         await self._begin()
         logger.info("Catalogue read: %d sources, %d no longer in it", len(limits), len(gone))
+        return True
 
     # Rates
 

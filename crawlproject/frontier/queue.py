@@ -71,17 +71,27 @@ class LeaseQueue:
     def pop(self) -> Request | None:
         """Return a request whose slot has come, None when there is none."""
         now = asyncio.get_running_loop().time()
+        missed: list[Lease] = []
+        try:
+            return self._next(now, missed)
+        finally:
+            for lease in reversed(missed):  # each to the head of its queue: they keep their order
+                self.give_back(lease)
+
+    def _next(self, now: float, missed: list[Lease]) -> Request | None:
         while self._waiting and self._waiting[0].slot <= now:
             lease = heapq.heappop(self._waiting).lease
             if not self.is_fresh(lease):
                 self.stats.inc_value("frontier/slots_missed")
-                self.give_back(lease)
+                missed.append(lease)
                 continue
             try:
                 request = codec.decode(lease.entry, self.spider)
             except BadEntry as error:
                 logger.error("Dead letter of source %s: %s", lease.source, error)
-                self.settle(lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error)))
+                self.settle(
+                    lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
+                )
                 continue
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)

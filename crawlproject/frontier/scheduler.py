@@ -58,7 +58,7 @@ class FrontierScheduler(Scheduler):
         self._wanted = asyncio.Event()  # leasing now may bring something
         self._idle_since: float | None = None
         self._drained = False
-        self._state = "ok"
+        self._state = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -208,7 +208,6 @@ class FrontierScheduler(Scheduler):
             reply = await self.store.scripts.enqueue(
                 self.store.worker,
                 batch,
-                seeds=0,
                 high_water=self.config.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
@@ -237,7 +236,7 @@ class FrontierScheduler(Scheduler):
         """Log why nothing is leased, once a change."""
         if state != self._state:
             if state == "ok":
-                logger.info("Leasing again")
+                logger.info("Leasing")
             elif state != "lapsed":
                 logger.warning("Nothing is leased: %s", state)
             self._state = state

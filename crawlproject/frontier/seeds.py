@@ -27,6 +27,8 @@ LONGEST_URL = 8_192  # characters
 LONGEST_IDENTIFIER = 1_024  # characters
 
 _BATCH = 500
+_PUT_OFF = 0.2  # seconds until seeds are tried again that could not be enqueued
+_FULL = 0.5  # seconds until a full frontier is looked at again
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -152,24 +154,29 @@ class SeedReader:
         self.stats = stats
         self.arrived = arrived
         self.full = False
+        self.unfinished = False  # seeds may be in hand, from a call that failed or was put off
 
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
         store = self.store
-        if not self.full:
-            # The one blocking command: it tells at once that seeds have come. The rest follow in one script.
-            first = await store.redis.blmove(
-                store.keys.seeds, store.keys.in_hand_of + store.worker, 1, "RIGHT", "LEFT"
-            )
-            if first is None:
+        if not self.unfinished:
+            if self.full and await self._outstanding() >= store.config.high_water:
+                return _FULL
+            self.unfinished = True
+            if not self.full and not await self._come():
+                self.unfinished = False
                 return 0.0
-        elif await self._outstanding() >= store.config.high_water:
-            return 0.5
-        lines = await store.scripts.take_seeds(store.worker, _BATCH - 1)
-        if not lines:
-            self.full = False
-            return 0.0
-        return await self._enqueue(lines)
+        lines = await store.scripts.take_seeds(store.worker, _BATCH)
+        if lines:
+            return await self._enqueue(lines)
+        self.full = self.unfinished = False
+        return _PUT_OFF
+
+    async def _come(self) -> bool:
+        """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
+        store = self.store
+        in_hand = store.keys.in_hand_of + store.worker
+        return await store.redis.blmove(store.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
 
     async def _outstanding(self) -> int:
         return int(await self.store.redis.get(self.store.keys.outstanding) or 0)
@@ -179,12 +186,14 @@ class SeedReader:
         reply = await self.store.scripts.enqueue(
             self.store.worker,
             [self._item(line) for line in lines],
-            seeds=len(lines),
+            seeds=lines,
             high_water=config.high_water,
+            dead_maxlen=config.dead_maxlen,
             refuse_unknown=config.unknown_sources == "refuse",
         )
         if reply is None:
-            return 0.0
+            return _PUT_OFF
+        self.unfinished = False
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:
                 self.stats.inc_value(f"frontier/seeds_{name}", count)
@@ -193,7 +202,7 @@ class SeedReader:
         if reply.dead:
             logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
         self.full = reply.deferred > 0
-        return 0.5 if self.full and not reply.admitted else 0.0
+        return _FULL if self.full and not reply.admitted else 0.0
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:

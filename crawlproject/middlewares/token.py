@@ -17,6 +17,7 @@ from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE
 
 _ASK_AGAIN = 0.5  # seconds
+_LATE = 0.05  # seconds; see politeness.slots
 
 
 class TokenMiddleware:
@@ -62,12 +63,13 @@ class TokenMiddleware:
         while not engine.is_closing(self.crawler):
             try:
                 slot = await store.scripts.acquire(source=source, domain=domain)
-                store.answered()
             except REDIS_TROUBLE as error:
                 store.failed(error)
                 slot = None
             if slot is not None:
                 await asyncio.sleep(max(slot - loop.time(), 0))
+                if loop.time() - slot > _LATE:
+                    continue
                 self.crawler.stats.inc_value("tokens/acquired")
                 return
             await asyncio.sleep(_ASK_AGAIN)

@@ -140,7 +140,7 @@ class S3Store:
 
 
 def open_store(uri: str, settings: Any, threads: int) -> ThumbnailStore:
-    """Return the store that `IMAGES_STORE` names."""
+    """Return the store that `IMAGES_STORE` names; a relative folder is one of the project's."""
     if uri.startswith("s3://"):
         return S3Store(uri, settings, threads)
-    return FolderStore(Path(uri.removeprefix("file://")))
+    return FolderStore(config.project_dir() / uri.removeprefix("file://"))

@@ -40,7 +40,6 @@ class Loops:
         while not self._stopping:
             try:
                 await step()
-                self.store.answered()
             except REDIS_TROUBLE as error:
                 self.store.failed(error)
                 await asyncio.sleep(_AFTER_TROUBLE)

@@ -7,7 +7,8 @@ Each script is a file, a verb, whose header is its contract. Before its text com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, NamedTuple
@@ -151,14 +152,20 @@ class DeadRetry(NamedTuple):
 
 
 class Scripts:
-    """The scripts of one Redis. Each method is one round trip and raises what the client raises."""
+    """The scripts of one Redis. Each method is one round trip and raises what the client raises.
 
-    def __init__(self, redis: Redis, keys: Keys, clock: RedisClock) -> None:
+    `answered` is called after each one that went well.
+    """
+
+    def __init__(
+        self, redis: Redis, keys: Keys, clock: RedisClock, answered: Callable[[], None] = lambda: None
+    ) -> None:
         self._redis = redis
         self._keys = [key for _, key in keys.items()]
         self._streams = keys.streams
         self._known = keys
         self._clock = clock
+        self._answered = answered
         self._loaded: dict[str, AsyncScript] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
@@ -167,7 +174,9 @@ class Scripts:
             script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
         arguments.setdefault("min_rate", MINIMUM_RATE)
         # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes
-        return await script(keys=self._keys, args=[msgpack.packb(arguments, use_bin_type=False)])
+        reply = await script(keys=self._keys, args=[msgpack.packb(arguments, use_bin_type=False)])
+        self._answered()
+        return reply
 
     def _observe(self, ran: bytes) -> None:
         self._clock.observe(int(ran), asyncio.get_running_loop().time())
@@ -223,7 +232,7 @@ class Scripts:
         return self._clock.local(int(slot)) if slot else None
 
     async def take_seeds(self, worker: str, count: int) -> list[bytes]:
-        """Move up to `count` seeds into the worker's hand; return all that are in it, in order."""
+        """Fill the worker's hand up to `count` seeds; return all that are in it, in order."""
         seeds: list[bytes] = await self._run("take_seeds", worker=worker, count=count)
         return seeds
 
@@ -232,17 +241,22 @@ class Scripts:
         worker: str,
         items: Sequence[NewRequest | Rejected],
         *,
-        seeds: int,
+        seeds: Sequence[bytes] = (),
         high_water: int,
+        dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
-        """Store a batch that stands for `seeds` seeds in hand; None if they are in hand no more."""
+        """Store a batch that stands for `seeds`, which are in hand.
+
+        None if nothing was done: they are there no more, or are to stay for now (see enqueue.lua).
+        """
         reply = await self._run(
             "enqueue",
             worker=worker,
             items=[item.packed() for item in items],
-            expect=seeds,
+            digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
+            dead_maxlen=dead_maxlen,
             refuse_unknown=refuse_unknown,
         )
         return EnqueueReply(*reply) if reply else None

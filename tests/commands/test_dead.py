@@ -31,7 +31,7 @@ async def bury(store: Store, *letters: tuple[str, str, str]) -> None:
         request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
         entry = codec.encode(request, SPIDER, deliveries=2)
         new = NewRequest(entry, "00000", number, again=False, source=source)
-        await store.scripts.enqueue("w", [new], seeds=0, high_water=1000, refuse_unknown=False)
+        await store.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
         reply = await store.scripts.lease(
             "w", 1, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
         )
@@ -47,7 +47,10 @@ async def reject(store: Store, *seeds: tuple[bytes, str]) -> None:
     taken = await store.scripts.take_seeds("w", len(seeds))
     assert taken == [line for line, _ in seeds]
     items = [Rejected(reason) for _, reason in seeds]
-    reply = await store.scripts.enqueue("w", items, seeds=len(seeds), high_water=1000, refuse_unknown=False)
+    assert await store.scripts.lead("leader", ready=True) is not None
+    reply = await store.scripts.enqueue(
+        "w", items, seeds=taken, high_water=1000, dead_maxlen=10_000, refuse_unknown=False
+    )
     assert reply is not None
     assert reply.dead == len(seeds)
 

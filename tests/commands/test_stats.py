@@ -19,7 +19,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, store: Store) ->
     await scripts.set_rates(fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
     await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     requests = [NewRequest(b"\x01\x00\x00%d" % n, "00000", n % 5, again=False, source="museum") for n in range(6)]
-    await scripts.enqueue("w", requests, seeds=0, high_water=1000, refuse_unknown=False)
+    await scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
     reply = await scripts.lease(
         "w", 4, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
     )

@@ -39,7 +39,7 @@ class Case:
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
         item = NewRequest(entry, "00000", 1, again=True, source="museum")
-        await self.scheduler.store.scripts.enqueue("w", [item], seeds=0, high_water=9, refuse_unknown=False)
+        await self.scheduler.store.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
         async with asyncio.timeout(5):
             while (found := self.scheduler.next_request()) is None:
                 await self.scheduler.queue.fill()

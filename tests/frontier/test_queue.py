@@ -52,7 +52,7 @@ class Worker:
 
     async def put_entries(self, *entries: bytes) -> None:
         items = [NewRequest(e, "00000", n, again=True, source="museum") for n, e in enumerate(entries)]
-        await self.store.scripts.enqueue("w", items, seeds=0, high_water=10_000, refuse_unknown=False)
+        await self.store.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
 
     async def popped(self, count: int) -> list[Request]:
         """Pop until there are `count` requests."""

@@ -47,7 +47,9 @@ async def put(store: Store, entries: Iterable[bytes], source: str = "museum") ->
     requests = [
         NewRequest(body, "00000", hash((source, body)) & 0xFFFFFFFF, again=True, source=source) for body in entries
     ]
-    reply = await store.scripts.enqueue("w", requests, seeds=0, high_water=1_000_000, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", requests, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply is not None
     assert reply.admitted == len(requests)
 
@@ -187,6 +189,28 @@ async def test_each_due_source_gets_its_turn_within_one_round(store: Store) -> N
     assert set(served) == set(sources)
 
 
+async def test_a_source_that_gets_new_work_keeps_its_place(store: Store) -> None:
+    await join(store)
+    sources = [f"s{n}" for n in range(200)]
+    await rule(store, *((name, 0.5) for name in sources))
+    for name in sources:
+        await put(store, [entry("x")], name)
+        await asyncio.sleep(0.001)
+    await put(store, [entry("more")], "s0")
+    reply = await lease(store, want=4)
+    assert "s0" in [grant.id.partition(":")[2] for grant in reply.grants]
+
+
+async def test_work_that_is_not_due_leaves_a_source_its_room(store: Store) -> None:
+    await join(store)
+    await rule(store, ("fast", 200), ("stopped", 0))
+    await put(store, [entry("x")], "stopped")
+    await put(store, [entry(str(n)) for n in range(60)], "fast")
+    await lease(store, want=1)
+    reply = await lease(store, want=40, cap=8, cap_alone=24)
+    assert len(reply.grants) == 24
+
+
 async def test_many_workers_at_once_share_the_slots_of_one_source(store: Store) -> None:
     """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
     for n in range(40):
@@ -292,6 +316,12 @@ async def take(store: Store, *seeds: str) -> list[bytes]:
     return await store.scripts.take_seeds("w", 100)
 
 
+async def hand(store: Store) -> list[bytes]:
+    """Return the seeds in the hand of worker w, the one taken first at the head."""
+    found: list[bytes] = await db(store).lrange(store.keys.in_hand_of + "w", 0, -1)
+    return found[::-1]
+
+
 async def waiting(store: Store) -> list[bytes]:
     """Return the seeds in the list, the next one first."""
     found: list[bytes] = await db(store).lrange(store.keys.seeds, 0, -1)
@@ -305,9 +335,12 @@ def request(name: str, member: int, **more: object) -> NewRequest:
 
 async def test_seeds_are_taken_in_order_and_leave_the_hand_with_the_batch(store: Store) -> None:
     await join(store)
+    await rule(store)
     assert await take(store, "a", "b", "c") == [b"a", b"b", b"c"]
     items: list[NewRequest | Rejected] = [request("a", 1), request("b", 2), Rejected("no url")]
-    reply = await store.scripts.enqueue("w", items, seeds=3, high_water=100, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", items, seeds=await hand(store), high_water=100, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply == (2, 0, 1, 0, 2)
     assert await db(store).exists(store.keys.in_hand_of + "w") == 0
     ((_, letter),) = await db(store).xrange(store.keys.dead)
@@ -316,10 +349,16 @@ async def test_seeds_are_taken_in_order_and_leave_the_hand_with_the_batch(store:
 
 async def test_a_repeated_enqueue_of_seeds_does_nothing(store: Store) -> None:
     await join(store)
+    await rule(store)
     await take(store, "a")
     for expected in ((1, 0, 0, 0, 1), None):
         reply = await store.scripts.enqueue(
-            "w", [request("a", 1, again=True)], seeds=1, high_water=100, refuse_unknown=False
+            "w",
+            [request("a", 1, again=True)],
+            seeds=[b"a"],
+            high_water=100,
+            dead_maxlen=1000,
+            refuse_unknown=False,
         )
         assert reply == expected
     assert await outstanding(store) == 1
@@ -327,39 +366,50 @@ async def test_a_repeated_enqueue_of_seeds_does_nothing(store: Store) -> None:
 
 async def test_a_lapsed_worker_enqueues_no_seeds(store: Store) -> None:
     await join(store)
+    await rule(store)
     await take(store, "a")
     await db(store).zrem(store.keys.workers, "w")
-    reply = await store.scripts.enqueue("w", [request("a", 1)], seeds=1, high_water=9, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply is None
     assert await outstanding(store) == 0
 
 
 async def test_what_was_seen_is_a_duplicate_unless_asked_for_again(store: Store) -> None:
     first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
-    reply = await store.scripts.enqueue("w", first, seeds=0, high_water=100, refuse_unknown=False)
+    reply = await store.scripts.enqueue("w", first, high_water=100, dead_maxlen=1000, refuse_unknown=False)
     assert reply == (3, 1, 0, 0, 3)
     assert await db(store).object("encoding", store.keys.seen_of + "00000") == b"intset"
 
 
 async def test_seeds_over_the_high_water_mark_go_back_in_order(store: Store) -> None:
     await join(store)
+    await rule(store)
     await take(store, *"abcdef")
     items = [request(name, n, source=f"s{n}") for n, name in enumerate("abcdef")]
-    reply = await store.scripts.enqueue("w", items, seeds=6, high_water=4, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", items, seeds=await hand(store), high_water=4, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply == (4, 0, 0, 2, 4)
     assert await waiting(store) == [b"e", b"f"]
     # they were not noted as seen
     assert await store.scripts.take_seeds("w", 10) == [b"e", b"f"]
-    reply = await store.scripts.enqueue("w", items[4:], seeds=2, high_water=100, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", items[4:], seeds=await hand(store), high_water=100, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply is not None
     assert reply.admitted == 2
 
 
 async def test_a_source_at_a_quarter_of_the_high_water_mark_lets_others_pass(store: Store) -> None:
     await join(store)
+    await rule(store)
     await take(store, *"abcd")
     items = [request("a", 1), request("b", 2), request("c", 3), request("d", 4, source="other")]
-    reply = await store.scripts.enqueue("w", items, seeds=4, high_water=8, refuse_unknown=False)
+    reply = await store.scripts.enqueue(
+        "w", items, seeds=await hand(store), high_water=8, dead_maxlen=1000, refuse_unknown=False
+    )
     assert reply == (3, 0, 0, 1, 3)
     await db(store).lpush(store.keys.seeds, "later")
     assert await waiting(store) == [b"c", b"later"]
@@ -370,15 +420,53 @@ async def test_an_unknown_source_gets_the_minimum_or_is_refused(store: Store) ->
     await rule(store, ("museum", 5))
     await take(store, "a", "b")
     items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
-    reply = await store.scripts.enqueue("w", items, seeds=2, high_water=100, refuse_unknown=True)
+    reply = await store.scripts.enqueue(
+        "w", items, seeds=await hand(store), high_water=100, dead_maxlen=1000, refuse_unknown=True
+    )
     assert reply == (1, 0, 1, 0, 1)
     ((_, letter),) = await db(store).xrange(store.keys.dead)
     assert letter[b"reason"] == b"unknown source: nowhere.example"
-    reply = await store.scripts.enqueue("w", items[1:], seeds=0, high_water=100, refuse_unknown=False)
+    reply = await store.scripts.enqueue("w", items[1:], high_water=100, dead_maxlen=1000, refuse_unknown=False)
     assert reply is not None
     assert reply.admitted == 1
     assert await db(store).hget(store.keys.rates, "nowhere.example") == b"0.20000000000000001"
     assert await db(store).sismember(store.keys.sources, "nowhere.example")
+
+
+async def test_seeds_wait_in_hand_for_a_pulse_and_while_dead_letters_are_at_their_bound(store: Store) -> None:
+    await join(store)
+    await take(store, "a")
+
+    async def enqueue(dead_maxlen: int) -> object:
+        return await store.scripts.enqueue(
+            "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=dead_maxlen, refuse_unknown=False
+        )
+
+    assert await enqueue(9) is None
+    await rule(store)
+    await db(store).xadd(store.keys.dead, {"reason": "x"})
+    assert await enqueue(1) is None
+    assert await hand(store) == [b"a"]
+    assert await enqueue(9) == (1, 0, 0, 0, 1)
+
+
+async def test_a_late_call_for_other_seeds_does_nothing(store: Store) -> None:
+    await join(store)
+    await rule(store)
+    await take(store, "b")
+    late = await store.scripts.enqueue(
+        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=9, refuse_unknown=False
+    )
+    assert late is None
+    assert await hand(store) == [b"b"]
+
+
+async def test_a_worker_that_is_not_registered_takes_no_seeds(store: Store) -> None:
+    await db(store).lpush(store.keys.seeds, "a", "b")
+    await db(store).rpoplpush(store.keys.seeds, store.keys.in_hand_of + "w")
+    assert await store.scripts.take_seeds("w", 100) == []
+    assert await waiting(store) == [b"a", b"b"]
+    assert await hand(store) == []
 
 
 # settle
@@ -486,6 +574,18 @@ async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(store: S
     assert await store.scripts.settle("w", [done]) == [True]
 
 
+async def test_a_key_that_an_operator_has_spoilt_stops_a_settlement_before_its_event(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a")])
+    (grant,) = (await lease(store)).grants
+    await db(store).set(store.keys.statuses_of + "museum", "200")
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
+    with pytest.raises(redis.ResponseError, match="statuslast50req:museum is a string, not a list"):
+        await store.scripts.settle("w", [done])
+    assert await db(store).xlen(store.keys.image_events) == 0
+
+
 async def test_only_the_last_fifty_statuses_are_kept(store: Store) -> None:
     await join(store)
     await rule(store, ("museum", 1000))
@@ -509,6 +609,8 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     assert len((await lease(store, want=150, cap_alone=150)).grants) == 150
     await db(store).lpush(store.keys.in_hand_of + "w", "s1", "s2")
     await asyncio.sleep(0.15)
+    late = await store.scripts.heartbeat("other", join=False, timeout=0.1, max_deliveries=3)
+    assert late.lost == []  # silent itself until now: perhaps Redis was away
     beat = await store.scripts.heartbeat("other", join=False, timeout=0.1, max_deliveries=3)
     assert beat.alive
     assert beat.lost == [("w", 150, 0)]
@@ -529,6 +631,7 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(store: Store) -> None:
             assert (await lease(store)).grants == []  # a suspect by now
         assert len((await lease(store)).grants) == 1
         await asyncio.sleep(0.06)
+        await join(store, "other")
         beat = await store.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
         assert beat.lost == [("w", 0 if lost == 3 else 1, 1 if lost == 3 else 0)]
     ((_, letter),) = await db(store).xrange(store.keys.dead)
@@ -543,6 +646,7 @@ async def test_a_worker_that_lapsed_learns_of_it_and_cannot_settle(store: Store)
     await put(store, [entry("a")])
     (grant,) = (await lease(store)).grants
     await asyncio.sleep(0.06)
+    await join(store, "other")
     await store.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
     beat = await store.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
     assert not beat.alive
@@ -574,7 +678,9 @@ async def test_idle_looks_at_frontier_list_and_hands(store: Store) -> None:
     await store.scripts.take_seeds("w", 1)
     assert not await store.scripts.idle()
     await rule(store, ("museum", 100))
-    await store.scripts.enqueue("w", [request("a", 1)], seeds=1, high_water=9, refuse_unknown=False)
+    await store.scripts.enqueue(
+        "w", [request("a", 1)], seeds=await hand(store), high_water=9, dead_maxlen=1000, refuse_unknown=False
+    )
     assert not await store.scripts.idle()
     (grant,) = (await lease(store)).grants
     assert not await store.scripts.idle()

@@ -91,7 +91,10 @@ local function schedule(source)
   elseif rate <= 0 then
     redis.call('ZADD', tier, text(now + 1000000), source)
   else
-    redis.call('ZADD', tier, text(math.max(at, next_slot(source))), source)
+    at = math.max(at, next_slot(source))
+    -- One that is due already keeps its place in the row: new work does not send it to the end.
+    local stands = tonumber(redis.call('ZSCORE', tier, source) or '')
+    if not stands or stands > at or at > now then redis.call('ZADD', tier, text(at), source) end
   end
 end
 
@@ -127,6 +130,13 @@ local function return_seeds(worker)
     redis.call('RPUSH', K.seeds, seed)
     seed = redis.call('LPOP', in_hand)
   end
+end
+
+-- The seeds in a worker's hand, the one taken first at the head.
+local function seeds_in_hand(worker)
+  local seeds, taken = redis.call('LRANGE', K.in_hand_of .. worker, 0, -1), {}
+  for index = #seeds, 1, -1 do taken[#taken + 1] = seeds[index] end
+  return taken
 end
 
 -- A dead letter; `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came).

@@ -1,12 +1,13 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's list, all at once.
 --
--- A: worker; expect (seeds in hand that the batch stands for; 0: none, the requests come from elsewhere);
---    high_water; refuse_unknown; min_rate; items, a list of
+-- A: worker; digest (SHA-1 of the seeds in hand that the batch stands for, joined by newlines; none: the
+--    requests come from elsewhere); high_water; dead_maxlen; refuse_unknown; min_rate; items, a list of
 --    {entry, bucket, member, again, source | domain}  a request; `member` is its hash within the bucket
 --    {dead = reason}                                   a seed that could not be understood
 --    The first item stands for the seed taken first.
--- Reply: {admitted, duplicates, dead, deferred, outstanding}, or {} when the seeds are in hand no more: a
---    retry of a call that went through, or a worker that lapsed.
+-- Reply: {admitted, duplicates, dead, deferred, outstanding}, or {} when nothing was done: the seeds are in
+--    hand no more (a retry of a call that went through, a worker that lapsed), or they stay there for now,
+--    because without a pulse no catalogue says which source is which, or dead letters are at their bound.
 --
 -- At the high-water mark seeds go back to where they came from; those of a source that holds a quarter of
 -- it go to the far end of the list, so that others get through.
@@ -14,12 +15,12 @@
 require_type(K.outstanding, 'string')
 require_type(K.dead, 'stream')
 require_type(K.seeds, 'list')
-local in_hand = K.in_hand_of .. A.worker
 local seeds = {}
-if A.expect > 0 then
+if A.digest then
   if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
-  seeds = redis.call('LRANGE', in_hand, 0, -1)
-  if #seeds ~= A.expect then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 or redis.call('XLEN', K.dead) >= A.dead_maxlen then return {} end
+  seeds = seeds_in_hand(A.worker)
+  if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
 end
 
 local outstanding = tonumber(redis.call('GET', K.outstanding) or '0')
@@ -27,7 +28,7 @@ local admitted, duplicates, dead, returned, far = 0, 0, 0, {}, {}
 local touched, counted = {}, {}
 
 for index, item in ipairs(A.items) do
-  local seed = seeds[#seeds - index + 1] -- the list is filled from the left
+  local seed = seeds[index]
   local source = item.source or (item.domain and source_of_domain(item.domain))
   if item.dead then
     bury('seed', seed, item.source or '', item.dead, 0)
@@ -55,7 +56,7 @@ end
 
 for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
 for _, seed in ipairs(far) do redis.call('LPUSH', K.seeds, seed) end
-if A.expect > 0 then redis.call('DEL', in_hand) end
+if A.digest then redis.call('DEL', K.in_hand_of .. A.worker) end
 if admitted > 0 then redis.call('INCRBY', K.outstanding, admitted) end
 for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do
   if count > 0 then redis.call('HINCRBY', K.totals, name, count) end

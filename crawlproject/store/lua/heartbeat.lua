@@ -4,14 +4,19 @@
 -- Reply: {alive, leases held, lost worker, leases returned, dead letters, lost worker, ...}
 --    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew.
 --
+-- A worker that was itself silent until now takes nothing: Redis may have been away, and the others' turn to
+-- beat is still to come.
+--
 -- A lost lease goes back to the head of its queue with a delivery counted, and is a dead letter at the
 -- last; the seeds in the dead worker's hand go back to the list, in order.
 
-if not A.join and not redis.call('ZSCORE', K.workers, A.worker) then return {0, 0} end
+local before = tonumber(redis.call('ZSCORE', K.workers, A.worker) or '')
+if not A.join and not before then return {0, 0} end
 require_type(K.dead, 'stream')
 require_type(K.seeds, 'list')
 redis.call('ZADD', K.workers, text(now), A.worker)
 local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
+if not before or before < now - A.timeout / 2 then return reply end
 
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', K.workers, '-inf', text(now - A.timeout), 'LIMIT', 0, 2)) do
   local touched, returned, dead = {}, 0, 0

@@ -42,6 +42,7 @@ local function give(source, slot, rate, entry)
   for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
 end
 
+local kept_for_suspect -- the source of the suspect that a worker makes room for: its next slot is that one's
 local suspect = redis.call('LINDEX', K.suspects, 0)
 if suspect then
   local at = suspect:find('\n', 1, true)
@@ -59,22 +60,26 @@ if suspect then
       reply[4] = text(slot)
       if next(A.holding) == nil and slot <= now + A.horizon then
         redis.call('LREM', K.suspects, 1, suspect)
-        redis.call('DEL', K.suspect_turn)
+        redis.call('SET', K.suspect_turn, '', 'PX', 1000) -- the next one's turn comes after other work
         redis.call('ZADD', K.slots, text(slot + interval), source)
         give(source, slot, rate, suspect:sub(at + 1))
       end
       return reply
     end
+    if redis.call('GET', K.suspect_turn) ~= '' then kept_for_suspect = source end
   end
 end
 
 local tiers = {K.due_fast, K.due_mid, K.due_slow}
 local with_work = 0
-for _, tier in ipairs(tiers) do with_work = with_work + redis.call('ZCARD', tier) end
+for _, tier in ipairs(tiers) do
+  with_work = with_work + redis.call('ZCOUNT', tier, '-inf', text(now + A.horizon))
+end
 local cap = with_work > 1 and A.cap or A.cap_alone
 local holding, found_suspect = A.holding, false
 
 local function grant(source, budget)
+  if source == kept_for_suspect then return 0 end
   local rate = rate_of(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0))

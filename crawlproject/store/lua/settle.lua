@@ -13,6 +13,11 @@ require_type(leases, 'hash')
 require_type(K.outstanding, 'string')
 require_type(K.dead, 'stream')
 for _, stream in ipairs(A.streams) do require_type(stream, 'stream') end
+for _, settlement in ipairs(A.settlements) do
+  require_type(K.statuses_of .. (settlement.id:match('^%d+:(.*)$') or ''), 'list')
+  require_type(K.delayed_of .. settlement.source, 'zset')
+  for name in pairs(settlement.counts) do require_type(K.counts_of .. name, 'hash') end
+end
 
 local reply, ended, touched, counts = {}, 0, {}, {}
 

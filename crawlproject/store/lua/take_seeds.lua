@@ -1,13 +1,15 @@
--- Moves seeds from the list into this worker's hand.
+-- Fills this worker's hand with seeds from the list.
 --
--- A: worker; count (at most).
--- Reply: all seeds in hand, the one taken first at the head.
+-- A: worker; count (seeds in hand at most).
+-- Reply: all seeds in hand, the one taken first at the head; none for a worker that is not registered: nobody
+--    would look after them if it died.
 
+if not redis.call('ZSCORE', K.workers, A.worker) then
+  return_seeds(A.worker)
+  return {}
+end
 local in_hand = K.in_hand_of .. A.worker
-for _ = 1, A.count do
+for _ = 1, A.count - redis.call('LLEN', in_hand) do
   if not redis.call('RPOPLPUSH', K.seeds, in_hand) then break end
 end
-local seeds = redis.call('LRANGE', in_hand, 0, -1)
-local reply = {}
-for index = #seeds, 1, -1 do reply[#reply + 1] = seeds[index] end
-return reply
+return seeds_in_hand(A.worker)

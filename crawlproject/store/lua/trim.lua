@@ -29,9 +29,9 @@ for _, stream in ipairs(A.streams) do
   if redis.call('XLEN', stream) > A.maxlen then
     local behind = read[stream]
     if not behind then
-      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen)
+      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 0)
     else
-      redis.call('XTRIM', stream, 'MINID', '~', behind[2])
+      redis.call('XTRIM', stream, 'MINID', behind[2])
       if redis.call('XLEN', stream) > A.maxlen then
         reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
           .. ' has not read: run its scrapy events, or scrapy events --forget to give it up'
