@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -354,3 +355,29 @@ def sha1_folder(identifier: str) -> str:
     from crawlproject.pipelines.thumbnail import thumbnail_name
 
     return thumbnail_name(identifier)
+
+
+def test_what_was_set_and_fed_before_the_first_start_holds_from_the_first_request(crawl: Crawl) -> None:
+    crawl.source("museum", 50, pictures=20)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.redis.set(KEYS.override_rate_of + "museum", "0")
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(20)))
+        crawl.start(CRAWL_UNKNOWN_SOURCES="refuse")
+        crawl.until(lambda: crawl.redis.get(KEYS.outstanding) == b"20")  # known, though fed before the catalogue
+        time.sleep(1)
+        assert crawl.arrivals("museum") == []
+        crawl.redis.delete(KEYS.override_rate_of + "museum")
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"museum-{n}.jpg" for n in range(20))
+    assert not crawl.dead()
+
+
+def test_a_catalogue_that_never_comes_holds_up_neither_start_nor_stop(crawl: Crawl) -> None:
+    crawl.source("museum", 50, pictures=1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        crawl.start(CRAWL_SOURCES=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        crawl.until(lambda: crawl.redis.exists(KEYS.leader))
+        time.sleep(1)
+        assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(10) == 0
