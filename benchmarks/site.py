@@ -1,7 +1,8 @@
 """Folders of pictures as web sites: a private nginx with one port a source, and what its access log tells.
 
 nginx runs as one process in the foreground, on 127.0.0.1, with configuration and log in a folder of its own,
-and ends with the context. It is the judge of politeness: what arrived when is its word, not the crawler's.
+and ends with the context. It is the judge of politeness: what arrived when is its word, not the crawler's. So
+it must not come late itself: files are read by threads, and a slow disk delays no other request.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ http {{
     }}
     default_type application/octet-stream;
     sendfile on;
+    sendfile_max_chunk 512k;
+    aio threads;
     keepalive_requests 100000;
     log_format arrivals '$msec $request_time $status $server_port $request_uri';
     access_log {home}/access.log arrivals;
