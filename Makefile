@@ -11,7 +11,7 @@ venv: .venv/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
-.venv/.dev: .venv/.runtime requirements-dev.txt
+.venv/.dev: .venv/.runtime requirements-dev.txt benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
