@@ -375,7 +375,8 @@ def test_what_was_set_and_fed_before_the_first_start_holds_from_the_first_reques
 def test_a_catalogue_that_never_comes_holds_up_neither_start_nor_stop(crawl: Crawl) -> None:
     crawl.source("museum", 50, pictures=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        crawl.start(CRAWL_SOURCES=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        place = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        crawl.start(CRAWL_SOURCES=place, MAX_IDLE_TIME_BEFORE_CLOSE="0")
         crawl.until(lambda: crawl.redis.exists(KEYS.leader))
         time.sleep(1)
         assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
