@@ -2,7 +2,7 @@
 
     python -m benchmarks.corpus [--folder DIR]
 
-Needs a Debian or Ubuntu with its package lists (`apt-get update`), not root. About 430 MB are downloaded once
+Needs a Debian or Ubuntu with its package lists (`apt-get update`), not root. About 650 MB are downloaded once
 and kept in the folder, with what was unpacked. Prints how many pictures there are, of which kinds.
 """
 
@@ -28,6 +28,7 @@ PACKAGES = (
     "gimp-help-en",  # screenshots and photographs
     "opencv-doc",  # photographs, JPEG of many qualities
     "kphotoalbum",  # photographs with EXIF
+    "endless-sky-high-dpi",  # landscape photographs of one megapixel
     "hugin-data",
     "imagemagick-6-doc",  # GIF
     "openclipart-png",  # clip art, with transparency

@@ -7,6 +7,7 @@ The bytes may be anything: a page of HTML, half a file, an attack. Whatever is w
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ Image.init()
 Image.MAX_IMAGE_PIXELS = None
 # Broken EXIF is everyday. Pillow warns of it in ever other words, each a line of the log.
 warnings.filterwarnings("ignore", module=r"PIL\.")
+# A debug line for every chunk and tag. Scrapy leaves loggers open and drops their lines only in its handler.
+logging.getLogger("PIL").setLevel(logging.INFO)
 
 
 @dataclass(frozen=True, slots=True)
