@@ -13,13 +13,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 from crawlproject import __version__
 from crawlproject.errors import ConfigError
+from crawlproject.records import OPT_OUTS
 
 MINIMUM_RATE = 0.2  # rps: of the smallest sources, and of those nobody has told us the size of
 
@@ -96,6 +97,16 @@ def _ports(value: Any) -> tuple[int, ...]:
         raise ValueError("ports from 1 to 65535, separated by commas") from None
 
 
+def _opt_outs(value: Any) -> tuple[str, ...]:
+    try:
+        names = tuple(name.lower() for name in _items(value))
+    except TypeError:
+        names = (repr(value),)
+    if unknown := [name for name in names if name not in OPT_OUTS]:
+        raise ValueError(f"opt-outs, separated by commas, of {', '.join(OPT_OUTS)}; not {', '.join(unknown)}")
+    return names
+
+
 def _split(url: str) -> SplitResult:
     """Return the parts of `url`; empty ones when it makes no sense."""
     try:
@@ -139,6 +150,69 @@ def _store(value: Any) -> str:
     if scheme == "s3" and not re.fullmatch(r"s3://[^/]+/(.*/)?", uri):
         raise ValueError("s3://bucket/ or s3://bucket/prefix/, with the slash at its end")
     return uri
+
+
+def _share(value: Any) -> float:
+    number: float = _number(0)(value)
+    if number > 1:
+        raise ValueError("a number from 0 to 1")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitRules:
+    """When a source's circuit opens, for how long, and when it halts; durations in seconds.
+
+    It opens when the sliding `window` holds more than `samples` results and the part of errors among them is
+    above `errors`, for `open` seconds, twice as long each time that one of `probes` fails, up to `open_max`;
+    after `halt_after` errors in a row it halts.
+    """
+
+    window: float = 60.0
+    samples: int = 5
+    errors: float = 0.1
+    open: float = 60.0
+    open_max: float = 3600.0
+    probes: int = 3
+    halt_after: int = 50
+
+    PARSERS: ClassVar[Mapping[str, Parser]] = {
+        "window": _number(1),
+        "samples": _whole(0),
+        "errors": _share,
+        "open": _number(0, above=True),
+        "open_max": _number(0, above=True),
+        "probes": _whole(1, 1000),
+        "halt_after": _whole(1),
+    }
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the validated rules among `values`, by name.
+
+        Raises:
+            ValueError: a name or a value makes no sense; the message names it.
+
+        """
+        parsed = {}
+        for name, value in values.items():
+            if name not in cls.PARSERS:
+                raise ValueError(f"{name} is no rule of a circuit, those are {', '.join(cls.PARSERS)}")
+            try:
+                parsed[name] = cls.PARSERS[name](value)
+            except ValueError as error:
+                raise ValueError(f"{name}={value!r} must be {error}") from None
+        return parsed
+
+    @staticmethod
+    def pack(values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rules as the scripts read them: durations in microseconds."""
+        seconds = ("window", "open", "open_max")
+        return {name: int(value * 1_000_000) if name in seconds else value for name, value in values.items()}
+
+    def packed(self) -> dict[str, Any]:
+        """Return all rules as the scripts read them."""
+        return self.pack(asdict(self))
 
 
 def _setting(name: str, default: Any, parse: Parser, meaning: str) -> Any:
@@ -224,8 +298,56 @@ class Config:
     decode_threads: int = _setting(
         "CRAWL_DECODE_THREADS", 2, _whole(1, 64), "pictures that a worker decodes at the same time"
     )
+    opt_outs: tuple[str, ...] = _setting(
+        "CRAWL_OPT_OUTS",
+        tuple(OPT_OUTS),
+        _opt_outs,
+        "opt-outs that forbid keeping anything of a picture; the others are recorded in its event",
+    )
+    circuit_window: float = _setting(
+        "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit"
+    )
+    circuit_samples: int = _setting(
+        "CRAWL_CIRCUIT_SAMPLES", 5, CircuitRules.PARSERS["samples"], "with no more results in it, none opens"
+    )
+    circuit_errors: float = _setting(
+        "CRAWL_CIRCUIT_ERRORS", 0.1, CircuitRules.PARSERS["errors"], "part of errors above which it opens"
+    )
+    circuit_open: float = _setting(
+        "CRAWL_CIRCUIT_OPEN",
+        60,
+        CircuitRules.PARSERS["open"],
+        "how long it stays open; doubled each time that a probe fails",
+    )
+    circuit_open_max: float = _setting(
+        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "how long at most"
+    )
+    circuit_probes: int = _setting(
+        "CRAWL_CIRCUIT_PROBES", 3, CircuitRules.PARSERS["probes"], "requests that decide whether it closes"
+    )
+    circuit_halt_after: int = _setting(
+        "CRAWL_CIRCUIT_HALT_AFTER",
+        50,
+        CircuitRules.PARSERS["halt_after"],
+        "errors in a row that halt a source until an operator resumes it",
+    )
+    strain: bool = _setting(
+        "CRAWL_STRAIN", True, _flag, "slow down where answers take five times as long as a rule, and a second more"
+    )
+    robots_delay_max: float = _setting(
+        "CRAWL_ROBOTS_DELAY_MAX",
+        60,
+        _number(0, above=True),
+        "longest delay between requests that a robots.txt may ask for",
+    )
+    robots_delay_over: str = _setting(
+        "CRAWL_ROBOTS_DELAY_OVER",
+        "clamp",
+        _choice("clamp", "skip"),
+        "one that asks for more: `clamp` it to that, or `skip` the host",
+    )
     close_when_halted: bool = _setting(
-        "CRAWL_CLOSE_WHEN_HALTED", False, _flag, "close though halted sources have work (not yet in use)"
+        "CRAWL_CLOSE_WHEN_HALTED", False, _flag, "close though halted sources have work"
     )
     allow_networks: tuple[Network, ...] = _setting(
         "CRAWL_ALLOW_NETWORKS", (), _networks, "private networks that may be crawled (not yet in use)"
@@ -239,6 +361,11 @@ class Config:
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
     )
+
+    @property
+    def circuit(self) -> CircuitRules:
+        """The rules of every circuit for which the catalogue has no others."""
+        return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
 
     @property
     def user_agent(self) -> str:

@@ -1,5 +1,7 @@
 """Every error this project raises on purpose. Messages name the value and the remedy."""
 
+from scrapy.exceptions import IgnoreRequest
+
 
 class CrawlprojectError(Exception):
     """Root of the tree: catch this to catch all of ours and nothing else."""
@@ -23,6 +25,22 @@ class BadSeed(CrawlprojectError):
 
 class BadEntry(CrawlprojectError):
     """An entry of the frontier cannot be decoded: not written by us, or by another version."""
+
+
+class OptedOut(CrawlprojectError, IgnoreRequest):
+    """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers."""
+
+
+class RobotsDisallowed(CrawlprojectError, IgnoreRequest):
+    """A robots.txt forbids the request; `str(error)` names the line."""
+
+
+class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
+    """A robots.txt cannot be had, and nothing may be fetched without; tried again in `retry_in` seconds."""
+
+    def __init__(self, reason: str, retry_in: float) -> None:
+        super().__init__(reason)
+        self.retry_in = retry_in
 
 
 class UnreadableImage(CrawlprojectError):

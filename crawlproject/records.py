@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,9 +17,34 @@ IDENTIFIER = "identifier"  # str: the picture's identifier
 SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
 WAIVED = "waived"  # int: 429s and 503s with Retry-After so far, which cost none
+SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
 AGAIN = "again"  # bool: pass the seen filter
+OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it
 
 PRIORITIES = 5  # 0 to 4, the highest first
+
+# The opt-outs that we know, by their names in events and settings, and the header that declares each.
+OPT_OUTS: Mapping[str, str] = {
+    "noai": "X-Robots-Tag",
+    "noimageai": "X-Robots-Tag",
+    "noindex": "X-Robots-Tag",
+    "noimageindex": "X-Robots-Tag",
+    "tdm-reservation": "TDM-Reservation",
+    "content-signal:ai-input": "Content-Signal",
+    "content-signal:ai-train": "Content-Signal",
+    "content-signal:search": "Content-Signal",
+    "content-usage:ai": "Content-Usage",
+    "content-usage:ai-output": "Content-Usage",
+    "content-usage:ai-use": "Content-Usage",
+    "content-usage:all": "Content-Usage",
+    "content-usage:bots": "Content-Usage",
+    "content-usage:genai": "Content-Usage",
+    "content-usage:inference": "Content-Usage",
+    "content-usage:search": "Content-Usage",
+    "content-usage:tdm": "Content-Usage",
+    "content-usage:train-ai": "Content-Usage",
+    "content-usage:train-genai": "Content-Usage",
+}
 
 
 def utc_now() -> str:
@@ -41,10 +67,10 @@ class Seed:
 class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
 
-    `id` is `<sequence>:<paying source>`, unique in the frontier. `slot` is the moment, on this worker's
-    `loop.time()` clock, from which the request may be sent, and `latest` the last one. `deliveries` counts
-    the times it was lost before. `entry` is the stored request, as bytes. `request` is what Scrapy was given
-    for it, from its slot to its settlement; `spent` says that it has gone out.
+    `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the
+    moment, on this worker's `loop.time()` clock, from which the request may be sent, and `latest` the last
+    one. `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `request`
+    is what Scrapy was given for it, from its slot to its settlement; `spent` says that it has gone out.
     """
 
     id: str
@@ -89,6 +115,7 @@ class FetchedImage:
     content_type: str | None
     fetched_at: str
     body: bytes = field(repr=False)
+    opt_out: tuple[str, ...] = ()
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnail: str | None = None
 
@@ -112,12 +139,15 @@ class ImageEvent:
     thumbnail: str
     fetched_at: str
     exif: dict[str, Any] | None = None
+    opt_out: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Return the event as JSON; `exif` is left out when there is none."""
+        """Return the event as JSON; `exif` and `opt_out` are left out when there are none."""
         data = asdict(self)
         if data["exif"] is None:
             del data["exif"]
+        if not data["opt_out"]:
+            del data["opt_out"]
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -142,9 +172,9 @@ class LinkRotEvent:
 class Failure:
     """Item of the spider: the attempt came to nothing. `politeness.backoff` decides what becomes of it.
 
-    `kind` is a short name for statistics ("timeout", "dns", "http", "unreadable"), `reason` a sentence for
-    people. `status` is the HTTP status, None when there was no response. `retryable` says that another
-    attempt may well succeed; `throttled` that the source asked for patience (429, 503 with Retry-After),
+    `kind` is a short name for statistics ("timeout", "dns", "http", "opt_out", "unreadable"), `reason` a
+    sentence for people. `status` is the HTTP status, None when there was no response. `retryable` says that
+    another attempt may well succeed; `throttled` that the source asked for patience (429, 503 with Retry-After),
     which costs no retry; `retry_after` is what it asked for, in seconds.
     """
 

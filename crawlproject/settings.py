@@ -40,7 +40,12 @@ DOWNLOAD_MAXSIZE = 50_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
 DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
-DOWNLOADER_MIDDLEWARES = {"crawlproject.middlewares.token.TokenMiddleware": 950}
+# In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
+DOWNLOADER_MIDDLEWARES = {
+    "crawlproject.middlewares.optout.OptOutMiddleware": 560,
+    "crawlproject.middlewares.robots.RobotsMiddleware": 940,
+    "crawlproject.middlewares.token.TokenMiddleware": 950,
+}
 
 # Items: one a response, and Scrapy's default of 100 workers a response costs 0.7 ms
 CONCURRENT_ITEMS = 1

@@ -11,6 +11,7 @@ import pytest
 from crawlproject import __version__
 from crawlproject.config import SETTINGS, Config, environment, load, project_dir
 from crawlproject.errors import ConfigError
+from crawlproject.records import OPT_OUTS
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -79,6 +80,27 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),
     "CRAWL_THUMBNAIL_QUALITY": ([("1", 1), ("95", 95)], ["0", "96", "100", "high", ""]),
     "CRAWL_DECODE_THREADS": ([("1", 1), ("64", 64)], ["0", "65", ""]),
+    "CRAWL_OPT_OUTS": (
+        [
+            ("", ()),
+            (" , ", ()),
+            ((), ()),
+            ("noai", ("noai",)),
+            ("NoIndex, content-usage:train-ai,", ("noindex", "content-usage:train-ai")),
+            (["tdm-reservation"], ("tdm-reservation",)),
+        ],
+        ["all", "noai;noindex", "noai, nofollow", "X-Robots-Tag: noai", "content-usage:", "noai noindex", 5, True],
+    ),
+    "CRAWL_CIRCUIT_WINDOW": ([("1", 1), (600, 600)], ["0.5", "0", "nan", ""]),
+    "CRAWL_CIRCUIT_SAMPLES": ([("0", 0), (1000, 1000)], ["-1", "1.5", ""]),
+    "CRAWL_CIRCUIT_ERRORS": ([("0", 0), ("0.25", 0.25), (1, 1)], ["-0.1", "1.1", "10%", ""]),
+    "CRAWL_CIRCUIT_OPEN": ([("0.5", 0.5), (60, 60)], ["0", "-1", "inf", ""]),
+    "CRAWL_CIRCUIT_OPEN_MAX": ([("0.5", 0.5), (3600, 3600)], ["0", "-1", "inf", ""]),
+    "CRAWL_CIRCUIT_PROBES": ([("1", 1), (1000, 1000)], ["0", "1001", ""]),
+    "CRAWL_CIRCUIT_HALT_AFTER": ([("1", 1), (50, 50)], ["0", "-1", ""]),
+    "CRAWL_STRAIN": ([("True", True), ("no", False)], ["", "2"]),
+    "CRAWL_ROBOTS_DELAY_MAX": ([("0.5", 0.5), (60, 60)], ["0", "-1", "inf", ""]),
+    "CRAWL_ROBOTS_DELAY_OVER": ([("clamp", "clamp"), ("skip", "skip")], ["", "ignore", 1]),
     "CRAWL_CLOSE_WHEN_HALTED": (
         [("True", True), ("1", True), ("yes", True), (True, True), ("false", False), ("0", False), (False, False)],
         ["", "maybe", "2"],
@@ -124,7 +146,8 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
     message = str(caught.value)
     assert f"{name}={given!r} must be " in message
     remedy = message.partition(" must be ")[2]
-    assert remedy.startswith(("a ", "1 ", "True ", "networks ", "ports ", "'minimum' ", "s3://")), remedy
+    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "'minimum' ", "'clamp' ", "s3://")
+    assert remedy.startswith(begins), remedy
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -135,6 +158,12 @@ def test_a_setting_that_is_not_given_has_its_default(name: str) -> None:
     if default is not None and default != ():
         assert setting["parse"](default) == default  # it keeps its own bounds
     assert setting["meaning"]
+
+
+def test_an_opt_out_that_we_do_not_know_is_named_and_the_known_ones_are_listed() -> None:
+    with pytest.raises(ConfigError, match=r"; not nofollow, all$") as caught:
+        load({"CRAWL_OPT_OUTS": "noai, nofollow, all"})
+    assert all(f"{name}," in str(caught.value).replace(";", ",") for name in OPT_OUTS)
 
 
 def test_a_wrong_redis_url_is_shown_without_its_password() -> None:

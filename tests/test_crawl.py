@@ -44,6 +44,7 @@ class Crawl:
             "IMAGES_STORE": str(folder / "thumbnails"),
             "MAX_IDLE_TIME_BEFORE_CLOSE": "0.5",
             "CRAWL_RETRY_DELAY": "0.5",
+            "CRAWL_CIRCUIT_SAMPLES": "1000",  # some sources here do little but fail
         }
         self.workers: list[subprocess.Popen[bytes]] = []
         self.rates: dict[str, float] = {}
@@ -108,7 +109,12 @@ class Crawl:
         return Counter(ends + list(self.dead()))
 
     def arrivals(self, source: str) -> list[Arrival]:
-        return [arrival for arrival in self.gallery.arrivals() if arrival["source"] == source]
+        """Return the requests at a source but those for its robots.txt."""
+        return [
+            arrival
+            for arrival in self.gallery.arrivals()
+            if arrival["source"] == source and arrival["path"] != "/robots.txt"
+        ]
 
     def log(self, worker: int = 0) -> str:
         return (self.folder / f"worker-{worker}.log").read_text()
@@ -172,6 +178,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(5)))
         crawl.redis.lpush(KEYS.seeds, "123", "notaurl", '{"uuid": "x"}', "\xff", "http://127.0.0.1:99999/")
         crawl.redis.lpush(KEYS.seeds, "http://127.0.0.1:9/closed.jpg")
+        crawl.redis.set(KEYS.override_rate_of + "127.0.0.1", 20)
         crawl.run(DOWNLOAD_TIMEOUT="1", DOWNLOAD_MAXSIZE="200000")
 
     good = {f"photos-{n}.jpg" for n in range(40)} | {f"museum-{n}.jpg" for n in range(5)}
@@ -200,6 +207,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "http://127.0.0.1:99999/": "url that is none",
     }
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
+    assert closed.startswith("robots unreachable")
     assert "refused" in closed
     assert dead.keys() == {name if name != "Ã¿" else "ÿ" for name in expected}
     for name, reason in expected.items():
@@ -219,6 +227,40 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     assert "'crawl/photos/retried': 7" in log  # busy 3, hiccup, broken, slow, cut
     assert "'frontier/seeds_duplicates': 2" in log
     assert "Traceback" not in log
+
+
+def test_of_a_picture_that_opts_out_nothing_is_kept_or_the_event_says_so(crawl: Crawl) -> None:
+    museum = crawl.source("museum", 50, pictures=5)
+    faults: dict[str, Fault] = {
+        "/0.jpg": {"headers": {"X-Robots-Tag": "googlebot: noindex, crawlproject: noai, noindex"}},
+        "/1.jpg": {"headers": {"TDM-Reservation": "1", "Content-Usage": "train-ai=n, search=y"}},
+        "/2.jpg": {"headers": {"X-Robots-Tag": "noindex", "Content-Signal": "ai-train=no"}},
+        "/3.jpg": {"headers": {"X-Robots-Tag": "googlebot: noai"}},
+        "/moved.jpg": {"status": 301, "headers": {"Location": "/0.jpg", "X-Robots-Tag": "noindex"}},
+        "/gone.jpg": {"status": 410, "headers": {"X-Robots-Tag": "noai"}},
+    }
+    set_faults(museum, faults)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(5)), "moved.jpg", "gone.jpg")
+        crawl.run(CRAWL_OPT_OUTS="noai, tdm-reservation")
+        assert len(crawl.arrivals("museum")) == 8  # none is asked for twice
+    assert crawl.dead() == {
+        "museum-0.jpg": "opt-out: noai (X-Robots-Tag)",
+        "museum-1.jpg": "opt-out: tdm-reservation (TDM-Reservation)",
+        "museum-moved.jpg": "opt-out: noai (X-Robots-Tag)",
+    }
+    events = {event["identifier"]: event for event in crawl.events(KEYS.image_events)}
+    assert {name: event.get("opt_out") for name, event in events.items()} == {
+        "museum-2.jpg": ["content-signal:ai-train", "noindex"],
+        "museum-3.jpg": None,
+        "museum-4.jpg": None,
+    }
+    assert [event["identifier"] for event in crawl.events(KEYS.link_rot_events)] == ["museum-gone.jpg"]
+    assert set(crawl.outcomes().values()) == {1}
+    kept = {str(path.relative_to(crawl.folder / "thumbnails")) for path in crawl.folder.glob("thumbnails/*/*")}
+    assert kept == {event["thumbnail"] for event in events.values()}
+    assert "'crawl/museum/failed': 3" in crawl.log()
+    assert "Traceback" not in crawl.log()
 
 
 def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Crawl) -> None:

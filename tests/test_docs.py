@@ -24,8 +24,8 @@ def table(heading: str) -> list[list[str]]:
 def shown(value: object) -> str:
     if value is None:
         return "none"
-    if value == ():
-        return "empty"
+    if isinstance(value, tuple):
+        return f"`{', '.join(value)}`" if value else "empty"
     return f"`{value}`"
 
 

@@ -24,6 +24,7 @@ IMAGE = ImageEvent(
     thumbnail="ab/6f1c.jpg",
     fetched_at="2026-01-02T03:04:05.006+00:00",
     exif={"0x13b": "Ana", "0x10f": None},
+    opt_out=("noai", "tdm-reservation"),
 )
 
 
@@ -42,12 +43,15 @@ def test_an_image_event_has_all_that_the_contract_names() -> None:
         "thumbnail": "ab/6f1c.jpg",
         "fetched_at": "2026-01-02T03:04:05.006+00:00",
         "exif": {"0x13b": "Ana", "0x10f": None},
+        "opt_out": ["noai", "tdm-reservation"],
     }
 
 
-def test_without_exif_there_is_no_exif_and_what_is_unknown_is_null() -> None:
-    data = json.loads(replace(IMAGE, exif=None, compression_quality=None, content_type=None).to_json())
+def test_what_there_is_none_of_is_left_out_and_what_is_unknown_is_null() -> None:
+    none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None)
+    data = json.loads(none.to_json())
     assert "exif" not in data
+    assert "opt_out" not in data
     assert data["compression_quality"] is None
     assert data["content_type"] is None
 

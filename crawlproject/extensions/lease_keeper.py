@@ -18,6 +18,7 @@ from crawlproject import config
 from crawlproject.frontier import codec, engine
 from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
 from crawlproject.politeness.backoff import GiveUp, decide, delay
+from crawlproject.politeness.circuit import sample_of
 from crawlproject.records import LEASE, RETRIES, SOURCE, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import Settlement
@@ -72,9 +73,9 @@ class LeaseKeeper:
         match item:
             case ImageEvent():
                 counts = {"fetched": 1, "thumbnails": 1, "bytes": item.filesize}
-                self._done(lease, item, counts, "200")
+                self._done(lease, request, item, counts, "200")
             case LinkRotEvent():
-                self._done(lease, item, {"fetched": 1, "link_rot": 1}, str(item.status))
+                self._done(lease, request, item, {"fetched": 1, "link_rot": 1}, str(item.status))
             case Failure():
                 self._failed(lease, request, item)
 
@@ -95,20 +96,31 @@ class LeaseKeeper:
     # Settlements
 
     def _done(
-        self, lease: Lease, event: ImageEvent | LinkRotEvent, counts: Mapping[str, int], status: str
+        self,
+        lease: Lease,
+        request: Request,
+        event: ImageEvent | LinkRotEvent,
+        counts: Mapping[str, int],
+        status: str,
     ) -> None:
         settlement = Settlement(
-            lease.id, event.source, event=(event.STREAM, event.to_json()), counts=counts, status=status
+            lease.id,
+            event.source,
+            event=(event.STREAM, event.to_json()),
+            counts=counts,
+            status=status,
+            fine=True,
+            latency=request.meta.get("download_latency"),
         )
         self.frontier.queue.settle(lease, settlement)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         meta = request.meta
         fetched = {} if failure.status is None else {"fetched": 1}
-        status = failure.kind if failure.status is None else str(failure.status)
+        evidence = self._evidence(lease, request, failure)
         outcome = decide(failure, meta.get(RETRIES, 0), meta.get(WAIVED, 0), self.config, random.random())
         if isinstance(outcome, GiveUp):
-            self._bury(lease, failure.source, outcome.reason, fetched, status)
+            self._bury(lease, failure.source, outcome.reason, fetched, evidence)
             return
         again = _from_the_start(request, {RETRIES: outcome.retries, WAIVED: outcome.waived})
         settlement = Settlement(
@@ -117,15 +129,43 @@ class LeaseKeeper:
             codec.encode(again, self.frontier.spider, deliveries=lease.deliveries),
             delay=outcome.delay,
             counts=fetched | {"retried": 1},
-            status=status,
+            **evidence,
         )
         self.frontier.queue.settle(lease, settlement)
 
+    def _evidence(self, lease: Lease, request: Request, failure: Failure) -> dict[str, Any]:
+        """Return what a failure says of the source that was asked."""
+        hold = None
+        if failure.status in {429, 503} and failure.retry_after:
+            hold = min(failure.retry_after, self.config.retry_delay_max)
+            if hold < failure.retry_after:
+                logger.warning(
+                    "Source %s asks for %.0f s of patience, CRAWL_RETRY_DELAY_MAX gives it %.0f s",
+                    lease.source,
+                    failure.retry_after,
+                    hold,
+                )
+        fine = sample_of(failure)
+        status = failure.kind if failure.status is None else str(failure.status)
+        return {
+            # What never reached the site is no status of it.
+            "status": None if fine is None and failure.status is None else status,
+            "fine": fine,
+            "latency": request.meta.get("download_latency") if failure.status is not None else None,
+            "throttled": failure.status in {429, 503},
+            "hold": hold,
+        }
+
     def _bury(
-        self, lease: Lease, source: str, reason: str, counts: Mapping[str, int], status: str | None = None
+        self,
+        lease: Lease,
+        source: str,
+        reason: str,
+        counts: Mapping[str, int],
+        evidence: Mapping[str, Any] | None = None,
     ) -> None:
         settlement = Settlement(
-            lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, status=status
+            lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, **(evidence or {})
         )
         self.frontier.queue.settle(lease, settlement)
 

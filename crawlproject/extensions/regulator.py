@@ -34,6 +34,7 @@ _REFRESH_SOON = 30.0  # seconds after one that failed
 _MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
 _PATIENCE = 60.0  # seconds for one reading
 _CHUNK = 1000  # sources a call
+_REMIND_EVERY = 60.0  # seconds between two remarks on halted sources that have work
 _SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
 
 
@@ -122,6 +123,7 @@ class Regulator:
         self._cursor = 0
         self._writing = asyncio.Lock()  # rates from an older catalogue must not come after a newer one
         self._paused = ""
+        self._remind_at = 0.0
         crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
 
@@ -163,6 +165,7 @@ class Regulator:
             return
         async with self._writing:
             await self._set_rates(fence)
+        await self._watch(fence)
         reason, dropped = await self.store.scripts.trim(fence, maxlen=self.config.stream_maxlen)
         if dropped:
             logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
@@ -170,6 +173,25 @@ class Regulator:
             self._paused = reason
             if reason:
                 logger.warning("Leasing pauses: %s", reason)
+
+    async def _watch(self, fence: int) -> None:
+        """Let time and operators have their way with the sources in trouble."""
+        for source, what in await self.store.scripts.watch(fence):
+            logger.warning("Source %s: %s", source, what)
+        now = asyncio.get_running_loop().time()
+        if now < self._remind_at:
+            return
+        self._remind_at = now + _REMIND_EVERY
+        members: set[Any] = await self.store.redis.smembers(self.store.keys.halted)
+        halted = sorted(name.decode(errors="replace") for name in members)
+        for standing in await self.store.scripts.inspect(halted[:_CHUNK]):
+            if work := standing.queued + standing.delayed:
+                logger.warning(
+                    "Source %s is halted with %d requests: scrapy resume %s",
+                    standing.source,
+                    work,
+                    standing.source,
+                )
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
@@ -218,7 +240,7 @@ class Regulator:
             for (source, rate), override in zip(chunk, overrides, strict=True):
                 self._note_override(source, override, rate)
                 rows.append((source, self._in_force(source, rate), rate))
-            if not await scripts.set_rates(fence, rows, {}):
+            if not await scripts.set_rates(fence, rows, {}, catalogue.options):
                 return False
         for hosts in batched(catalogue.hosts.items()):
             if not await scripts.set_rates(fence, [], dict(hosts)):

@@ -14,14 +14,22 @@ from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
-from crawlproject.records import LEASE, PRIORITIES, RETRIES, WAIVED
+from crawlproject.records import LEASE, OPT_OUT, PRIORITIES, RETRIES, WAIVED
 
 VERSION = 1
 
 _HEADER = 3
 _DEFAULTS = Request("http://localhost/").to_dict()
 _OF_THIS_ATTEMPT = frozenset(
-    {LEASE, "download_slot", "download_timeout", "download_latency", "download_maxsize", "download_warnsize"}
+    {
+        LEASE,
+        OPT_OUT,
+        "download_slot",
+        "download_timeout",
+        "download_latency",
+        "download_maxsize",
+        "download_warnsize",
+    }
 )
 
 

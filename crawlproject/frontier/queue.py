@@ -14,6 +14,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.frontier.robots import RobotsCache
 from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import Store
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 HORIZON = 0.25  # seconds ahead that send slots are reserved
 
 _SETTLE_BATCH = 200
+_MOST_PARKED = 64  # leases that wait for a robots.txt
+_PARKED_ELSEWHERE = 0.5  # seconds that those beyond wait in Redis
 _MAX_STAT_SOURCES = 1000
 
 
@@ -46,16 +49,24 @@ class LeaseQueue:
     """
 
     def __init__(
-        self, store: Store, spider: Spider, capacity: int, stats: StatsCollector, wake: Callable[[], None]
+        self,
+        store: Store,
+        spider: Spider,
+        capacity: int,
+        stats: StatsCollector,
+        wake: Callable[[], None],
+        robots: RobotsCache,
     ) -> None:
         self.store = store
         self.spider = spider
         self.capacity = capacity
         self.stats = stats
         self.wake = wake
+        self.robots = robots
         self.held: dict[str, Lease] = {}
         self.settled = asyncio.Event()  # something waits for `flush`
         self._waiting: list[_Waiting] = []
+        self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._settlements: deque[Settlement] = deque()
@@ -93,12 +104,29 @@ class LeaseQueue:
                     lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
                 )
                 continue
+            if not self.robots.knows(request.url, lease.source):
+                self._park(lease, request.url)
+                continue
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)
             lease.request = request
             return request
         self._arm()
         return None
+
+    def _park(self, lease: Lease, url: str) -> None:
+        """Keep a lease until its robots.txt is known, then return it for a new slot; some wait, no more."""
+        if len(self._parked) >= _MOST_PARKED:
+            self.give_back(lease, delay=_PARKED_ELSEWHERE)
+            return
+
+        async def wait() -> None:
+            verdict = await self.robots.look_up(url, lease.source)
+            self.give_back(lease, delay=0.0 if verdict else _PARKED_ELSEWHERE)
+
+        self.stats.inc_value("robots/parked")
+        task = self._parked[lease.id] = asyncio.create_task(wait())
+        task.add_done_callback(lambda _: self._parked.pop(lease.id, None))
 
     @staticmethod
     def is_fresh(lease: Lease) -> bool:
@@ -131,13 +159,15 @@ class LeaseQueue:
         *,
         source: str | None = None,
         domain: str | None = None,
+        delay: float = 0.0,
     ) -> bool:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
-        With `domain`, it goes to the source that the catalogue gives that domain.
+        With `domain`, it goes to the source that the catalogue gives that domain; with `delay`, for a slot
+        after so many seconds.
         """
         return self.settle(
-            lease, Settlement(lease.id, source or lease.source, entry or lease.entry, domain=domain)
+            lease, Settlement(lease.id, source or lease.source, entry or lease.entry, domain=domain, delay=delay)
         )
 
     def give_back_waiting(self) -> None:
@@ -145,6 +175,10 @@ class LeaseQueue:
         for waiting in sorted(self._waiting, reverse=True):  # the last first: they keep their order
             self.give_back(waiting.lease)
         self._waiting.clear()
+        for name, task in list(self._parked.items()):
+            task.cancel()
+            if name in self.held:
+                self.give_back(self.held[name])
 
     def forget_waiting(self) -> None:
         """Drop all leases that have not started: this worker lapsed, and they are others' by now."""
@@ -168,14 +202,18 @@ class LeaseQueue:
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
             )
+            urls = []
             for grant in reply.grants:
                 self._number += 1
                 latest = grant.slot + tolerance(grant.rate)
                 lease = Lease(grant.id, grant.slot, latest, codec.deliveries_of(grant.entry), grant.entry)
                 self.held[lease.id] = lease
                 heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease))
+                if isinstance(url := codec.peek(grant.entry).get("url"), str):
+                    urls.append((url, lease.source))
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
+            await self.robots.prepare(urls)
             self._arm()
         return reply
 
@@ -193,7 +231,9 @@ class LeaseQueue:
         while self._sending or self._settlements:
             while self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
-            answers = await self.store.scripts.settle(self.store.worker, self._sending)
+            answers = await self.store.scripts.settle(
+                self.store.worker, self._sending, strain=self.store.config.strain
+            )
             for settlement, known in zip(self._sending, answers, strict=True):
                 self._count(settlement, known)
             self._sending.clear()
@@ -230,7 +270,7 @@ class LeaseQueue:
                 for name, entry in stored.items()
                 if name.decode() not in self.held and name.decode() not in ending
             }
-            for name in sorted(lost, key=lambda name: -int(name.partition(":")[0])):
+            for name in sorted(lost, key=lambda name: -int(name.partition(".")[0])):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))

@@ -16,6 +16,7 @@ from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec, engine
 from crawlproject.frontier.queue import HORIZON, LeaseQueue
+from crawlproject.frontier.robots import RobotsCache
 from crawlproject.frontier.seeds import SeedReader, new_request
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import LEASE, SOURCE, Lease
@@ -123,7 +124,8 @@ class FrontierScheduler(Scheduler):
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
         queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
-        self.queue: LeaseQueue = queue_class(self.store, spider, capacity, self.stats, self._wake)
+        self.robots = RobotsCache(self.crawler, self.config, self.store)
+        self.queue: LeaseQueue = queue_class(self.store, spider, capacity, self.stats, self._wake, self.robots)
         await self.store.scripts.heartbeat(
             self.store.worker,
             join=True,
@@ -142,6 +144,7 @@ class FrontierScheduler(Scheduler):
         self._wanted.set()
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
+        await self.robots.close()
         self.queue.give_back_waiting()
         try:
             await self._store_new()
@@ -224,13 +227,16 @@ class FrontierScheduler(Scheduler):
         if not patience:
             return
         now = asyncio.get_running_loop().time()
-        if self.queue.held or self._new or not await self.store.scripts.idle():
+        if self.queue.held or self._new or not await self._is_idle():
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
         elif now - self._idle_since >= patience:
             self._drained = True
             self._wake()
+
+    async def _is_idle(self) -> bool:
+        return await self.store.scripts.idle(halted_too=self.config.close_when_halted)
 
     def _report(self, state: str) -> None:
         """Log why nothing is leased, once a change."""

@@ -13,7 +13,7 @@ from crawlproject.frontier import engine
 from crawlproject.frontier.queue import LeaseQueue
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.records import LEASE, SLOT, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE
 
 _ASK_AGAIN = 0.5  # seconds
@@ -24,9 +24,9 @@ class TokenMiddleware:
     """Lets a request pass whose slot has come and was not used; sits next to the downloader.
 
     A leased request brings its slot along. If the slot is spent or missed, the request goes back to the
-    frontier, so that nothing waits here and holds a place of the downloader. A request without a lease
-    (robots.txt, `scrapy shell`) gets a slot of its source here and waits for it. Without a pulse there are
-    none: fail closed.
+    frontier, so that nothing waits here and holds a place of the downloader. One for a robots.txt brings the
+    slot that was acquired for it. Any other without a lease (`scrapy shell`) gets a slot of its source here and
+    waits for it. Without a pulse there are none: fail closed.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -40,6 +40,9 @@ class TokenMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         """Return None to let `request` pass, or the request itself to send it back to the frontier."""
         lease: Lease | None = request.meta.get(LEASE)
+        if SLOT in request.meta:
+            self._spend(request)
+            return None
         if lease is None:
             await self._acquire(request)
             return None
@@ -48,6 +51,18 @@ class TokenMiddleware:
             return request
         lease.spent = True
         return None
+
+    def _spend(self, request: Request) -> None:
+        """Let a request for a robots.txt pass, which has its slot already.
+
+        Raises:
+            IgnoreRequest: the slot is missed, or was used before.
+
+        """
+        slot = request.meta[SLOT]
+        request.meta[SLOT] = None
+        if slot is None or asyncio.get_running_loop().time() - slot > _LATE:
+            raise IgnoreRequest(f"the slot of {request.url} was missed")
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` asks.

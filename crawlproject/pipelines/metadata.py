@@ -31,4 +31,5 @@ class MetadataPipeline:
             thumbnail=item.thumbnail,
             fetched_at=item.fetched_at,
             exif=facts.exif,
+            opt_out=item.opt_out,
         )

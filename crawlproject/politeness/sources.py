@@ -6,14 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import tldextract
 
-from crawlproject.config import MINIMUM_RATE
+from crawlproject.config import MINIMUM_RATE, CircuitRules
 from crawlproject.errors import CatalogueError
 
 MAXIMUM_RATE = 200.0  # rps
@@ -86,10 +86,15 @@ def source_name(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What the catalogue says: the rate by size of each source, and the source of each registrable domain."""
+    """What the catalogue says: the rate by size of each source, and the source of each registrable domain.
+
+    `options` has what it says beside: source to JSON with `circuit` (rules as the scripts read them) and
+    `robots` ("ignore").
+    """
 
     limits: Mapping[str, float]
     hosts: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_catalogue(text: str | bytes) -> Catalogue:
@@ -109,18 +114,22 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
     if not isinstance(rows, list):
         raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")
     limits: dict[str, float] = {}
+    options: dict[str, str] = {}
     claims: dict[str, tuple[float, str]] = {}
     for number, row in enumerate(rows, 1):
         try:
             source, size, hosts = _row(row)
+            of_source = _options(row)
         except ValueError as error:
             raise CatalogueError(f"row {number} of the catalogue: {error}") from None
         if source in limits:
             raise CatalogueError(f"row {number} of the catalogue: {source} stands there twice")
         limits[source] = rate_for(size)
+        if of_source:
+            options[source] = json.dumps(of_source)
         for host in hosts:
             claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
-    return Catalogue(limits, {host: source for host, (_, source) in claims.items()})
+    return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options)
 
 
 def _row(row: Any) -> tuple[str, int, set[str]]:
@@ -138,3 +147,18 @@ def _row(row: Any) -> tuple[str, int, set[str]]:
         raise ValueError(f"source_url of {source} must be a text")  # noqa: TRY004
     domains = {domain_of(host) for host in hosts} | {domain_of_url(url)}
     return source, size, domains - {""}
+
+
+def _options(row: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    circuit = row.get("circuit")
+    if circuit is not None:
+        if not isinstance(circuit, dict):
+            raise ValueError("circuit must be an object of rules")
+        options["circuit"] = CircuitRules.pack(CircuitRules.parse(circuit))
+    robots = row.get("robots")
+    if robots == "ignore":
+        options["robots"] = "ignore"
+    elif robots is not None:
+        raise ValueError(f'robots can be "ignore", where the source has given permission, not {robots!r}')
+    return options

@@ -23,10 +23,12 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
+from crawlproject.errors import OptedOut, RobotsDisallowed, RobotsUnreachable
 from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
     IDENTIFIER,
+    OPT_OUT,
     SOURCE,
     Failure,
     FetchedImage,
@@ -90,6 +92,7 @@ class ImagesSpider(Spider):
                 content_type=content_type.partition(";")[0].strip().lower() or None,
                 fetched_at=utc_now(),
                 body=response.body,
+                opt_out=tuple(request.meta.get(OPT_OUT, ())),
             )
         if status in {404, 410}:
             return LinkRotEvent(**who, status=status, time=utc_now())
@@ -105,10 +108,18 @@ class ImagesSpider(Spider):
         )
 
     def failed(self, failure: TwistedFailure) -> Failure:
-        """Return the item of a request that got no response."""
+        """Return the item of a request that got no response, or none that we may keep."""
         request: Request = failure.request  # type: ignore[attr-defined]
         error = failure.value
+        if isinstance(error, OptedOut):
+            return Failure(**_who(request), kind="opt_out", reason=f"opt-out: {error}", status=200)
         text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        if isinstance(error, RobotsDisallowed):
+            return Failure(**_who(request), kind="robots", reason=str(error))
+        if isinstance(error, RobotsUnreachable):
+            return Failure(
+                **_who(request), kind="robots", reason=str(error), retryable=True, retry_after=error.retry_in
+            )
         for passing, kind in _PASSING:
             if isinstance(error, passing):
                 return Failure(**_who(request), kind=kind, reason=f"{kind}: {text}", retryable=True)

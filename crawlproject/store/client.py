@@ -118,7 +118,7 @@ class Store:
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
-        self.scripts = Scripts(self.redis, self.keys, self.clock, self.answered)
+        self.scripts = Scripts(self.redis, self.keys, self.clock, self.answered, self.config.circuit)
         try:
             _check_version(url, await self.redis.info("server"))
         except _FIRST_TROUBLE as error:

@@ -132,6 +132,51 @@ class Keys:
         return f"{self.namespace}:hosts"
 
     @property
+    def options(self) -> str:
+        """Hash: source to what the catalogue says of it beside its size (JSON: circuit, robots)."""
+        return f"{self.namespace}:options"
+
+    @property
+    def circuit_of(self) -> str:
+        """Prefix + source, hash: the state of its circuit, and what slows or holds it."""
+        return f"{self.namespace}:circuit:"
+
+    @property
+    def window_of(self) -> str:
+        """Prefix + source, hash, TTL 10 min: its results of the last minute in buckets, and its latency."""
+        return f"{self.namespace}:window:"
+
+    @property
+    def halted(self) -> str:
+        """Set: sources halted until an operator acts; `sadd` halts, `srem` resumes."""
+        return f"{self.namespace}:halted"
+
+    @property
+    def temp_halted(self) -> str:
+        """Set: sources halted for the open period of their circuit."""
+        return f"{self.namespace}:temp_halted"
+
+    @property
+    def troubled(self) -> str:
+        """Set: sources that the leader looks at each second: halted, probed, held, slowed, failing."""
+        return f"{self.namespace}:troubled"
+
+    @property
+    def robots_of(self) -> str:
+        """Prefix + origin, hash: its robots.txt, when it was fetched, and how long it holds."""
+        return f"{self.namespace}:robots:"
+
+    @property
+    def robots_fetch_of(self) -> str:
+        """Prefix + origin, string, TTL 60 s: the worker that fetches its robots.txt."""
+        return f"{self.namespace}:robots_fetch:"
+
+    @property
+    def robots_delays_of(self) -> str:
+        """Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (s)."""
+        return f"{self.namespace}:robots_delays:"
+
+    @property
     def statuses_of(self) -> str:
         """Prefix + source, list: the last 50 statuses, the newest first."""
         return f"{self.namespace}:statuslast50req:"
@@ -169,6 +214,16 @@ class Keys:
         return f"{self.namespace}:link_rot"
 
     @property
+    def halted_events(self) -> str:
+        """Stream: event `crawl_halted`."""
+        return f"{self.namespace}:crawl_halted"
+
+    @property
+    def resumed_events(self) -> str:
+        """Stream: event `crawl_resumed`."""
+        return f"{self.namespace}:crawl_resumed"
+
+    @property
     def readers(self) -> str:
         """Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."""
         return f"{self.namespace}:readers"
@@ -191,7 +246,7 @@ class Keys:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that carry events."""
-        return (self.image_events, self.link_rot_events)
+        return (self.image_events, self.link_rot_events, self.halted_events, self.resumed_events)
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""

@@ -1,7 +1,7 @@
 """The Lua scripts as Python calls: arguments packed and replies decoded here and nowhere else.
 
 Each script is a file, a verb, whose header is its contract. Before its text come the names of the keys
-(`K`, from keys.py), the arguments (`A`, one msgpack map) and the prelude common.lua.
+(`K`, from keys.py), the arguments (`A`, one msgpack map) and the preludes common, circuit and due.lua.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import msgpack
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from crawlproject.config import MINIMUM_RATE
+from crawlproject.config import MINIMUM_RATE, CircuitRules
 from crawlproject.store.clock import MICROS, RedisClock
 from crawlproject.store.keys import Keys
 
 LEADER_TTL = 5.0  # seconds that the lead and the pulse outlive their last renewal
+_PRELUDES = ("common", "circuit", "due")
 
 
 def script_text(verb: str, keys: Keys) -> str:
@@ -33,7 +34,7 @@ def script_text(verb: str, keys: Keys) -> str:
             "redis.replicate_commands()",  # TIME before writes; the default from Redis 5 on
             f"local K = {{{names}}}",
             "local A = cmsgpack.unpack(ARGV[1])",
-            (folder / "common.lua").read_text(),
+            *((folder / f"{prelude}.lua").read_text() for prelude in _PRELUDES),
             (folder / f"{verb}.lua").read_text(),
         )
     )
@@ -127,8 +128,11 @@ class Settlement:
 
     With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason; else
     `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or
-    after `delay` seconds. `counts` are added to those of `source`; `status` is noted for the source that
-    paid.
+    after `delay` seconds. `counts` are added to those of `source`.
+
+    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
+    `latency` is the time to the first byte in seconds; `throttled` says that it asked for patience, for
+    `hold` seconds if it said how long.
     """
 
     id: str
@@ -140,6 +144,45 @@ class Settlement:
     domain: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     status: str | None = None
+    fine: bool | None = None
+    latency: float | None = None
+    throttled: bool = False
+    hold: float | None = None
+
+
+class Standing(NamedTuple):
+    """How a source stands: rates in requests a second, times on Redis' clock in seconds.
+
+    `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's as it is written;
+    `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
+    (seconds). `held_until` is 0 when nothing holds it.
+    """
+
+    source: str
+    limit: float
+    by_size: float | None
+    override: bytes | None
+    effective: float
+    state: str
+    held_until: float
+    now: float
+    factor: float
+    why: str
+    robots_delay: float | None
+    queued: int
+    delayed: int
+    next_slot: float
+    generation: int
+    probing: int
+
+
+class RobotsReply(NamedTuple):
+    """Answer to `look_robots`: see look_robots.lua."""
+
+    what: str
+    body: bytes
+    seconds: float
+    reason: str
 
 
 class DeadRetry(NamedTuple):
@@ -158,9 +201,15 @@ class Scripts:
     """
 
     def __init__(
-        self, redis: Redis, keys: Keys, clock: RedisClock, answered: Callable[[], None] = lambda: None
+        self,
+        redis: Redis,
+        keys: Keys,
+        clock: RedisClock,
+        answered: Callable[[], None] = lambda: None,
+        rules: CircuitRules | None = None,
     ) -> None:
         self._redis = redis
+        self._rules = (rules or CircuitRules()).packed()
         self._keys = [key for _, key in keys.items()]
         self._streams = keys.streams
         self._known = keys
@@ -172,7 +221,7 @@ class Scripts:
         script = self._loaded.get(verb)
         if script is None:
             script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
-        arguments.setdefault("min_rate", MINIMUM_RATE)
+        arguments |= {"min_rate": MINIMUM_RATE, "circuit": self._rules}
         # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes
         reply = await script(keys=self._keys, args=[msgpack.packb(arguments, use_bin_type=False)])
         self._answered()
@@ -261,13 +310,24 @@ class Scripts:
         )
         return EnqueueReply(*reply) if reply else None
 
-    async def settle(self, worker: str, settlements: Sequence[Settlement]) -> list[bool]:
-        """End leases; the answer says of each whether the worker still had it."""
+    async def settle(self, worker: str, settlements: Sequence[Settlement], *, strain: bool = True) -> list[bool]:
+        """End leases; the answer says of each whether the worker still had it.
+
+        `strain`: slow answers slow a source down.
+        """
         packed = []
         for one in settlements:
             item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
             if one.status is not None:
                 item["status"] = one.status
+                if one.fine is not None:
+                    item["fine"] = one.fine
+                if one.latency is not None:
+                    item["latency"] = int(one.latency * MICROS)
+                if one.throttled:
+                    item["throttled"] = True
+                if one.hold is not None:
+                    item["hold"] = int(one.hold * MICROS)
             if one.event is not None:
                 stream, item["event"] = one.event
                 item["stream"] = 1 + [s.rpartition(":")[2] for s in self._streams].index(stream)
@@ -278,7 +338,7 @@ class Scripts:
                 if one.domain is not None:
                     item["domain"] = one.domain
             packed.append(item)
-        reply = await self._run("settle", worker=worker, settlements=packed, streams=self._streams)
+        reply = await self._run("settle", worker=worker, settlements=packed, streams=self._streams, strain=strain)
         return [bool(settled) for settled in reply]
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
@@ -300,9 +360,12 @@ class Scripts:
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idle(self) -> bool:
-        """Tell whether frontier, seed list and every worker's hand are empty."""
-        return bool(await self._run("idle"))
+    async def idle(self, *, halted_too: bool = False) -> bool:
+        """Tell whether frontier, seed list and every worker's hand are empty.
+
+        `halted_too`: the work of halted sources counts as none.
+        """
+        return bool(await self._run("idle", halted_too=halted_too))
 
     async def lead(self, worker: str, *, ready: bool) -> int | None:
         """Take or renew the lead, with its pulse if `ready`; return the fence, None when another leads."""
@@ -314,14 +377,20 @@ class Scripts:
         await self._run("lead", worker=worker, release=True)
 
     async def set_rates(
-        self, fence: int, rates: Sequence[tuple[str, float, float | None]], hosts: Mapping[str, str]
+        self,
+        fence: int,
+        rates: Sequence[tuple[str, float, float | None]],
+        hosts: Mapping[str, str],
+        options: Mapping[str, str] | None = None,
     ) -> bool:
         """Write rates (source, in force, by size if the catalogue has it) and hosts.
 
+        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none.
         False when another leads by now.
         """
         rows = [
             [source, repr(in_force), "" if by_size is None else repr(by_size)]
+            + ([] if options is None else [options.get(source, "")])
             for source, in_force, by_size in rates
         ]
         return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
@@ -329,6 +398,71 @@ class Scripts:
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
         return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
+
+    async def watch(self, fence: int) -> list[tuple[str, str]]:
+        """Look at the sources in trouble; return which of them were halted, resumed or are probed, for the log."""
+        reply = await self._run("watch", fence=fence)
+        said = [word.decode(errors="replace") for word in reply]
+        return list(zip(said[::2], said[1::2], strict=True))
+
+    async def inspect(self, sources: Sequence[str]) -> list[Standing]:
+        """Return how each of `sources` stands."""
+        rows = await self._run("inspect", sources=list(sources))
+        return [
+            Standing(
+                source,
+                float(row[0]),
+                float(row[1]) if row[1] else None,
+                row[2] or None,
+                float(row[3]),
+                row[4].decode(),
+                int(row[5]) / MICROS,
+                int(row[6]) / MICROS,
+                float(row[7]),
+                row[8].decode(errors="replace"),
+                float(row[9]) if row[9] else None,
+                int(row[10]),
+                int(row[11]),
+                int(row[12]) / MICROS,
+                int(row[13]),
+                int(row[14]),
+            )
+            for source, row in zip(sources, rows, strict=True)
+        ]
+
+    async def look_robots(self, worker: str, origin: str, source: str) -> RobotsReply:
+        """Return the shared copy of an origin's robots.txt, or that `worker` is the one to fetch it."""
+        what, body, seconds, reason = await self._run("look_robots", worker=worker, origin=origin, source=source)
+        return RobotsReply(what.decode(), body, float(seconds), reason.decode(errors="replace"))
+
+    async def keep_robots(
+        self,
+        worker: str,
+        origin: str,
+        source: str,
+        *,
+        kind: str,
+        body: bytes = b"",
+        ttl: float = 0.0,
+        delay: float = 0.0,
+        reason: str = "",
+        retry: float = 60.0,
+        retry_max: float = 3600.0,
+    ) -> None:
+        """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds."""
+        await self._run(
+            "keep_robots",
+            worker=worker,
+            origin=origin,
+            source=source,
+            kind=kind,
+            body=body,
+            ttl=int(ttl * MICROS),
+            delay=delay,
+            reason=reason,
+            retry=int(retry * MICROS),
+            retry_max=int(retry_max * MICROS),
+        )
 
     async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""

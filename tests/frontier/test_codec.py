@@ -16,7 +16,7 @@ from scrapy.http import Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
-from crawlproject.records import AGAIN, IDENTIFIER, LEASE, RETRIES, SOURCE, WAIVED, Lease
+from crawlproject.records import AGAIN, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, WAIVED, Lease
 from crawlproject.spiders.images import ImagesSpider
 
 SPIDER = ImagesSpider()
@@ -80,6 +80,7 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
     lease = Lease("1:museum", 0.0, 0.1, 0, b"")
     meta = {
         LEASE: lease,
+        OPT_OUT: ["noai"],
         "download_slot": "museum.org",
         "download_timeout": 30.0,
         "download_latency": 0.1,

@@ -13,11 +13,13 @@ from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject.frontier import codec
 from crawlproject.frontier.queue import LeaseQueue
+from crawlproject.frontier.robots import RobotsCache
 from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import NewRequest, Settlement
+from tests.conftest import Engine
 
 
 class Worker:
@@ -27,9 +29,12 @@ class Worker:
         self.store = store
         self.redis: Any = store.redis
         self.spider = ImagesSpider()
-        self.stats = MemoryStatsCollector(Crawler(ImagesSpider))
+        crawler = Crawler(ImagesSpider)
+        crawler.engine = Engine()  # type: ignore[assignment]
+        self.stats = MemoryStatsCollector(crawler)
         self.woken = 0
-        self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake)
+        self.robots = RobotsCache(crawler, store.config, store)
+        self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake, self.robots)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -38,7 +43,7 @@ class Worker:
         await self.store.scripts.heartbeat(self.store.worker, join=True, timeout=30, max_deliveries=3)
         fence = await self.store.scripts.lead("leader", ready=True)
         assert fence is not None
-        await self.store.scripts.set_rates(fence, [("museum", rate, rate)], {})
+        await self.store.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": '{"robots": "ignore"}'})
 
     async def put(self, *names: str) -> None:
         entries = [

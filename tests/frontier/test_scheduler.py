@@ -16,10 +16,17 @@ from crawlproject.store.scripts import LeaseReply
 from tests.conftest import scheduler_for
 
 
+def db(scheduler: FrontierScheduler) -> Any:
+    return scheduler.store.redis
+
+
 async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
     fence = await scheduler.store.scripts.lead("leader", ready=True)
     assert fence is not None
     await scheduler.store.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
+    # Nobody is there to be asked for a robots.txt.
+    exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), '{"robots": "ignore"}')
+    await db(scheduler).hset(scheduler.store.keys.options, mapping=exempt)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:

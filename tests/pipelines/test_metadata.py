@@ -22,6 +22,7 @@ def test_an_event_holds_all_that_is_known_of_the_picture() -> None:
         body=b"",
         facts=FACTS,
         thumbnail="ab/6f1c.jpg",
+        opt_out=("noai",),
     )
     assert MetadataPipeline().process_item(item) == ImageEvent(
         identifier="6f1c",
@@ -37,6 +38,7 @@ def test_an_event_holds_all_that_is_known_of_the_picture() -> None:
         thumbnail="ab/6f1c.jpg",
         fetched_at="2026-01-02T03:04:05.006+00:00",
         exif={"0x13b": "Ana"},
+        opt_out=("noai",),
     )
 
 

@@ -26,8 +26,8 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost,
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import __version__
-from crawlproject.errors import ConfigError
-from crawlproject.records import AGAIN, IDENTIFIER, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
+from crawlproject.errors import ConfigError, OptedOut
+from crawlproject.records import AGAIN, IDENTIFIER, OPT_OUT, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
 from crawlproject.spiders.images import ImagesSpider, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -73,6 +73,15 @@ def test_a_page_of_html_is_looked_at_like_the_rest(spider: ImagesSpider) -> None
     item = spider.parse(HtmlResponse(URL, body=b"<p>", request=request()))
     assert isinstance(item, FetchedImage)
     assert (item.body, item.content_type) == (b"<p>", None)
+
+
+@pytest.mark.parametrize(("noted", "opt_out"), [({}, ()), ({OPT_OUT: ["noai", "noindex"]}, ("noai", "noindex"))])
+def test_what_the_headers_declared_goes_with_the_picture(
+    spider: ImagesSpider, noted: dict[str, Any], opt_out: tuple[str, ...]
+) -> None:
+    item = spider.parse(Response(URL, body=b"body", request=request(**noted)))
+    assert isinstance(item, FetchedImage)
+    assert item.opt_out == opt_out
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -177,6 +186,11 @@ def test_a_request_without_response_is_a_failure(
     assert (item.kind, item.retryable) == (kind, retryable)
     assert (item.status, item.throttled, item.retry_after) == (None, False, None)
     assert item.reason.isprintable()
+
+
+def test_a_response_that_we_may_not_keep_is_a_failure_at_once(spider: ImagesSpider) -> None:
+    item = spider.failed(failure(OptedOut("noai (X-Robots-Tag)")))
+    assert item == Failure(*WHO, kind="opt_out", reason="opt-out: noai (X-Robots-Tag)", status=200)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ async def test_a_rate_below_one_gives_one_slot_in_its_interval(store: Store) -> 
     (first,) = (await lease(store)).grants
     reply = await lease(store)
     assert reply.grants == []
-    assert reply.next_due == pytest.approx(first.slot + 5.0, abs=1e-3)
+    assert reply.next_due == pytest.approx(first.slot + 5.0, abs=0.05)
 
 
 async def test_a_rate_of_zero_gives_no_slot(store: Store) -> None:

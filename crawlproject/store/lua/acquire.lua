@@ -1,12 +1,15 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
 --
 -- A: source, or domain (the source is then the catalogue's for it, else the domain itself); min_rate.
--- Reply: {now, slot, source}; slot is '' without a pulse and for a source at rate 0: ask again later.
+-- Reply: {now, slot, source}; slot is '' without a pulse and for a source that is halted, held or at
+-- rate 0: ask again later.
 
 local source = A.source or source_of_domain(A.domain)
 introduce(source)
-local interval = interval_of(rate_of(source))
-if redis.call('EXISTS', K.pulse) == 0 or not interval then return {text(now), '', source} end
+local interval = interval_of(effective_rate(source))
+if redis.call('EXISTS', K.pulse) == 0 or not interval or held_until(source) > 0 then
+  return {text(now), '', source}
+end
 local slot = next_slot(source)
 redis.call('ZADD', K.slots, text(slot + interval), source)
 return {text(now), text(slot), source}

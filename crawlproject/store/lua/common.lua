@@ -1,4 +1,4 @@
--- Prelude of every script: the clock, the stored request, and where a source stands in the due sets.
+-- First prelude of every script: the clock, the stored request, the queues.
 -- `K` (key names, from store/keys.py) and `A` (the arguments, unpacked) are defined before it.
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
@@ -57,51 +57,6 @@ local function take(source)
   return nil
 end
 
--- The rate limit in force; a source not known yet has the minimum, until the leader has set its own.
-local function rate_of(source)
-  return tonumber(redis.call('HGET', K.rates, source) or '') or A.min_rate
-end
-
-local function next_slot(source)
-  return math.max(tonumber(redis.call('ZSCORE', K.slots, source) or '') or 0, now)
-end
-
--- Microseconds between two slots; a rate of 0 has none.
-local function interval_of(rate)
-  if rate <= 0 then return nil end
-  return 1000000 / rate
-end
-
--- Puts a source where its next request is due, or nowhere when it has no work.
-local function schedule(source)
-  local rate = rate_of(source)
-  local tier = rate >= 10 and K.due_fast or rate >= 1 and K.due_mid or K.due_slow
-  for _, other in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
-    if other ~= tier then redis.call('ZREM', other, source) end
-  end
-  local at
-  if redis.call('EXISTS', unpack(queues_of(source))) > 0 then
-    at = now
-  else
-    local first = redis.call('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
-    at = tonumber(first[2] or '')
-  end
-  if not at then
-    redis.call('ZREM', tier, source)
-  elseif rate <= 0 then
-    redis.call('ZADD', tier, text(now + 1000000), source)
-  else
-    at = math.max(at, next_slot(source))
-    -- One that is due already keeps its place in the row: new work does not send it to the end.
-    local stands = tonumber(redis.call('ZSCORE', tier, source) or '')
-    if not stands or stands > at or at > now then redis.call('ZADD', tier, text(at), source) end
-  end
-end
-
-local function schedule_all(sources)
-  for source in pairs(sources) do schedule(source) end
-end
-
 local function source_of_domain(domain) return redis.call('HGET', K.hosts, domain) or domain end
 
 -- Makes a source known that the catalogue has not told us of.
@@ -111,12 +66,18 @@ local function introduce(source)
   end
 end
 
--- A worker's leases as {id, source, entry}, the newest first: put back in this order they keep theirs.
+-- What a lease id says: its number, the generation of its source's circuit when it was granted, and that source.
+local function parts_of(id)
+  local number, generation, source = id:match('^(%d+)%.(%d+):(.*)$')
+  return tonumber(number), tonumber(generation), source
+end
+
+-- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep theirs.
 local function leases_of(worker)
   local fields, leases = redis.call('HGETALL', K.leases_of .. worker), {}
   for index = 1, #fields, 2 do
-    local number, source = fields[index]:match('^(%d+):(.*)$')
-    leases[#leases + 1] = {number = tonumber(number), source = source, entry = fields[index + 1]}
+    local number, generation, source = parts_of(fields[index])
+    leases[#leases + 1] = {number = number, generation = generation, source = source, entry = fields[index + 1]}
   end
   table.sort(leases, function(a, b) return a.number > b.number end)
   return leases

@@ -4,6 +4,9 @@
 -- Reply: 1, or 0 when another leads by now. The rates in force follow with the leader's next look at them.
 
 if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
-for _, source in ipairs(A.sources) do redis.call('HDEL', K.limits, source) end
+for _, source in ipairs(A.sources) do
+  redis.call('HDEL', K.limits, source)
+  redis.call('HDEL', K.options, source)
+end
 for _, domain in ipairs(A.domains) do redis.call('HDEL', K.hosts, domain) end
 return 1

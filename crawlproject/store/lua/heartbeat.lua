@@ -19,7 +19,7 @@ local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
 if not before or before < now - A.timeout / 2 then return reply end
 
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', K.workers, '-inf', text(now - A.timeout), 'LIMIT', 0, 2)) do
-  local touched, returned, dead = {}, 0, 0
+  local touched, given_back, dead = {}, 0, 0
   for _, lease in ipairs(leases_of(worker)) do
     local entry = lease.entry
     local deliveries = math.min((entry:byte(2) or 0) + 1, 255)
@@ -31,15 +31,17 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', K.workers, '-inf', text(now 
     else
       put_back(lease.source, entry)
       touched[lease.source] = true
-      returned = returned + 1
+      given_back = given_back + 1
     end
+    returned(lease.source, lease.generation)
   end
   redis.call('DEL', K.leases_of .. worker)
   redis.call('ZREM', K.workers, worker)
   return_seeds(worker)
   if dead > 0 then redis.call('DECRBY', K.outstanding, dead) end
-  if dead + returned > 0 then redis.call('HINCRBY', K.totals, 'deliveries_lost', dead + returned) end
+  if dead + given_back > 0 then redis.call('HINCRBY', K.totals, 'deliveries_lost', dead + given_back) end
   schedule_all(touched)
-  for _, value in ipairs({worker, returned, dead}) do reply[#reply + 1] = value end
+  for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
 end
+save_circuits()
 return reply

@@ -2,13 +2,15 @@
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
---    that slots are reserved); min_rate; dead_maxlen; max_deliveries.
+--    that slots are reserved); min_rate; circuit; dead_maxlen;
+--    max_deliveries.
 -- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
--- comes first. Unused time is not saved: a slot is never before now.
+-- comes first. Unused time is not saved: a slot is never before now. A source that is halted or held is put
+-- where its time comes; one whose circuit is half open gets a few probes.
 --
 -- A suspect, a request before its last delivery, may be what killed its workers: it is leased alone, so that
 -- it takes no other along. Suspects wait in a list of their own; the worker whose turn it is takes no more
@@ -37,7 +39,9 @@ end
 local leases = K.leases_of .. A.worker
 
 local function give(source, slot, rate, entry)
-  local id = text(redis.call('INCR', K.lease_sequence)) .. ':' .. source
+  local circuit = circuit_of(source)
+  local id = text(redis.call('INCR', K.lease_sequence)) .. '.' .. text(circuit.generation) .. ':' .. source
+  if circuit.state == 'half_open' then change(source).probing = circuit.probing + 1 end
   redis.call('HSET', leases, id, entry)
   for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
 end
@@ -47,9 +51,9 @@ local suspect = redis.call('LINDEX', K.suspects, 0)
 if suspect then
   local at = suspect:find('\n', 1, true)
   local source = suspect:sub(1, at - 1)
-  local rate, slot = rate_of(source), next_slot(source)
+  local rate, slot = effective_rate(source), next_slot(source)
   local interval = interval_of(rate)
-  if not interval or slot > now + 1000000 then
+  if not interval or slot > now + 1000000 or admitted(source) == 0 then
     -- Nobody waits for it, least of all the worker whose turn it was.
     redis.call('RPUSH', K.suspects, redis.call('LPOP', K.suspects))
     if redis.call('GET', K.suspect_turn) == A.worker then redis.call('DEL', K.suspect_turn) end
@@ -64,6 +68,7 @@ if suspect then
         redis.call('ZADD', K.slots, text(slot + interval), source)
         give(source, slot, rate, suspect:sub(at + 1))
       end
+      save_circuits()
       return reply
     end
     if redis.call('GET', K.suspect_turn) ~= '' then kept_for_suspect = source end
@@ -80,9 +85,9 @@ local holding, found_suspect = A.holding, false
 
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
-  local rate = rate_of(source)
+  local rate = effective_rate(source)
   local interval = interval_of(rate)
-  local room = math.min(budget, cap - (holding[source] or 0))
+  local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
   local slot, given = next_slot(source), 0
   while interval and given < room and slot <= now + A.horizon do
     local entry = take(source)
@@ -99,7 +104,9 @@ local function grant(source, budget)
     redis.call('ZADD', K.slots, text(slot), source)
     holding[source] = (holding[source] or 0) + given
   end
-  if given > 0 or room > 0 then schedule(source) end
+  if given > 0 or room > 0 or held_until(source) > 0 or circuit_of(source).state == 'half_open' then
+    schedule(source)
+  end
   return given
 end
 
@@ -125,4 +132,5 @@ for _, tier in ipairs(tiers) do
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
 if found_suspect then reply[4] = text(now) end
+save_circuits()
 return reply

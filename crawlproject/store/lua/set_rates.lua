@@ -1,6 +1,7 @@
 -- Writes what the leader has computed, and moves the sources to their new places at once.
 --
--- A: fence; min_rate; rates, a list of {source, rate in force, rate by size or '' if the catalogue has none};
+-- A: fence; min_rate; circuit; rates, a list of {source, rate in force, rate by size or '' if the catalogue
+--    has none, and, when the catalogue was read, what else it says of the source as JSON or ''};
 --    hosts (domain -> source).
 -- Reply: 1, or 0 when another leads by now.
 --
@@ -10,11 +11,17 @@
 if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
 for _, row in ipairs(A.rates) do
   local source, rate = row[1], tonumber(row[2])
-  local before, after = interval_of(rate_of(source)), interval_of(rate)
   local slot = tonumber(redis.call('ZSCORE', K.slots, source) or '')
-  if slot and before and after then redis.call('ZADD', K.slots, text(slot - before + after), source) end
+  local before = interval_of(effective_rate(source))
   redis.call('HSET', K.rates, source, row[2])
+  local after = interval_of(effective_rate(source))
+  if slot and before and after then redis.call('ZADD', K.slots, text(slot - before + after), source) end
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
+  if row[4] == '' then
+    redis.call('HDEL', K.options, source)
+  elseif row[4] then
+    redis.call('HSET', K.options, source, row[4])
+  end
   redis.call('SADD', K.sources, source)
   schedule(source)
 end

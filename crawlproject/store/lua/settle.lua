@@ -1,30 +1,66 @@
--- Ends leases. For each, all or nothing: its outcome, its event, counts and status, and the end of the lease.
+-- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
+-- source, and the end of the lease.
 --
--- A: worker; min_rate; settlements, a list of {id, counts (name -> n), status} with one of
+-- A: worker; min_rate; circuit; strain (whether slow answers slow a source down); settlements, a list of
+--    {id, source, counts (name -> n), status, fine, latency (us), throttled, hold (us)} with one of
 --    {stream, event}                     done: `event` goes to that stream (its position in A.streams)
 --    {dead = reason, entry}              a dead letter
 --    {entry, source | domain, delay}     back to that source's queue: after `delay` us, or, at 0, to its head
+--    `status` is noted for the source that paid, with `fine` (true or false) as a sample of its circuit;
+--    without `fine` it says nothing about the source. `throttled`: it asked for patience (429, 503), for
+--    `hold` if it said how long.
 -- Reply: a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted).
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
+-- What trips a circuit stops it in this very call: nothing is granted afterwards.
 
 local leases = K.leases_of .. A.worker
 require_type(leases, 'hash')
 require_type(K.outstanding, 'string')
 require_type(K.dead, 'stream')
+for _, set in ipairs({K.halted, K.temp_halted, K.troubled}) do require_type(set, 'set') end
 for _, stream in ipairs(A.streams) do require_type(stream, 'stream') end
 for _, settlement in ipairs(A.settlements) do
-  require_type(K.statuses_of .. (settlement.id:match('^%d+:(.*)$') or ''), 'list')
+  local _, _, payer = parts_of(settlement.id)
+  require_type(K.statuses_of .. (payer or ''), 'list')
   require_type(K.delayed_of .. settlement.source, 'zset')
   for name in pairs(settlement.counts) do require_type(K.counts_of .. name, 'hash') end
 end
 
-local reply, ended, touched, counts = {}, 0, {}, {}
+local reply, ended, touched, counts, looked_at = {}, 0, {}, {}, {}
+
+local function learn(settlement)
+  local _, generation, payer = parts_of(settlement.id)
+  if not settlement.status then
+    returned(payer, generation)
+    return
+  end
+  if not looked_at[payer] and statuses_deleted(payer) then
+    local was = circuit_of(payer).state
+    local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
+    close_circuit(payer, kind, 'an operator deleted the statuses', true)
+  end
+  looked_at[payer] = true
+  redis.call('LPUSH', K.statuses_of .. payer, settlement.status)
+  redis.call('LTRIM', K.statuses_of .. payer, 0, 49)
+  if settlement.throttled then
+    slow_down(payer, 0.5, 'status ' .. settlement.status)
+    if settlement.hold then
+      local circuit = change(payer)
+      circuit.hold = math.max(circuit.hold, now + settlement.hold)
+    end
+  end
+  if settlement.latency and A.strain then note_latency(payer, settlement.latency) end
+  if settlement.fine == nil then
+    returned(payer, generation)
+  else
+    sample(payer, generation, settlement.fine)
+  end
+end
 
 for index, settlement in ipairs(A.settlements) do
   reply[index] = redis.call('HDEL', leases, settlement.id)
   if reply[index] == 1 then
-    local payer = settlement.id:match('^%d+:(.*)$')
     if settlement.stream then
       redis.call('XADD', A.streams[settlement.stream], '*', 'event', settlement.event)
       ended = ended + 1
@@ -41,20 +77,20 @@ for index, settlement in ipairs(A.settlements) do
       end
       touched[source] = true
     end
-    for name, count in pairs(settlement.counts) do
+    for name, number in pairs(settlement.counts) do
       counts[name] = counts[name] or {}
-      counts[name][settlement.source] = (counts[name][settlement.source] or 0) + count
+      counts[name][settlement.source] = (counts[name][settlement.source] or 0) + number
     end
-    if settlement.status then
-      redis.call('LPUSH', K.statuses_of .. payer, settlement.status)
-      redis.call('LTRIM', K.statuses_of .. payer, 0, 49)
-    end
+    learn(settlement)
   end
 end
 
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
 for name, sources in pairs(counts) do
-  for source, count in pairs(sources) do redis.call('HINCRBY', K.counts_of .. name, source, text(count)) end
+  for source, number in pairs(sources) do redis.call('HINCRBY', K.counts_of .. name, source, text(number)) end
 end
+for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)
+save_windows()
+save_circuits()
 return reply

@@ -1,0 +1,610 @@
+"""Is every source asked at its rate, and never above, whatever happens to the crawl?
+
+    python -m benchmarks.politeness [--only NAME ...] [--json] [--keep DIR]
+
+Each scenario is a whole crawl: workers as processes, a Redis of its own, and web sites (arrivals.py) that note
+every arrival; most of them disturb it halfway. The judge looks at the arrivals alone. Broken is: a sliding
+second with more than `1.1 x rate + 1` requests; a mean below 97 % of the rate while there was work; a request
+while nobody led; a source that was not asked again soon after an outage; a seed that did not end as an image,
+once. Ends with 1 when anything is.
+
+The mean is taken from a source's first arrival to its last (there is work for it all the time in between),
+outages that the scenario names left out; the bound holds in those, too. All takes about seven minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.arrivals import Listener, Report, Sites
+from benchmarks.ours import ROOT, Crawl
+from crawlproject.config import MINIMUM_RATE
+from crawlproject.politeness.sources import LARGE, MAXIMUM_RATE, SMALL
+from crawlproject.store import embedded
+from crawlproject.store.keys import Keys
+from crawlproject.store.scripts import LEADER_TTL
+
+KEYS = Keys("crawl", "images")
+WANTED_USE = 0.97
+HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
+IN_FLIGHT = 1.0  # seconds that requests whose slots were given out may still arrive
+_START = 30.0  # seconds for workers to start
+_TAKEOVER = 20.0  # seconds for another worker to lead
+_AFTERWARDS = 0.5  # seconds in which an end too many would show
+_END = 20.0  # seconds for a worker to stop
+_SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
+
+
+# The judge
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A time of trouble, not part of any mean; `patience` seconds after it every source must be asked again."""
+
+    begin: float
+    end: float
+    patience: float
+    source: str | None = None  # None: all
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was seen of a source, or of several alike: `gaps` from one request to the next took `span` seconds."""
+
+    source: str
+    rate: float
+    requests: int
+    gaps: int
+    span: float
+    worst: int
+    seconds_over: int
+
+    @property
+    def mean(self) -> float:
+        """Requests a second while there was work."""
+        return self.gaps / self.span if self.span else 0.0
+
+    @property
+    def use(self) -> float:
+        """Share of the rate that was used while there was work."""
+        return self.mean / self.rate
+
+    def merged(self, other: Figures) -> Figures:
+        """Return the figures of both; mean and use are those of one source of them."""
+        return Figures(
+            self.source,
+            self.rate,
+            self.requests + other.requests,
+            self.gaps + other.gaps,
+            self.span + other.span,
+            max(self.worst, other.worst),
+            self.seconds_over + other.seconds_over,
+        )
+
+
+def allowed(rate: float) -> float:
+    """Return the requests that a source may see in a sliding second."""
+    return 1.1 * rate + 1
+
+
+def seconds_from(times: Sequence[float]) -> list[int]:
+    """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order."""
+    counts, end = [], 0
+    for first, moment in enumerate(times):
+        while end < len(times) and times[end] < moment + 1:
+            end += 1
+        counts.append(end - first)
+    return counts
+
+
+def judge(source: str, rate: float, times: Sequence[float], outages: Iterable[Outage] = ()) -> Figures:
+    """Return the figures of a source of `rate` whose requests arrived at `times`, in order."""
+    stretches = [list(times)]
+    for outage in sorted(outages, key=lambda outage: outage.begin):
+        last = stretches.pop()
+        stretches.append([moment for moment in last if moment < outage.begin])
+        stretches.append([moment for moment in last if moment >= outage.end])
+    counts = seconds_from(times)
+    return Figures(
+        source,
+        rate,
+        len(times),
+        sum(len(stretch) - 1 for stretch in stretches if stretch),
+        sum(stretch[-1] - stretch[0] for stretch in stretches if stretch),
+        max(counts, default=0),
+        sum(count > allowed(rate) for count in counts),
+    )
+
+
+# Scenarios
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source; each host is a domain, and with `group` many sources of one host share port and row."""
+
+    name: str
+    rate: float
+    host: str = "127.0.0.1"
+    group: str | None = None
+    requests: int | None = None  # None: as many as last for the scenario's length
+    redirects: tuple[str, ...] = ()  # the sources that its pictures lead to, one by the other
+
+
+class Run:
+    """A crawl under way, for those who disturb it; they name outages and what is to be judged differently."""
+
+    def __init__(self, crawl: Crawl, workers: list[subprocess.Popen[bytes]], seconds: float) -> None:
+        self.crawl = crawl
+        self.redis: Any = crawl.redis
+        self.workers = workers
+        self.seconds = seconds
+        self.outages: list[Outage] = []
+        self.silences: list[tuple[float, float]] = []  # in which no request may arrive
+        self.new_rates: dict[str, tuple[float, float]] = {}  # source: from when on, rate
+
+    def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
+        """Return the rates of `source` with the name of their row, and from when to when they hold."""
+        name = source.group or source.name
+        if source.name not in self.new_rates:
+            return [(name, source.rate, -math.inf, math.inf)]
+        at, rate = self.new_rates[source.name]
+        return [(name, source.rate, -math.inf, at), (f"{name}, then", rate, at, math.inf)]
+
+    def leader(self) -> bytes | None:
+        """Return the worker that leads."""
+        found: bytes | None = self.redis.get(KEYS.leader)
+        return found
+
+    def process_of(self, worker: bytes) -> subprocess.Popen[bytes]:
+        """Return the process of `worker`, whose name has the process id in it."""
+        return next(process for process in self.workers if f":{process.pid}:".encode() in worker)
+
+    def leading(self) -> tuple[bytes, subprocess.Popen[bytes]]:
+        """Return the worker that leads, and its process."""
+        until("a worker leads", _TAKEOVER, self.leader)
+        leader = self.leader()
+        assert leader is not None
+        return leader, self.process_of(leader)
+
+    def wait_for_takeover(self, former: bytes) -> float:
+        """Wait until another than `former` leads; return when that was seen."""
+        until("another worker leads", _TAKEOVER, lambda: self.leader() not in {None, former})
+        return time.monotonic()
+
+
+Disturbance = Callable[[Run], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A crawl of `seconds`, and what happens to it."""
+
+    name: str
+    sources: Sequence[Source]
+    workers: int = 2
+    seconds: float = 24.0
+    disturb: Disturbance | None = None
+    skew_hours: tuple[float, ...] = ()  # of each worker's clock
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def killed_leader(run: Run) -> None:
+    """Kill the leader; the others go on until the pulse runs out, then wait for another leader."""
+    time.sleep(run.seconds * 0.3)
+    leader, process = run.leading()
+    process.kill()
+    at = time.monotonic()
+    until("the pulse runs out", LEADER_TTL + 1, lambda: not run.redis.exists(KEYS.pulse))
+    lost = time.monotonic()
+    taken = run.wait_for_takeover(leader)
+    run.silences.append((min(lost, at + LEADER_TTL) + IN_FLIGHT, taken))
+    run.outages.append(Outage(at, taken, patience=2))
+
+
+def no_leader(run: Run) -> None:
+    """Kill the leader and keep the lead from all others for a while, as a leader that hangs would."""
+    time.sleep(run.seconds * 0.3)
+    _, process = run.leading()
+    process.kill()
+    at = time.monotonic()
+    run.redis.set(KEYS.leader, "nobody")
+    time.sleep(LEADER_TTL + IN_FLIGHT + 3)
+    free = time.monotonic()
+    run.redis.delete(KEYS.leader)
+    taken = run.wait_for_takeover(b"nobody")
+    run.silences.append((at + LEADER_TTL + IN_FLIGHT, free))
+    run.outages.append(Outage(at, taken, patience=2))
+
+
+def stopped_worker(run: Run, pause: float = 10.0) -> None:
+    """Stop a worker that does not lead, so long that it loses its leases, and let it go on."""
+    time.sleep(run.seconds * 0.3)
+    _, leading = run.leading()
+    victim = next(process for process in run.workers if process is not leading)
+    victim.send_signal(signal.SIGSTOP)
+    time.sleep(pause)
+    victim.send_signal(signal.SIGCONT)
+
+
+def stopped_leader(run: Run, pause: float = 10.0) -> None:
+    """Stop the worker that leads, until another one does and longer, and let it go on."""
+    time.sleep(run.seconds * 0.3)
+    leader, process = run.leading()
+    process.send_signal(signal.SIGSTOP)
+    at = time.monotonic()
+    taken = run.wait_for_takeover(leader)
+    run.outages.append(Outage(at, taken, patience=2))
+    time.sleep(max(at + pause - time.monotonic(), 0))
+    process.send_signal(signal.SIGCONT)
+
+
+def restarted_redis(run: Run, away: float = 2.0) -> None:
+    """Shut Redis down, and start it again on its data."""
+    time.sleep(run.seconds * 0.3)
+    at = time.monotonic()
+    embedded.stop(run.crawl.home / "redis")
+    time.sleep(away)
+    embedded.ensure(run.crawl.home / "redis")
+    run.outages.append(Outage(at, time.monotonic(), patience=4))
+
+
+def killed_redis(run: Run) -> None:
+    """Kill Redis, and start it again at once: the slots it gave out must still count."""
+    time.sleep(run.seconds * 0.3)
+    at = time.monotonic()
+    os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
+    embedded.ensure(run.crawl.home / "redis")
+    run.outages.append(Outage(at, time.monotonic(), patience=4))
+
+
+def lowered_override(run: Run) -> None:
+    """Set an override below the present rate of the first source: it holds within two seconds."""
+    time.sleep(run.seconds * 0.4)
+    run.redis.set(KEYS.override_rate_of + "fast", "20")
+    at = time.monotonic()
+    run.new_rates["fast"] = (at + 2, 20.0)
+    run.outages.append(Outage(at, at + 2, patience=1, source="fast"))
+
+
+MIXED = (Source("fast", MAXIMUM_RATE), Source("middle", 40), Source("modest", 5), Source("least", MINIMUM_RATE))
+PAIR = (Source("fast", 100), Source("modest", 5))
+STAY: Mapping[str, object] = {"MAX_IDLE_TIME_BEFORE_CLOSE": 0}  # the seeds come when all workers are there
+LAPSE_SOON: Mapping[str, object] = {"CRAWL_HEARTBEAT_TIMEOUT": 5}  # for workers that are killed or stopped
+
+
+def redirects(seconds: float) -> Scenario:
+    """Return a crawl in which `new` pays for its own arrivals, whoever's pictures have led there."""
+    sources = (
+        Source("short", 10, "127.0.0.2", redirects=("old", "new")),
+        Source("old", 30, "127.0.0.3", redirects=("new",)),
+        Source("new", 25, "127.0.0.4", requests=0),
+    )
+    return Scenario("redirects", sources, seconds=seconds)
+
+
+def lowered(seconds: float) -> Scenario:
+    """Return a crawl whose fast source is slowed down by an operator."""
+    requests = round(100 * (0.4 * seconds + 2) + 20 * 0.4 * seconds)  # some are left when it must hold
+    return Scenario(
+        "lowered-override",
+        (Source("fast", 100, requests=requests), Source("modest", 5)),
+        seconds=seconds,
+        disturb=lowered_override,
+    )
+
+
+def scenarios() -> list[Scenario]:
+    """Return all scenarios in full."""
+    crowd = tuple(Source(f"slow-{number}", MINIMUM_RATE, group="slow") for number in range(1000))
+    return [
+        Scenario("1-worker", MIXED, workers=1),
+        Scenario("2-workers", MIXED),
+        Scenario("4-workers", MIXED, workers=4),
+        Scenario("skewed-clocks", MIXED, workers=3, skew_hours=(0, 5, -7)),
+        Scenario("stopped-worker", PAIR, seconds=30, disturb=stopped_worker, settings=LAPSE_SOON),
+        Scenario("stopped-leader", PAIR, seconds=24, disturb=stopped_leader, settings=LAPSE_SOON),
+        Scenario("killed-leader", PAIR, disturb=killed_leader, settings=LAPSE_SOON),
+        Scenario("no-leader", PAIR, disturb=no_leader, settings=LAPSE_SOON),
+        Scenario("restarted-redis", PAIR, disturb=restarted_redis),
+        Scenario("killed-redis", PAIR, disturb=killed_redis),
+        lowered(24),
+        redirects(14),
+        Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
+    ]
+
+
+# Running them
+
+
+@dataclass
+class Result:
+    """What came of a scenario: figures by source, what was broken, how late the judge's own ears were."""
+
+    scenario: str
+    figures: list[Figures]
+    broken: list[str]
+    late: float
+    missed: int = 0  # send slots, by what the workers that closed have logged
+
+    def violations(self, wanted_use: float = WANTED_USE) -> list[str]:
+        """Return all that was not as it should be."""
+        found = list(self.broken)
+        for one in self.figures:
+            if one.seconds_over:
+                found.append(
+                    f"{one.source}: {one.worst} requests in a second, allowed are {allowed(one.rate):g};"
+                    f" {one.seconds_over} sliding seconds are over"
+                )
+            if not wanted_use <= one.use <= HIGHEST_USE:
+                found.append(f"{one.source}: the mean is {one.use:.1%} of the rate")
+        return found
+
+
+def run(scenario: Scenario, keep: Path | None = None) -> Result:
+    """Run a scenario from nothing to nothing; logs and arrivals are left in `keep`, if it is given."""
+    alone = [source for source in scenario.sources if source.group is None]
+    shared = sorted({source.host for source in scenario.sources if source.group is not None})
+    listeners = [*(Listener(source.host, source.name) for source in alone), *(Listener(h, None) for h in shared)]
+    with tempfile.TemporaryDirectory(prefix="politeness-") as folder, ExitStack() as stack:
+        sites = stack.enter_context(Sites(listeners))
+        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, {**STAY, **scenario.settings}))
+        write_catalogue(crawl.home / "catalogue.json", scenario.sources)
+        workers = stack.enter_context(Workers(crawl, scenario)).processes
+        ports = {
+            listener: f"{listener.host}:{port}" for listener, port in zip(listeners, sites.ports, strict=True)
+        }
+        seeds = seeds_of(scenario, ports)
+        for number in range(0, len(seeds), 1000):
+            crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
+        until("an image is done", _START, lambda: crawl.redis.xlen(KEYS.image_events))
+        going = Run(crawl, workers, scenario.seconds)
+        if scenario.disturb is not None:
+            scenario.disturb(going)
+        broken = finish(crawl, workers, len(seeds), 2 * scenario.seconds + 30)
+        broken += account(crawl, len(seeds)) + skewed(crawl, scenario.skew_hours)
+        logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
+        if keep is not None:
+            shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
+    if keep is not None:
+        (keep / scenario.name / "arrivals.json").write_text(json.dumps(sites.report["arrivals"]))
+    missed = sum(
+        map(int, re.findall(r"'(?:frontier/slots_missed|tokens/returned)': (\d+)", "".join(logs.values())))
+    )
+    if broken:
+        for name, log in logs.items():
+            print(f"{name}:", *log.splitlines()[-8:], sep="\n    ", file=sys.stderr)
+    return replace(assess(scenario, going, sites.report, broken), missed=missed)
+
+
+def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
+    """Write the catalogue from which the crawl computes the rates that we expect."""
+    rows = [
+        {
+            "source_name": source.name,
+            "image_count": size_for(source.rate),
+            "hosts": [] if source.host == "127.0.0.1" else [source.host],
+            "robots": "ignore",
+        }
+        for source in sources
+    ]
+    path.write_text(json.dumps(rows))
+
+
+def size_for(rate: float) -> int:
+    """Return a number of images that gives (very nearly) this rate."""
+    if rate <= MINIMUM_RATE:
+        return 0
+    return round((rate - MINIMUM_RATE) / (MAXIMUM_RATE - MINIMUM_RATE) * (LARGE - SMALL))
+
+
+def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
+    """Return the seeds, so mixed that all sources have work from the beginning to the end."""
+    authorities = {listener.source: authority for listener, authority in ports.items() if listener.source}
+    found: list[tuple[float, str]] = []
+    for source in scenario.sources:
+        count = round(source.rate * scenario.seconds) if source.requests is None else source.requests
+        if source.group is None:
+            base = authorities[source.name]
+        else:
+            base = f"{ports[Listener(source.host, None)]}/{source.name}"
+        base += "".join(f"/redirect/{authorities[name]}" for name in source.redirects)
+        for number in range(count):
+            url = f"http://{base}/{source.name}/{number}"
+            seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
+            found.append((number / count, json.dumps(seed)))
+    return [seed for _, seed in sorted(found)]
+
+
+class Workers:
+    """The workers' processes: all registered and led when the context begins, gone when it ends."""
+
+    def __init__(self, crawl: Crawl, scenario: Scenario) -> None:
+        self._crawl = crawl
+        self._scenario = scenario
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        crawl, hours = self._crawl, self._scenario.skew_hours
+        try:
+            for number in range(self._scenario.workers):
+                environ = crawl.environment
+                if hours:
+                    environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
+                command = crawl.worker_command(number)
+                self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
+            until("all workers are there", _START, self._ready)
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _ready(self) -> bool:
+        redis: Any = self._crawl.redis
+        return bool(redis.zcard(KEYS.workers) == len(self.processes) and redis.exists(KEYS.pulse))
+
+    def _kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def until(what: str, patience: float, condition: Callable[[], object]) -> None:
+    """Wait until `condition` holds.
+
+    Raises:
+        TimeoutError: it does not within `patience` seconds.
+
+    """
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {patience:g} s still not true: {what}")
+        time.sleep(0.01)
+
+
+def finish(crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: int, patience: float) -> list[str]:
+    """Wait until all seeds have ended, and stop the workers; return what went wrong."""
+    redis: Any = crawl.redis
+    ends = (*KEYS.streams, KEYS.dead)
+    try:
+        until("all seeds have ended", patience, lambda: sum(redis.xlen(stream) for stream in ends) >= seeds)
+        time.sleep(_AFTERWARDS)
+    except TimeoutError as error:
+        broken = [str(error)]
+    else:
+        broken = []
+    for worker in workers:
+        worker.terminate()
+    for number, worker in enumerate(workers):
+        try:
+            status = worker.wait(_END)
+        except subprocess.TimeoutExpired:
+            broken.append(f"worker {number} does not stop")
+        else:
+            if status not in {0, -signal.SIGKILL}:
+                broken.append(f"worker {number} ended with status {status}")
+    return broken
+
+
+def account(crawl: Crawl, seeds: int) -> list[str]:
+    """Return what is wrong with the ends of the seeds: each shall have become an image, once."""
+    redis: Any = crawl.redis
+    ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
+    ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
+    ends["seeds not read"] = redis.llen(KEYS.seeds)
+    if ends == dict.fromkeys(ends, 0) | {"images": seeds}:
+        return []
+    return [f"{seeds} seeds: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
+
+
+def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
+    """Return which of the skewed clocks did not show: their workers did nothing, or were not skewed."""
+    now = datetime.now(UTC)
+    redis: Any = crawl.redis
+    events = [json.loads(fields[b"event"]) for _, fields in redis.xrange(KEYS.image_events)] if hours else []
+    seen = {round((datetime.fromisoformat(event["fetched_at"]) - now).total_seconds() / 3600) for event in events}
+    return [f"no event of a worker whose clock is {skew:+g} h off" for skew in hours if skew not in seen]
+
+
+def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) -> Result:
+    """Judge the arrivals of all sources."""
+    arrivals = report["arrivals"]
+    rows: dict[str, Figures] = {}
+    for source in scenario.sources:
+        times = arrivals.get(source.name, [])
+        outages = [outage for outage in going.outages if outage.source in {None, source.name}]
+        for row, rate, begin, end in going.rates_of(source):
+            figures = judge(row, rate, [moment for moment in times if begin <= moment < end], outages)
+            rows[row] = rows[row].merged(figures) if row in rows else figures
+        broken += [
+            f"{source.name}: not asked for {again - outage.end:.1f} s after the outage"
+            for outage in outages
+            if (again := next((moment for moment in times if moment >= outage.end), outage.end))
+            > outage.end + outage.patience + 1 / source.rate
+        ]
+    for begin, end in going.silences:
+        if unled := sum(begin < moment < end for times in arrivals.values() for moment in times):
+            broken.append(f"{unled} requests while nobody led")
+    if strays := arrivals.keys() - {source.name for source in scenario.sources}:
+        broken.append(f"requests that no source has paid for: {', '.join(sorted(strays))}")
+    return Result(scenario.name, list(rows.values()), broken, report["late"])
+
+
+def table(result: Result) -> str:
+    """Return the figures of a scenario as lines of text."""
+    lines = [
+        f"\n{result.scenario}: {result.missed} slots missed, the sites late by {result.late * 1000:.0f} ms at most"
+    ]
+    lines.append(
+        f"{'source':16}{'rate':>8}{'requests':>10}{'mean':>9}{'use':>8}{'worst s':>9}{'allowed':>9}{'over':>6}"
+    )
+    lines += [
+        f"{one.source:16}{one.rate:8.1f}{one.requests:10}{one.mean:9.3f}{one.use:8.1%}{one.worst:9}"
+        f"{allowed(one.rate):9.2f}{one.seconds_over:6}"
+        for one in result.figures
+    ]
+    return "\n".join(lines + [f"BROKEN: {violation}" for violation in result.violations()])
+
+
+def main() -> int:
+    """Run what is asked for and print what came of it."""
+    everything = {scenario.name: scenario for scenario in scenarios()}
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.politeness", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=everything, metavar="NAME", help=", ".join(everything))
+    parser.add_argument("--json", action="store_true", help="one JSON document in place of the tables")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave each scenario's logs and arrivals in DIR")
+    options = parser.parse_args()
+    results = []
+    for name in options.only or everything:
+        try:
+            result = run(everything[name], options.keep)
+        except (TimeoutError, OSError) as error:
+            result = Result(name, [], [str(error)], 0.0)
+        results.append(result)
+        if not options.json:
+            print(table(result), flush=True)
+    if options.json:
+        print(json.dumps([document(result) for result in results], indent=2))
+    return 1 if any(result.violations() for result in results) else 0
+
+
+def document(result: Result) -> dict[str, Any]:
+    """Return a result as JSON has it."""
+    sources = [
+        {**asdict(one), "mean": one.mean, "use": one.use, "allowed": allowed(one.rate)} for one in result.figures
+    ]
+    return {
+        "scenario": result.scenario,
+        "sources": sources,
+        "sites_late": result.late,
+        "slots_missed": result.missed,
+        "broken": result.violations(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

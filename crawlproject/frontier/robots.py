@@ -1,0 +1,297 @@
+"""What each site's robots.txt allows (RFC 9309): fetched once for all workers, remembered here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http import Response
+
+from crawlproject.config import Config
+from crawlproject.frontier import engine
+from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
+from crawlproject.politeness.sources import domain_of_url
+from crawlproject.records import SLOT
+from crawlproject.store.client import REDIS_TROUBLE, Store
+
+logger = logging.getLogger(__name__)
+
+MOST_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least that many are followed
+
+_PATIENCE = 60.0  # seconds that a request waits for a robots.txt; the lock on fetching it lasts as long
+_ASK_AGAIN = 0.25  # seconds
+_A_MOMENT = 0.03  # seconds that leases wait for what Redis knows; their slots bear that
+_REMEMBERED = 60.0  # seconds that a worker goes by its own memory
+_MOST_BYTES = 64 * 1024 * 1024  # of memory for what is remembered
+_PARSED = 40  # bytes of memory that a byte of robots.txt takes, parsed (measured: 18 to 46)
+_MOST_ORIGINS = 20_000
+_LATE = 0.05  # seconds that the slot of a robots.txt may be used late
+
+
+class Verdict(NamedTuple):
+    """Whether a URL may be fetched, and why not.
+
+    `retry_in` (seconds) is set when that is not known: the robots.txt could not be had.
+    """
+
+    allowed: bool
+    reason: str = ""
+    retry_in: float | None = None
+
+
+class _Copy(NamedTuple):
+    until: float  # loop.time()
+    size: int
+    rules: Rules | None  # None: everything is allowed
+    refused: Verdict | None  # for every URL
+
+
+class _Fetched(NamedTuple):
+    kind: str
+    body: bytes = b""
+    cache_control: bytes | None = None
+    reason: str = ""
+
+
+class RobotsCache:
+    """The verdicts of robots.txt, for every request of every spider.
+
+    `verdict` looks at memory only. What it does not know `look_up` finds out: from the shared copy in Redis, or
+    by fetching it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
+    """
+
+    def __init__(self, crawler: Crawler, config: Config, store: Store) -> None:
+        self.crawler = crawler
+        self.config = config
+        self.store = store
+        self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
+        self._size = 0
+        self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._received: dict[Request, int] = {}
+
+    # Verdicts
+
+    def knows(self, url: str, source: str) -> bool:
+        """Tell whether the verdict on a URL of `source` is known."""
+        return self._copy(url, source) is not None
+
+    def verdict(self, url: str, source: str) -> Verdict | None:
+        """Return what is known of a URL of `source`, None when it must be looked up."""
+        copy = self._copy(url, source)
+        if copy is None or copy.refused is not None:
+            return copy and copy.refused
+        if copy.rules is None or copy.rules.allows(url):
+            return Verdict(allowed=True)
+        rule = copy.rules.rule_for(url)
+        return Verdict(False, f"line {rule[0]}, {printable(rule[1])}" if rule else "disallowed")
+
+    def _copy(self, url: str, source: str) -> _Copy | None:
+        try:
+            key = (robots_url(url), source)
+        except ValueError as error:
+            return _Copy(math.inf, 0, None, Verdict(False, f"there is none: {error}"))
+        copy = self._copies.get(key)
+        if copy is None or copy.until <= asyncio.get_running_loop().time():
+            return None
+        self._copies.move_to_end(key)
+        return copy
+
+    async def prepare(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """See to it that the verdicts of URLs of sources are known soon; wait a moment for those that are not."""
+        now = asyncio.get_running_loop().time()
+        unknown, origins = set(), set()
+        for url, source in wanted:
+            with suppress(ValueError):  # an odd URL has none
+                origins.add((robots_url(url), source))
+        for origin, source in origins:
+            copy = self._copies.get((origin, source))
+            if copy is None or copy.until <= now + _REMEMBERED / 2:
+                task = self._look(origin, source)
+                if copy is None or copy.until <= now + _A_MOMENT:
+                    unknown.add(task)
+        if unknown:
+            await asyncio.wait(unknown, timeout=_A_MOMENT)
+
+    async def look_up(self, url: str, source: str) -> Verdict | None:
+        """Find out about a URL of `source`; None when that takes too long, or the crawl closes."""
+        if self.knows(url, source):
+            return self.verdict(url, source)
+        await asyncio.wait([self._look(robots_url(url), source)], timeout=_PATIENCE)
+        return self.verdict(url, source)
+
+    async def close(self) -> None:
+        """End the look-ups under way."""
+        tasks = list(self._looking.values())
+        while any(not task.done() for task in tasks):  # a cancellation may be swallowed, see FACTS of redis-py
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=0.2)
+
+    # Copies
+
+    def _look(self, origin: str, source: str) -> asyncio.Task[None]:
+        key = (origin, source)
+        task = self._looking.get(key)
+        if task is None:
+            task = self._looking[key] = asyncio.create_task(self._find(origin, source))
+            task.add_done_callback(lambda _: self._looking.pop(key, None))
+        return task
+
+    async def _find(self, origin: str, source: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE
+        scripts, worker = self.store.scripts, self.store.worker
+        while loop.time() < deadline and not engine.is_closing(self.crawler):
+            try:
+                reply = await scripts.look_robots(worker, origin, source)
+                if reply.what == "fetch":
+                    await self._fetch_for_all(origin, source)
+                    continue
+            except REDIS_TROUBLE as error:
+                self.store.failed(error)
+                await asyncio.sleep(_ASK_AGAIN)
+                continue
+            if reply.what != "wait":
+                self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
+                return
+            await asyncio.sleep(_ASK_AGAIN)
+
+    def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
+        rules = refused = None
+        if what == "unreachable":
+            refused = Verdict(False, f"robots unreachable: {reason}", seconds)
+        elif what == "rules":
+            rules = Rules.parse(body)
+            longest = self.config.robots_delay_max
+            if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
+                refused = Verdict(
+                    False, f"it asks for {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
+                )
+        now = asyncio.get_running_loop().time()
+        # Twice what is looked up anew: the copy serves while it is.
+        until = now + min(max(seconds, 1.0), _REMEMBERED * 1.5)
+        before = self._copies.pop(key, None)
+        size = len(body) * _PARSED
+        self._copies[key] = _Copy(until, size, rules, refused)
+        self._size += size - (before.size if before else 0)
+        while self._size > _MOST_BYTES or len(self._copies) > _MOST_ORIGINS:
+            _, dropped = self._copies.popitem(last=False)
+            self._size -= dropped.size
+
+    # Fetching
+
+    async def _fetch_for_all(self, origin: str, source: str) -> None:
+        """Fetch a robots.txt and share what came of it."""
+        fetched = _Fetched("")
+        try:
+            async with asyncio.timeout(_PATIENCE - 5):
+                fetched = await self._fetch(origin, source)
+        except TimeoutError:
+            fetched = _Fetched("unreachable", reason="no answer in time")
+        finally:
+            await self._share(origin, source, fetched)
+
+    async def _share(self, origin: str, source: str, fetched: _Fetched) -> None:
+        delay = 0.0
+        if fetched.kind == "rules":
+            delay = min(Rules.parse(fetched.body).delay or 0.0, self.config.robots_delay_max)
+        if fetched.kind == "unreachable":
+            logger.warning("%s cannot be had: %s", origin, printable(fetched.reason))
+        await self.store.scripts.keep_robots(
+            self.store.worker,
+            origin,
+            source,
+            kind=fetched.kind,
+            body=fetched.body,
+            ttl=freshness(fetched.cache_control),
+            delay=delay,
+            reason=printable(fetched.reason),
+            retry=self.config.retry_delay,
+            retry_max=self.config.retry_delay_max,
+        )
+
+    async def _fetch(self, origin: str, source: str) -> _Fetched:
+        url = origin
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                response = await self._get(url, source if domain_of_url(url) == domain_of_url(origin) else None)
+            except IgnoreRequest as error:
+                if engine.is_closing(self.crawler):
+                    return _Fetched("")
+                return _Fetched("unreachable", reason=str(error))
+            except Exception as error:  # whatever a download can meet
+                return _Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
+            location = response.headers.get("Location")
+            if not (300 <= response.status < 400 and location):
+                return _outcome(response)
+            url = urljoin(url, location.decode("latin-1").strip())
+        return _Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
+
+    async def _get(self, url: str, source: str | None) -> Response:
+        """Ask for `url` when its source has a slot; waiting for one takes up no place of the downloader."""
+        loop = asyncio.get_running_loop()
+        domain = None if source is not None else domain_of_url(url)
+        while not engine.is_closing(self.crawler):
+            slot = await self.store.scripts.acquire(source=source, domain=domain)
+            if slot is None:
+                await asyncio.sleep(_ASK_AGAIN)
+                continue
+            await asyncio.sleep(max(slot - loop.time(), 0))
+            if loop.time() - slot > _LATE:
+                continue
+            meta: dict[str, Any] = {
+                SLOT: slot,
+                "dont_redirect": True,
+                "handle_httpstatus_all": True,
+                "download_timeout": min(self.config.download_timeout, _PATIENCE / 2),
+            }
+            # Not compressed: what is read of it can then be counted.
+            request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
+            self.crawler.stats.inc_value("robots/requests")
+            return await self._download(request)
+        raise IgnoreRequest("the crawl closes")
+
+    async def _download(self, request: Request) -> Response:
+        connect: Callable[..., None] = self.crawler.signals.connect
+        if not self._received:
+            connect(self._bytes_received, signal=signals.bytes_received)
+        self._received[request] = 0
+        try:
+            response: Response = await self.crawler.engine.download_async(request)
+            return response
+        finally:
+            del self._received[request]
+            if not self._received:
+                self.crawler.signals.disconnect(self._bytes_received, signal=signals.bytes_received)
+
+    def _bytes_received(self, data: bytes, request: Request) -> None:
+        """Stop at what is read of a robots.txt at most (RFC 9309, 2.5)."""
+        if request not in self._received:
+            return
+        self._received[request] += len(data)
+        if self._received[request] > MAX_BYTES:
+            raise StopDownload(fail=False)
+
+
+def printable(text: str) -> str:
+    """Return a stranger's text cut to a length and without control characters, for logs and reasons."""
+    return "".join(char if char.isprintable() else "?" for char in text[:200])
+
+
+def _outcome(response: Response) -> _Fetched:
+    """Return what the last response of a fetch means (RFC 9309, 2.3.1)."""
+    cache_control = response.headers.get("Cache-Control")
+    if 200 <= response.status < 300:
+        return _Fetched("rules", response.body[: MAX_BYTES + 1], cache_control)
+    if 300 <= response.status < 500:
+        return _Fetched("none", cache_control=cache_control)
+    return _Fetched("unreachable", reason=f"status {response.status}")

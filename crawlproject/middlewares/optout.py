@@ -1,0 +1,47 @@
+"""Holds a response against what its owner allows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from crawlproject import config
+from crawlproject.errors import OptedOut
+from crawlproject.politeness.optouts import opt_outs
+from crawlproject.records import IDENTIFIER, OPT_OUT, OPT_OUTS
+
+
+class OptOutMiddleware:
+    """Keeps a picture from the spider if its headers declare one of `CRAWL_OPT_OUTS`; notes all others.
+
+    What was declared and is only recorded goes with the request, as `meta["opt_out"]`.
+    """
+
+    def __init__(self, settings: config.Config) -> None:
+        self.forbidding = frozenset(settings.opt_outs)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware with the opt-outs that forbid keeping anything."""
+        return cls(config.load(crawler.settings))
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Return the response.
+
+        Raises:
+            OptedOut: its owner forbids that we keep anything of the picture.
+
+        """
+        # Others than pictures, robots.txt above all, may well say "noindex" of themselves.
+        if response.status != 200 or IDENTIFIER not in request.meta:
+            return response
+        declared = opt_outs(response.headers, datetime.now(UTC))
+        if refused := [f"{name} ({OPT_OUTS[name]})" for name in declared if name in self.forbidding]:
+            raise OptedOut(", ".join(refused))
+        if declared:
+            request.meta[OPT_OUT] = list(declared)
+        return response

@@ -1,0 +1,55 @@
+"""Enforces robots.txt on every request."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from crawlproject.errors import RobotsDisallowed, RobotsUnreachable
+from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.politeness.sources import domain_of_url
+from crawlproject.records import LEASE, SLOT, SOURCE
+
+
+class RobotsMiddleware:
+    """Lets a request pass if the robots.txt of its host allows it (RFC 9309).
+
+    The frontier has looked the verdict up before it let a leased request go; if it has been forgotten since,
+    the request goes back there. One without a lease (`scrapy shell`) waits for it here.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of `crawler`."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Return None to let `request` pass, or the request itself to send it back to the frontier.
+
+        Raises:
+            RobotsDisallowed, RobotsUnreachable: it may not be fetched, or not now.
+
+        """
+        if SLOT in request.meta:  # a robots.txt itself
+            return None
+        robots = frontier_of(self.crawler).robots
+        lease = request.meta.get(LEASE)
+        source = lease.source if lease is not None else request.meta.get(SOURCE, domain_of_url(request.url))
+        verdict = robots.verdict(request.url, source)
+        if verdict is None and lease is not None:
+            return request
+        if verdict is None:
+            verdict = await robots.look_up(request.url, source)
+        if verdict is None:
+            raise RobotsUnreachable("robots unreachable: no answer in time", 60.0)
+        if verdict.allowed:
+            return None
+        self.crawler.stats.inc_value("robots/refused" if verdict.retry_in is None else "robots/unreachable")
+        if verdict.retry_in is not None:
+            raise RobotsUnreachable(verdict.reason, verdict.retry_in)
+        raise RobotsDisallowed(f"robots.txt: {verdict.reason}")

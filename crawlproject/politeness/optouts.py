@@ -1,0 +1,85 @@
+"""What the headers of a response forbid us to do with its picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from crawlproject.records import OPT_OUTS
+
+_OURS = frozenset({"crawlproject", "*"})  # our product token, and everybody's
+_WITH_VALUE = ("max-", "unavailable_after")  # what has a colon and is no bot's name begins so
+_WEEKDAY = re.compile(r"\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*")
+_LONGEST_DATE = 64  # characters
+
+
+def opt_outs(
+    headers: Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]], now: datetime
+) -> tuple[str, ...]:
+    """Return which of `OPT_OUTS` the headers of a response declare to us, sorted.
+
+    X-Robots-Tag is read as Google documents it ("Robots meta tag, data-nosnippet, and X-Robots-Tag
+    specifications"): `botname:` scopes what follows it in its header to that bot, what stands before any name
+    is for all, and the two add up. `none` is `noindex`, and so is an `unavailable_after` before `now`. `noai`
+    and `noimageai` are DeviantArt's (2022). Content-Usage is that of draft-ietf-aipref-attach with the labels
+    of draft-ietf-aipref-vocab, -01 to -08; Content-Signal that of contentsignals.org (Cloudflare, 2025);
+    tdm-reservation that of the TDM Reservation Protocol (W3C community group report, 2024).
+
+    The two dictionaries are read more leniently than RFC 9651 has it: a "no" in a header that is malformed
+    elsewhere, or that another member contradicts, still is a "no". Nothing raises, whatever the headers hold.
+    """
+    found: set[str] = set()
+    for name, values in headers.items():
+        header = _text(name)
+        for value in values:
+            match header:
+                case "x-robots-tag":
+                    found.update(_robots_rules(_text(value), now))
+                case "content-usage" | "content-signal":
+                    found.update(f"{header}:{key}" for key in _denied(_text(value)))
+                case "tdm-reservation" if _text(value).strip() == "1":
+                    found.add(header)
+    return tuple(sorted(found & OPT_OUTS.keys()))
+
+
+def _text(value: bytes | str) -> str:
+    return (value.decode("latin-1") if isinstance(value, bytes) else value).lower()
+
+
+def _robots_rules(value: str, now: datetime) -> Iterator[str]:
+    """Yield the rules of an X-Robots-Tag that are for us, known or not."""
+    ours = True
+    parts = iter(value.split(","))
+    for part in parts:
+        name, colon, rest = part.partition(":")
+        if colon and len(name.split()) == 1 and not name.strip().startswith(_WITH_VALUE):
+            ours = name.strip().partition("/")[0] in _OURS
+            name, _, rest = rest.partition(":")
+        name = name.strip()
+        if name == "unavailable_after" and _WEEKDAY.fullmatch(rest):
+            rest += "," + next(parts, "")  # the comma was one of the date's (RFC 822, RFC 850)
+        if ours:
+            gone = name == "none" or (name == "unavailable_after" and _is_past(rest, now))
+            yield "noindex" if gone else name
+
+
+def _is_past(date: str, now: datetime) -> bool:
+    """Say whether `date`, in a format of RFC 822, RFC 850 or ISO 8601, has come; False if it is none."""
+    text = date.strip().upper()
+    for parse in (datetime.fromisoformat, parsedate_to_datetime) if len(text) <= _LONGEST_DATE else ():
+        try:
+            then = parse(text)
+        except (ValueError, OverflowError):
+            continue
+        return (then if then.tzinfo is not None else then.replace(tzinfo=UTC)) <= now
+    return False
+
+
+def _denied(value: str) -> Iterator[str]:
+    """Yield the keys of a dictionary (`train-ai=n, search=y`) whose value is a no; parameters are ignored."""
+    for member in value.split(","):
+        key, _, said = member.partition(";")[0].partition("=")
+        if said.strip() in {"n", "no"}:
+            yield key.strip()

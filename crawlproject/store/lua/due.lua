@@ -1,0 +1,72 @@
+-- Third prelude of every script: how fast a source is asked, and where it stands in the due sets.
+
+-- The rate limit in force; a source not known yet has the minimum, until the leader has set its own.
+local function rate_of(source)
+  return tonumber(redis.call('HGET', K.rates, source) or '') or A.min_rate
+end
+
+-- The rate at which a source is asked: its limit, less what trouble takes, and never above its robots.txt's.
+local function effective_rate(source)
+  local rate = rate_of(source) * factor_of(circuit_of(source))
+  local delay = tonumber(redis.call('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')[2] or '')
+  return delay and delay > 0 and math.min(rate, 1 / delay) or rate
+end
+
+-- The moment before which nothing goes out, whatever its slots; 0 when there is none.
+local function held_until(source)
+  local circuit = circuit_of(source)
+  if circuit.state == 'halted' or redis.call('SISMEMBER', K.halted, source) == 1 then return now + 1000000 end
+  if circuit.state == 'open' and circuit.ends > now then return math.max(circuit.ends, circuit.hold) end
+  return circuit.hold > now and circuit.hold or 0
+end
+
+-- How many requests the circuit lets out now; a period that is over gives way to probes.
+local function admitted(source)
+  local circuit = circuit_of(source)
+  if held_until(source) > 0 then return 0 end
+  if circuit.state == 'open' then let_probes_out(source) end
+  if circuit.state ~= 'half_open' then return math.huge end
+  return math.max(rules_of(source).probes - circuit.probing - circuit.passed, 0)
+end
+
+local function next_slot(source)
+  return math.max(tonumber(redis.call('ZSCORE', K.slots, source) or '') or 0, now)
+end
+
+-- Microseconds between two slots; a rate of 0 has none.
+local function interval_of(rate)
+  if rate <= 0 then return nil end
+  return 1000000 / rate
+end
+
+-- Puts a source where its next request is due, or nowhere when it has no work.
+local function schedule(source)
+  local rate = rate_of(source)
+  local tier = rate >= 10 and K.due_fast or rate >= 1 and K.due_mid or K.due_slow
+  for _, other in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
+    if other ~= tier then redis.call('ZREM', other, source) end
+  end
+  local at
+  if redis.call('EXISTS', unpack(queues_of(source))) > 0 then
+    at = now
+  else
+    local first = redis.call('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
+    at = tonumber(first[2] or '')
+  end
+  if not at then
+    redis.call('ZREM', tier, source)
+  elseif rate <= 0 then
+    redis.call('ZADD', tier, text(now + 1000000), source)
+  else
+    at = math.max(at, next_slot(source), held_until(source))
+    -- All probes are out: whoever waits for them must not stand in the way of others.
+    if circuit_of(source).state == 'half_open' and admitted(source) == 0 then at = math.max(at, now + 250000) end
+    -- One that is due already keeps its place in the row: new work does not send it to the end.
+    local stands = tonumber(redis.call('ZSCORE', tier, source) or '')
+    if not stands or stands > at or at > now then redis.call('ZADD', tier, text(at), source) end
+  end
+end
+
+local function schedule_all(sources)
+  for source in pairs(sources) do schedule(source) end
+end

@@ -1,0 +1,57 @@
+-- Looks at every source in trouble: what time has brought, and what operators have said by their keys.
+--
+-- A: fence; min_rate; circuit.
+-- Reply: {source, what, source, what, ...}: 'halted', 'resumed' or 'probing', for the log; {} when another
+--    leads by now.
+--
+-- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
+-- while) or by deleting the statuses. No more than 1,000 sources of each set are looked at in one call.
+
+if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {} end
+local reply, seen = {}, {}
+
+local function say(source, what)
+  reply[#reply + 1], reply[#reply + 2] = source, what
+end
+
+local function look(source)
+  if seen[source] then return end
+  seen[source] = true
+  local circuit = circuit_of(source)
+  local halted = redis.call('SISMEMBER', K.halted, source) == 1
+  local temporarily = redis.call('SISMEMBER', K.temp_halted, source) == 1
+  local resumed
+  if statuses_deleted(source) then
+    resumed = 'an operator deleted the statuses'
+  elseif circuit.state == 'halted' and not halted then
+    resumed = 'an operator resumed it'
+  elseif circuit.state == 'open' and not temporarily and not halted then
+    resumed = 'an operator resumed it'
+  end
+  if resumed then
+    local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
+    close_circuit(source, kind, resumed, true)
+    if kind then say(source, 'resumed') end
+  elseif halted and circuit.state ~= 'halted' then
+    halt(source, 'an operator halted it')
+    say(source, 'halted')
+  elseif temporarily and circuit.state ~= 'open' and not halted then
+    open_circuit(source, 'an operator halted it for a while')
+    say(source, 'halted')
+  elseif circuit.state == 'open' and circuit.ends <= now then
+    let_probes_out(source)
+    say(source, 'probing')
+  elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 and circuit.run == 0 then
+    redis.call('SREM', K.troubled, source)
+    if circuit.factor < 1 then
+      redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '')
+    end
+  end
+end
+
+for _, set in ipairs({K.halted, K.temp_halted, K.troubled}) do
+  for _, source in ipairs(redis.call('SRANDMEMBER', set, 1000)) do look(source) end
+end
+save_circuits()
+for source in pairs(changed) do schedule(source) end
+return reply

@@ -1,0 +1,70 @@
+"""The politeness harness in small: the judge itself, and whole crawls of a few seconds (benchmarks/politeness.py).
+
+No second may be over in any of them. Of the mean no more is asked than a busy test machine can hold.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.politeness import (
+    LAPSE_SOON,
+    Outage,
+    Result,
+    Scenario,
+    Source,
+    judge,
+    killed_leader,
+    lowered,
+    redirects,
+    restarted_redis,
+    run,
+)
+
+SOURCES = (Source("fast", 60), Source("modest", 5))
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario("two-workers-skewed-clocks", SOURCES, seconds=5, skew_hours=(5, -7)),
+        Scenario("killed-leader", SOURCES, seconds=10, disturb=killed_leader, settings=LAPSE_SOON),
+        Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis),
+        lowered(4),
+        redirects(4),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_no_second_is_over(scenario: Scenario) -> None:
+    assert run(scenario).violations(wanted_use=0.7) == []
+
+
+def evenly(rate: float, seconds: float, begin: float = 0.0) -> list[float]:
+    return [begin + number / rate for number in range(round(rate * seconds) + 1)]
+
+
+def test_the_judge_sees_a_burst_wherever_it_begins() -> None:
+    times = sorted([*evenly(10, 5), 2.55, 2.551])
+    figures = judge("museum", 10, times)
+    assert (figures.worst, figures.seconds_over) == (12, 0)
+    times = sorted([*times, 2.552])
+    figures = judge("museum", 10, times)
+    assert figures.worst == 13
+    assert figures.seconds_over == 11  # from 1.6 to 2.5, and that from 2.55 itself
+    assert "13 requests in a second" in Result("x", [figures], [], 0.0).violations(0.0)[0]
+
+
+def test_the_mean_is_of_the_time_with_work_and_without_outages() -> None:
+    times = evenly(10, 3, begin=100) + evenly(10, 4, begin=108)
+    assert judge("museum", 10, times).use == pytest.approx(71 / 120)
+    outage = Outage(103.05, 107, patience=1)
+    assert judge("museum", 10, times, [outage]).use == pytest.approx(1)
+    slow = judge("museum", 11, times, [outage])
+    assert Result("x", [slow], [], 0.0).violations() == ["museum: the mean is 90.9% of the rate"]
+
+
+def test_what_arrives_during_an_outage_is_under_the_bound_too() -> None:
+    times = sorted([*evenly(10, 9), *evenly(10, 1, begin=4.05)])
+    figures = judge("museum", 10, times, [Outage(4, 6, patience=1)])
+    assert figures.use == pytest.approx(1)
+    assert figures.worst > 12
