@@ -43,5 +43,9 @@ class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
         self.retry_in = retry_in
 
 
+class SlotMissed(CrawlprojectError, IgnoreRequest):
+    """A send slot came and went before the request could use it: it needs another."""
+
+
 class UnreadableImage(CrawlprojectError):
     """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""

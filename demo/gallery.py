@@ -72,6 +72,7 @@ class Fault(TypedDict, total=False):
 
     status: int  # default: what the path would be answered with anyway
     headers: dict[str, str]  # on top of, or in place of, the usual ones; Location for a redirect
+    body: str  # in place of the usual one
     delay: float  # seconds before the answer
     drop: bool  # close the connection instead of answering
     times: int  # this many requests, then as if there were no fault; default: all requests
@@ -128,6 +129,7 @@ class SourceResource(Resource):
         else:
             content_type = CONTENT_TYPES[".txt"]
             body = f"{status}\n".encode()
+        body = fault["body"].encode() if "body" in fault else body
         request.setResponseCode(status)
         request.setHeader("Content-Type", content_type)
         request.setHeader("Content-Length", str(len(body)))

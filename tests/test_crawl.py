@@ -103,6 +103,10 @@ class Crawl:
         )
         return {letter["identifier"] or letter["seed"]: letter["reason"] for letter in json.loads(done.stdout)}
 
+    def command(self, words: str) -> None:
+        """Run a command of scrapy."""
+        subprocess.run([sys.executable, "-m", "scrapy", *words.split()], env=self.environ, check=True)
+
     def outcomes(self) -> Counter[str]:
         """Count how often each identifier has ended, in whatever way."""
         ends = [event["identifier"] for name in KEYS.streams for event in self.events(name)]
@@ -345,6 +349,23 @@ def test_an_override_is_honoured_and_its_removal_too(crawl: Crawl) -> None:
         before = len(crawl.arrivals("museum"))
         time.sleep(2)
         assert len(crawl.arrivals("museum")) - before <= 1
+
+
+def test_an_operator_halts_and_resumes_within_two_seconds(crawl: Crawl) -> None:
+    crawl.source("museum", 20, pictures=1)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"0.jpg?{n}" for n in range(400)))
+        crawl.start()
+        crawl.until(lambda: crawl.arrivals("museum"))
+        crawl.command("halt museum")
+        time.sleep(0.4)  # what has its slot still goes out
+        before = len(crawl.arrivals("museum"))
+        time.sleep(0.4)
+        assert len(crawl.arrivals("museum")) == before
+        crawl.command("resume museum")
+        since = time.monotonic()
+        crawl.until(lambda: len(crawl.arrivals("museum")) > before)
+        assert time.monotonic() - since < 2
 
 
 def test_a_worker_that_stays_reads_seeds_whenever_they_come(crawl: Crawl) -> None:

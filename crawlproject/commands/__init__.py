@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from redis import Redis, RedisError
 from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
-from crawlproject.store.client import connect_blocking
+from crawlproject.politeness.sources import source_name
+from crawlproject.store.client import Store, connect_blocking
 from crawlproject.store.keys import Keys
 
 P = ParamSpec("P")
@@ -28,6 +32,10 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
     def wrapped(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             run(self, *args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read it (`| head`) has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = 141
         except (CrawlprojectError, RedisError, OSError) as error:
             name = type(self).__module__.rpartition(".")[2]
             print(f"scrapy {name}: {error}", file=sys.stderr)
@@ -48,3 +56,51 @@ def connected(command: ScrapyCommand, spider: str = "images") -> tuple[config.Co
     assert command.settings is not None
     settings = config.load(command.settings)
     return settings, connect_blocking(settings), Keys(settings.namespace, spider)
+
+
+@asynccontextmanager
+async def opened_store(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[Store]:
+    """Connect a command to the frontier of `spider`, scripts included, for as long as the block lasts.
+
+    Raises:
+        ConfigError, RedisUnavailable: see there.
+
+    """
+    assert command.settings is not None
+    store = Store(config.load(command.settings), spider)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def source_names(args: list[str]) -> list[str]:
+    """Return the sources that the arguments of a command name, each once, in their one spelling.
+
+    Raises:
+        UsageError: one of them is no name.
+
+    """
+    for arg in args:
+        if arg.startswith("-"):  # Scrapy hands over the options it does not know
+            raise UsageError(f"there is no option {arg}")
+    try:
+        return list(dict.fromkeys(source_name(arg) for arg in args))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+async def remark_unknown(store: Store, sources: list[str]) -> None:
+    """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a slip of the pen."""
+    redis: Any = store.redis
+    listed = await redis.smismember(store.keys.sources, sources)
+    sized = await redis.hmget(store.keys.limits, sources)
+    for source, in_set, limit in zip(sources, listed, sized, strict=True):
+        if not in_set and limit is None:
+            remark(f"neither the catalogue nor a seed has named {source} so far")
+
+
+def remark(text: str) -> None:
+    """Print what the operator should know beside the answer."""
+    print(f"note: {text}", file=sys.stderr)

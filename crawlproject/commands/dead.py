@@ -1,4 +1,4 @@
-"""`scrapy dead`: looks at the dead letters, and gives them another life."""
+"""`scrapy dead`: looks at the dead letters, gives them another life, or drops them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, cast
 
 from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, connected, reports_errors
+from crawlproject.commands import QUIET, connected, opened_store, reports_errors
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.records import IDENTIFIER
-from crawlproject.store.client import redis_url
-from crawlproject.store.clock import RedisClock
-from crawlproject.store.scripts import DeadRetry, Scripts
+from crawlproject.store.scripts import DeadRetry
 
 _PAGE = 500
 
 
 class Command(ScrapyCommand):
-    """Lists dead letters, or retries them."""
+    """Lists dead letters, retries or drops them."""
 
     requires_project = True
     requires_crawler_process = False
@@ -36,17 +34,18 @@ class Command(ScrapyCommand):
 
     def syntax(self) -> str:
         """Return the arguments."""
-        return "[options] list|retry"
+        return "[options] list|retry|drop"
 
     def short_desc(self) -> str:
         """Return what it does, in a line."""
-        return "List dead letters, or retry them"
+        return "List dead letters, retry or drop them"
 
     def long_desc(self) -> str:
         """Return what it does."""
         return (
             "list shows what could not be fetched or read, and why; retry puts it back into the crawl as if "
-            "it were new. Example: scrapy dead retry --source citymuseum --reason timeout"
+            "it were new; drop deletes it for good. "
+            "Example: scrapy dead retry --source citymuseum --reason timeout"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -54,15 +53,18 @@ class Command(ScrapyCommand):
         super().add_options(parser)
         parser.add_argument("--source", help="only those of this source")
         parser.add_argument("--reason", help="only those with this text in the reason")
+        parser.add_argument("--all", action="store_true", help="drop: all there are, when nothing else is said")
         parser.add_argument("--json", action="store_true", help="print one JSON document")
         parser.add_argument("--spider", default="images", help="the spider (default: images)")
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """List or retry."""
-        if args not in (["list"], ["retry"]):
-            raise UsageError("list or retry?")
-        settings, client, keys = connected(self, opts.spider)
+        """List, retry or drop."""
+        if args not in (["list"], ["retry"], ["drop"]):
+            raise UsageError("list, retry or drop?")
+        if args == ["drop"] and opts.source is None and opts.reason is None and not opts.all:
+            raise UsageError("drop deletes for good: say which by --source or --reason, or --all")
+        _, client, keys = connected(self, opts.spider)
         letters = (
             letter
             for letter in _letters(client, keys.dead)
@@ -71,22 +73,28 @@ class Command(ScrapyCommand):
         )
         if args == ["list"]:
             _print(letters, as_json=opts.json)
-            return
+        elif args == ["retry"]:
+            moved = asyncio.run(self._retry(letters, opts.spider))
+            print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
+        else:
+            dropped = _drop(letters, client, keys.dead)
+            print(json.dumps({"dropped": dropped}) if opts.json else f"{dropped} dead letters are deleted")
 
-        async def retry() -> int:
-            moved = 0
-            async with AsyncRedis.from_url(redis_url(settings)) as connection:
-                scripts = Scripts(connection, keys, RedisClock())
-                batch: list[DeadRetry] = []
-                for letter in letters:
-                    batch.append(_retry_of(letter))
-                    if len(batch) == _PAGE:
-                        moved += await scripts.retry_dead(batch)
-                        batch.clear()
-                return moved + await scripts.retry_dead(batch)
+    async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
+        """Return how many were moved."""
+        moved = 0
+        async with opened_store(self, spider) as store:
+            while batch := list(islice(letters, _PAGE)):
+                moved += await store.scripts.retry_dead([_retry_of(letter) for letter in batch])
+        return moved
 
-        moved = asyncio.run(retry())
-        print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
+
+def _drop(letters: Iterator[dict[str, Any]], client: Redis, dead: str) -> int:
+    """Delete dead letters; return how many there were."""
+    dropped = 0
+    while batch := list(islice(letters, _PAGE)):
+        dropped += client.xdel(dead, *(letter["id"] for letter in batch))
+    return dropped
 
 
 def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 HORIZON = 0.25  # seconds ahead that send slots are reserved
 
+_AT_ONCE = 64  # leases a call, ten of which there are in a second: more than a worker can start
 _SETTLE_BATCH = 200
 _MOST_PARKED = 64  # leases that wait for a robots.txt
 _PARKED_ELSEWHERE = 0.5  # seconds that those beyond wait in Redis
@@ -180,6 +181,14 @@ class LeaseQueue:
             if name in self.held:
                 self.give_back(self.held[name])
 
+    def _hold_back(self, sources: set[str]) -> None:
+        """Return the leases of `sources` that have not started: they are halted by now, or held."""
+        stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
+        self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
+        heapq.heapify(self._waiting)
+        for waiting in stopped:  # the last first: they keep their order
+            self.give_back(waiting.lease)
+
     def forget_waiting(self) -> None:
         """Drop all leases that have not started: this worker lapsed, and they are others' by now."""
         for waiting in self._waiting:
@@ -194,7 +203,7 @@ class LeaseQueue:
         async with self._exchange:
             reply = await self.store.scripts.lease(
                 self.store.worker,
-                self.room,
+                min(self.room, _AT_ONCE),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
                 holding=Counter(lease.source for lease in self.held.values()),
@@ -231,12 +240,14 @@ class LeaseQueue:
         while self._sending or self._settlements:
             while self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
-            answers = await self.store.scripts.settle(
+            reply = await self.store.scripts.settle(
                 self.store.worker, self._sending, strain=self.store.config.strain
             )
-            for settlement, known in zip(self._sending, answers, strict=True):
+            for settlement, known in zip(self._sending, reply.settled, strict=True):
                 self._count(settlement, known)
             self._sending.clear()
+            if reply.held_back:
+                self._hold_back(set(reply.held_back))
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:

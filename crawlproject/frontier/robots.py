@@ -17,6 +17,7 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 
 from crawlproject.config import Config
+from crawlproject.errors import SlotMissed
 from crawlproject.frontier import engine
 from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.politeness.sources import domain_of_url
@@ -30,11 +31,16 @@ MOST_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least that many are followed
 _PATIENCE = 60.0  # seconds that a request waits for a robots.txt; the lock on fetching it lasts as long
 _ASK_AGAIN = 0.25  # seconds
 _A_MOMENT = 0.03  # seconds that leases wait for what Redis knows; their slots bear that
-_REMEMBERED = 60.0  # seconds that a worker goes by its own memory
+_REMEMBERED = 90.0  # seconds that a worker goes by its own memory, at most; it renews it after half of that
 _MOST_BYTES = 64 * 1024 * 1024  # of memory for what is remembered
 _PARSED = 40  # bytes of memory that a byte of robots.txt takes, parsed (measured: 18 to 46)
 _MOST_ORIGINS = 20_000
+_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
+# Seconds that leases are granted ahead, and a bit. Where a host turns out to want more time between requests, its
+# rules become known only after that: what is waiting for slots as close as before comes back for others.
+_AHEAD = 0.3
 _LATE = 0.05  # seconds that the slot of a robots.txt may be used late
+_LARGEST = 50_000_000  # bytes that one may have (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; few are read
 
 
 class Verdict(NamedTuple):
@@ -49,7 +55,8 @@ class Verdict(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    until: float  # loop.time()
+    until: float  # loop.time(), as `renew`: when to look it up anew, so that it is never missed
+    renew: float
     size: int
     rules: Rules | None  # None: everything is allowed
     refused: Verdict | None  # for every URL
@@ -77,6 +84,7 @@ class RobotsCache:
         self._size = 0
         self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._received: dict[Request, int] = {}
+        self._talk = asyncio.Semaphore(_CALLS)
 
     # Verdicts
 
@@ -98,7 +106,7 @@ class RobotsCache:
         try:
             key = (robots_url(url), source)
         except ValueError as error:
-            return _Copy(math.inf, 0, None, Verdict(False, f"there is none: {error}"))
+            return _Copy(math.inf, math.inf, 0, None, Verdict(False, f"there is none: {error}"))
         copy = self._copies.get(key)
         if copy is None or copy.until <= asyncio.get_running_loop().time():
             return None
@@ -114,7 +122,7 @@ class RobotsCache:
                 origins.add((robots_url(url), source))
         for origin, source in origins:
             copy = self._copies.get((origin, source))
-            if copy is None or copy.until <= now + _REMEMBERED / 2:
+            if copy is None or copy.renew <= now:
                 task = self._look(origin, source)
                 if copy is None or copy.until <= now + _A_MOMENT:
                     unknown.add(task)
@@ -134,7 +142,7 @@ class RobotsCache:
         while any(not task.done() for task in tasks):  # a cancellation may be swallowed, see FACTS of redis-py
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=0.2)
+            await asyncio.wait(tasks, timeout=1.0)
 
     # Copies
 
@@ -149,26 +157,35 @@ class RobotsCache:
     async def _find(self, origin: str, source: str) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE
-        scripts, worker = self.store.scripts, self.store.worker
-        while loop.time() < deadline and not engine.is_closing(self.crawler):
+        while not engine.is_closing(self.crawler):
             try:
-                reply = await scripts.look_robots(worker, origin, source)
+                async with self._talk:
+                    reply = await self.store.scripts.look_robots(self.store.worker, origin, source)
+                if reply.slower:
+                    await asyncio.sleep(_AHEAD)
                 if reply.what == "fetch":
-                    await self._fetch_for_all(origin, source)
+                    if not await self._fetch_for_all(origin, source):
+                        return
                     continue
+                if reply.what != "wait":
+                    self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
+                    return
             except REDIS_TROUBLE as error:
                 self.store.failed(error)
-                await asyncio.sleep(_ASK_AGAIN)
-                continue
-            if reply.what != "wait":
-                self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
+            if loop.time() > deadline:
                 return
             await asyncio.sleep(_ASK_AGAIN)
 
     def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
         rules = refused = None
+        now = asyncio.get_running_loop().time()
+        life = min(max(seconds, 1.0), _REMEMBERED)
+        renew = now + life / 2
         if what == "unreachable":
-            refused = Verdict(False, f"robots unreachable: {reason}", seconds)
+            # No longer than those wait that it turns away: they come back to ask again.
+            life = max(seconds, _ASK_AGAIN)
+            renew = now + life
+            refused = Verdict(False, f"robots unreachable: {reason}", life)
         elif what == "rules":
             rules = Rules.parse(body)
             longest = self.config.robots_delay_max
@@ -176,12 +193,9 @@ class RobotsCache:
                 refused = Verdict(
                     False, f"it asks for {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
                 )
-        now = asyncio.get_running_loop().time()
-        # Twice what is looked up anew: the copy serves while it is.
-        until = now + min(max(seconds, 1.0), _REMEMBERED * 1.5)
         before = self._copies.pop(key, None)
         size = len(body) * _PARSED
-        self._copies[key] = _Copy(until, size, rules, refused)
+        self._copies[key] = _Copy(now + life, renew, size, rules, refused)
         self._size += size - (before.size if before else 0)
         while self._size > _MOST_BYTES or len(self._copies) > _MOST_ORIGINS:
             _, dropped = self._copies.popitem(last=False)
@@ -189,86 +203,127 @@ class RobotsCache:
 
     # Fetching
 
-    async def _fetch_for_all(self, origin: str, source: str) -> None:
-        """Fetch a robots.txt and share what came of it."""
+    async def _fetch_for_all(self, origin: str, source: str) -> bool:
+        """Fetch a robots.txt and share what came of it; False if it could not be asked for."""
         fetched = _Fetched("")
         try:
-            async with asyncio.timeout(_PATIENCE - 5):
-                fetched = await self._fetch(origin, source)
-        except TimeoutError:
-            fetched = _Fetched("unreachable", reason="no answer in time")
+            fetched = await self._fetch(origin, source)
         finally:
             await self._share(origin, source, fetched)
+        return fetched.kind != ""
 
     async def _share(self, origin: str, source: str, fetched: _Fetched) -> None:
         delay = 0.0
         if fetched.kind == "rules":
-            delay = min(Rules.parse(fetched.body).delay or 0.0, self.config.robots_delay_max)
+            delay = Rules.parse(fetched.body).delay or 0.0
+            if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
+                delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
             logger.warning("%s cannot be had: %s", origin, printable(fetched.reason))
-        await self.store.scripts.keep_robots(
-            self.store.worker,
-            origin,
-            source,
-            kind=fetched.kind,
-            body=fetched.body,
-            ttl=freshness(fetched.cache_control),
-            delay=delay,
-            reason=printable(fetched.reason),
-            retry=self.config.retry_delay,
-            retry_max=self.config.retry_delay_max,
-        )
+        async with self._talk:
+            slower = await self.store.scripts.keep_robots(
+                self.store.worker,
+                origin,
+                source,
+                kind=fetched.kind,
+                body=fetched.body,
+                ttl=freshness(fetched.cache_control),
+                delay=delay,
+                reason=printable(fetched.reason),
+                retry=self.config.retry_delay,
+                retry_max=self.config.retry_delay_max,
+            )
+        if slower:
+            await asyncio.sleep(_AHEAD)
 
     async def _fetch(self, origin: str, source: str) -> _Fetched:
         url = origin
         for _ in range(MOST_REDIRECTS + 1):
             try:
-                response = await self._get(url, source if domain_of_url(url) == domain_of_url(origin) else None)
-            except IgnoreRequest as error:
-                if engine.is_closing(self.crawler):
+                payer = source if domain_of_url(url) == domain_of_url(origin) else None
+                response = await self._get(url, payer, origin)
+                if response is None:
                     return _Fetched("")
+                location = response.headers.get("Location")
+                if not (300 <= response.status < 400 and location):
+                    return _outcome(response)
+                url = urljoin(url, location.decode("latin-1").strip())
+            except IgnoreRequest as error:
                 return _Fetched("unreachable", reason=str(error))
-            except Exception as error:  # whatever a download can meet
+            except Exception as error:  # whatever a download can meet, and a Location can be
                 return _Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
-            location = response.headers.get("Location")
-            if not (300 <= response.status < 400 and location):
-                return _outcome(response)
-            url = urljoin(url, location.decode("latin-1").strip())
         return _Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
 
-    async def _get(self, url: str, source: str | None) -> Response:
-        """Ask for `url` when its source has a slot; waiting for one takes up no place of the downloader."""
+    async def _get(self, url: str, source: str | None, origin: str) -> Response | None:
+        """Ask for `url` when its source has a slot; waiting for one takes up no place of the downloader.
+
+        None when there is none to be had, or the crawl closes. A slot may be far ahead, where a source is asked
+        once in minutes; the lock on `origin` lasts beyond it.
+        """
         loop = asyncio.get_running_loop()
         domain = None if source is not None else domain_of_url(url)
+        deadline = loop.time() + _PATIENCE
         while not engine.is_closing(self.crawler):
-            slot = await self.store.scripts.acquire(source=source, domain=domain)
+            slot = None
+            if self._has_room():
+                async with self._talk:
+                    slot = await self._acquire(source, domain, origin)
             if slot is None:
+                if loop.time() > deadline:
+                    return None
                 await asyncio.sleep(_ASK_AGAIN)
                 continue
             await asyncio.sleep(max(slot - loop.time(), 0))
-            if loop.time() - slot > _LATE:
+            if loop.time() - slot > _LATE or not self._has_room():
                 continue
             meta: dict[str, Any] = {
                 SLOT: slot,
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
                 "download_timeout": min(self.config.download_timeout, _PATIENCE / 2),
+                "download_maxsize": _LARGEST,
             }
             # Not compressed: what is read of it can then be counted.
             request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
             self.crawler.stats.inc_value("robots/requests")
-            return await self._download(request)
-        raise IgnoreRequest("the crawl closes")
+            try:
+                return await self._download(request)
+            except SlotMissed:
+                self.crawler.stats.inc_value("robots/slots_missed")
+        return None
 
-    async def _download(self, request: Request) -> Response:
+    async def _acquire(self, source: str | None, domain: str | None, origin: str) -> float | None:
+        try:
+            slot = await self.store.scripts.acquire(source=source, domain=domain)
+            if slot is not None:
+                lasts = max(slot - asyncio.get_running_loop().time(), 0) + _PATIENCE
+                await self.store.redis.pexpire(self.store.keys.robots_fetch_of + origin, int(lasts * 1000))
+        except REDIS_TROUBLE as error:  # not the fault of the site
+            self.store.failed(error)
+            return None
+        return slot
+
+    def _has_room(self) -> bool:
+        """Tell whether another download may begin: hosts that hang leave half of the downloader to others."""
+        return len(self._received) < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 2, 1)
+
+    async def _download(self, request: Request) -> Response | None:
+        """Return the response; None when the crawl closes, which shall not wait for it."""
         connect: Callable[..., None] = self.crawler.signals.connect
         if not self._received:
             connect(self._bytes_received, signal=signals.bytes_received)
         self._received[request] = 0
+        download = asyncio.ensure_future(self.crawler.engine.download_async(request))
+        download.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also at the end
         try:
-            response: Response = await self.crawler.engine.download_async(request)
+            while not download.done():
+                await asyncio.wait([download], timeout=_ASK_AGAIN)
+                if engine.is_closing(self.crawler):
+                    return None
+            response: Response = download.result()
             return response
         finally:
+            download.cancel()
             del self._received[request]
             if not self._received:
                 self.crawler.signals.disconnect(self._bytes_received, signal=signals.bytes_received)

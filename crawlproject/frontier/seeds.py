@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 LONGEST_URL = 8_192  # characters
 LONGEST_IDENTIFIER = 1_024  # characters
 
+_IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
 _BATCH = 500
 _PUT_OFF = 0.2  # seconds until seeds are tried again that could not be enqueued
 _FULL = 0.5  # seconds until a full frontier is looked at again
@@ -183,9 +185,14 @@ class SeedReader:
 
     async def _enqueue(self, lines: list[bytes]) -> float:
         config = self.store.config
+        items = []
+        for number, line in enumerate(lines, 1):
+            items.append(self._item(line))
+            if number % _IN_ONE_GO == 0:
+                await asyncio.sleep(0)  # send slots do not wait
         reply = await self.store.scripts.enqueue(
             self.store.worker,
-            [self._item(line) for line in lines],
+            items,
             seeds=lines,
             high_water=config.high_water,
             dead_maxlen=config.dead_maxlen,

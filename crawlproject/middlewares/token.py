@@ -9,6 +9,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
+from crawlproject.errors import SlotMissed
 from crawlproject.frontier import engine
 from crawlproject.frontier.queue import LeaseQueue
 from crawlproject.frontier.scheduler import frontier_of
@@ -56,13 +57,13 @@ class TokenMiddleware:
         """Let a request for a robots.txt pass, which has its slot already.
 
         Raises:
-            IgnoreRequest: the slot is missed, or was used before.
+            SlotMissed: it was not used in time, or was used before.
 
         """
         slot = request.meta[SLOT]
         request.meta[SLOT] = None
         if slot is None or asyncio.get_running_loop().time() - slot > _LATE:
-            raise IgnoreRequest(f"the slot of {request.url} was missed")
+            raise SlotMissed(f"the slot of {request.url} was missed")
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` asks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 LONGEST = 0.25  # seconds
-_ON_THE_WAY = 0.05  # seconds that requests may differ in on their way from here to the site
 
 
 def tolerance(rate: float) -> float:
@@ -13,8 +12,8 @@ def tolerance(rate: float) -> float:
 
     What is sent late joins what is sent on time. If lateness is at most L, whatever arrives within a second
     had its slot within 1 + L seconds, so that there are at most ceil(rate x (1 + L)) of it; the contract
-    allows 1.1 x rate + 1. That leaves L a tenth of a second at least, part of it for the way. Sources of a
-    few requests a second can be given more, and lose fewer slots, which are long there.
+    allows 1.1 x rate + 1. That leaves L a tenth of a second at least. Half of it is for the way from here to
+    the site, on which requests may overtake one another.
     """
     allowed = math.floor(1.1 * rate + 1e-9) + 1
-    return min(allowed / rate - 1 - _ON_THE_WAY, LONGEST)
+    return min((allowed / rate - 1) / 2, LONGEST)

@@ -22,6 +22,7 @@ from crawlproject.store.clock import MICROS, RedisClock
 from crawlproject.store.keys import Keys
 
 LEADER_TTL = 5.0  # seconds that the lead and the pulse outlive their last renewal
+_SPREAD = 1500  # microseconds between the slots of sources that are all free now: what starting one takes
 _PRELUDES = ("common", "circuit", "due")
 
 
@@ -70,6 +71,13 @@ class EnqueueReply(NamedTuple):
     dead: int
     deferred: int
     outstanding: int
+
+
+class SettleReply(NamedTuple):
+    """Answer to `settle`: whether the worker still had each lease, and the sources that are halted or held."""
+
+    settled: list[bool]
+    held_back: list[str]
 
 
 class Lost(NamedTuple):
@@ -183,6 +191,7 @@ class RobotsReply(NamedTuple):
     body: bytes
     seconds: float
     reason: str
+    slower: bool
 
 
 class DeadRetry(NamedTuple):
@@ -256,6 +265,7 @@ class Scripts:
             cap_alone=cap_alone,
             holding=dict(holding),
             horizon=int(horizon * MICROS),
+            spread=_SPREAD,
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
         )
@@ -310,11 +320,8 @@ class Scripts:
         )
         return EnqueueReply(*reply) if reply else None
 
-    async def settle(self, worker: str, settlements: Sequence[Settlement], *, strain: bool = True) -> list[bool]:
-        """End leases; the answer says of each whether the worker still had it.
-
-        `strain`: slow answers slow a source down.
-        """
+    async def settle(self, worker: str, settlements: Sequence[Settlement], *, strain: bool = True) -> SettleReply:
+        """End leases. `strain`: slow answers slow a source down."""
         packed = []
         for one in settlements:
             item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
@@ -339,7 +346,8 @@ class Scripts:
                     item["domain"] = one.domain
             packed.append(item)
         reply = await self._run("settle", worker=worker, settlements=packed, streams=self._streams, strain=strain)
-        return [bool(settled) for settled in reply]
+        settled, held_back = reply
+        return SettleReply([one == 1 for one in settled], [source.decode() for source in held_back])
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
         """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
@@ -432,8 +440,10 @@ class Scripts:
 
     async def look_robots(self, worker: str, origin: str, source: str) -> RobotsReply:
         """Return the shared copy of an origin's robots.txt, or that `worker` is the one to fetch it."""
-        what, body, seconds, reason = await self._run("look_robots", worker=worker, origin=origin, source=source)
-        return RobotsReply(what.decode(), body, float(seconds), reason.decode(errors="replace"))
+        what, body, seconds, reason, slower = await self._run(
+            "look_robots", worker=worker, origin=origin, source=source
+        )
+        return RobotsReply(what.decode(), body, float(seconds), reason.decode(errors="replace"), bool(slower))
 
     async def keep_robots(
         self,
@@ -448,9 +458,12 @@ class Scripts:
         reason: str = "",
         retry: float = 60.0,
         retry_max: float = 3600.0,
-    ) -> None:
-        """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds."""
-        await self._run(
+    ) -> bool:
+        """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds.
+
+        True when `source` is asked less often from now on.
+        """
+        reply = await self._run(
             "keep_robots",
             worker=worker,
             origin=origin,
@@ -463,6 +476,7 @@ class Scripts:
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
         )
+        return bool(reply)
 
     async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""

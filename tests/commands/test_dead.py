@@ -1,4 +1,4 @@
-"""`scrapy dead`: what failed for good, and its second life."""
+"""`scrapy dead`: what failed for good, its second life, and its end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def bury(store: Store, *letters: tuple[str, str, str]) -> None:
             "w", 1, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
         )
         lease = reply.grants[0].id
-        assert await store.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)]) == [True]
+        assert (await store.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
 
 
 async def reject(store: Store, *seeds: tuple[bytes, str]) -> None:
@@ -153,8 +153,31 @@ async def test_more_than_one_page(scrapy: Scrapy, store: Store) -> None:
     assert await store.redis.xlen(store.keys.dead) == 0
 
 
+async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy, store: Store) -> None:
+    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await reject(store, *((b"line %d" % number, "no url") for number in range(600)))
+
+    done = scrapy("dead", "drop", "--source", "FLICKR", "--reason", "403")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letters are deleted\n", "")
+    assert [letter["identifier"] for letter in listed(scrapy, "--reason", "t")][:2] == ["1", "2"]
+    assert json.loads(scrapy("dead", "drop", "--reason", "no url", "--json").stdout) == {"dropped": 600}
+    assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]
+    assert await store.redis.get(store.keys.outstanding) == b"0"
+    assert await store.redis.llen(store.keys.seeds) == 0
+
+
+async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, store: Store) -> None:
+    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
+    done = scrapy("dead", "drop", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--source or --reason, or --all" in done.stderr
+    assert len(listed(scrapy)) == 2
+    assert json.loads(scrapy("dead", "drop", "--all", "--json").stdout) == {"dropped": 2}
+    assert await store.redis.xlen(store.keys.dead) == 0
+
+
 def test_it_wants_to_know_what(scrapy: Scrapy) -> None:
     for args in ([], ["list", "retry"]):
         done = scrapy("dead", *args)
         assert done.returncode == 2
-        assert "list or retry?" in done.stdout + done.stderr
+        assert "list, retry or drop?" in done.stdout + done.stderr

@@ -141,6 +141,14 @@ def test_headers_without_a_status_go_with_the_file(gallery: Gallery, root: Path)
     assert body == PICTURE
 
 
+def test_a_body_takes_the_place_of_the_usual_one(gallery: Gallery, root: Path) -> None:
+    set_faults(root / "big", {"/a.jpg": {"body": "é"}, "/none.jpg": {"status": 403, "body": "no"}})
+    status, headers, body = get(gallery.urls["big"], "/a.jpg")
+    assert (status, headers["Content-Type"], headers["Content-Length"]) == (200, "image/jpeg", "2")
+    assert body == "é".encode()
+    assert get(gallery.urls["big"], "/none.jpg")[::2] == (403, b"no")
+
+
 def test_a_delay_holds_up_this_answer_alone(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/a.jpg": {"delay": 1.0}})
     slow = connect(gallery.urls["big"])

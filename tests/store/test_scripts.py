@@ -484,8 +484,8 @@ async def test_a_settled_lease_emits_its_event_once(store: Store) -> None:
         counts={"fetched": 1, "bytes": 3_000_000_000},
         status="200",
     )
-    assert await store.scripts.settle("w", [done]) == [True]
-    assert await store.scripts.settle("w", [done, done]) == [False, False]
+    assert (await store.scripts.settle("w", [done])).settled == [True]
+    assert (await store.scripts.settle("w", [done, done])).settled == [False, False]
     ((_, fields),) = await db(store).xrange(store.keys.image_events)
     assert fields == {b"event": b'{"x":1}'}
     assert await outstanding(store) == 0
@@ -499,7 +499,7 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(store: Store) ->
     await rule(store, ("museum", 100))
     await put(store, [entry("a")])
     (grant,) = (await lease(store)).grants
-    assert await store.scripts.settle("thief", [Settlement(grant.id, "museum", dead="x")]) == [False]
+    assert (await store.scripts.settle("thief", [Settlement(grant.id, "museum", dead="x")])).settled == [False]
     assert await outstanding(store) == 1
 
 
@@ -509,7 +509,7 @@ async def test_a_retry_waits_out_its_delay_and_then_comes_first(store: Store) ->
     await put(store, [entry("a"), entry("b"), entry("c")])
     grants = (await lease(store, want=2)).grants
     again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
-    assert await store.scripts.settle("w", again) == [True, True]
+    assert (await store.scripts.settle("w", again)).settled == [True, True]
     assert await outstanding(store) == 3
     assert names(await lease(store)) == ["c"]
     assert names(await lease(store)) == []
@@ -571,7 +571,7 @@ async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(store: S
         await store.scripts.settle("w", [done])
     assert await outstanding(store) == 1
     await db(store).delete(store.keys.link_rot_events)
-    assert await store.scripts.settle("w", [done]) == [True]
+    assert (await store.scripts.settle("w", [done])).settled == [True]
 
 
 async def test_a_key_that_an_operator_has_spoilt_stops_a_settlement_before_its_event(store: Store) -> None:
@@ -651,7 +651,7 @@ async def test_a_worker_that_lapsed_learns_of_it_and_cannot_settle(store: Store)
     beat = await store.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
     assert not beat.alive
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
-    assert await store.scripts.settle("w", [done]) == [False]
+    assert (await store.scripts.settle("w", [done])).settled == [False]
     assert await db(store).xlen(store.keys.image_events) == 0
 
 

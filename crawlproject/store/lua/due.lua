@@ -70,3 +70,20 @@ end
 local function schedule_all(sources)
   for source in pairs(sources) do schedule(source) end
 end
+
+-- Notes what an origin's robots.txt asks of a source; the slot after the last one used is counted anew. Returns 1
+-- when the source is asked less often than before, else 0.
+local function ask_for_delay(source, origin, delay)
+  local key = K.robots_delays_of .. source
+  if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay then return 0 end
+  local slot, before = tonumber(redis.call('ZSCORE', K.slots, source) or ''), interval_of(effective_rate(source))
+  if delay > 0 then
+    redis.call('ZADD', key, string.format('%.17g', delay), origin)
+  else
+    redis.call('ZREM', key, origin)
+  end
+  local after = interval_of(effective_rate(source))
+  if slot and before and after then redis.call('ZADD', K.slots, text(slot - before + after), source) end
+  schedule(source)
+  return before and after and after > before and 1 or 0
+end

@@ -3,10 +3,11 @@
 -- A: origin; source; worker; kind ('rules', 'none', 'unreachable', or '' when nothing was asked: another may
 --    try at once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none);
 --    reason (of 'unreachable'); retry, retry_max (us: the first pause before another try, and the longest).
--- Reply: 1.
+-- Reply: 1 when the source is asked less often from now on, else 0.
 --
 -- The last good copy stays when there is no new one. The pauses between tries double.
 
+local slower = 0
 local key, lock = K.robots_of .. A.origin, K.robots_fetch_of .. A.origin
 if redis.call('GET', lock) == A.worker then redis.call('DEL', lock) end
 if A.kind == 'unreachable' then
@@ -16,12 +17,9 @@ if A.kind == 'unreachable' then
   redis.call('HSET', key, 'retry', text(now + wait), 'reason', A.reason)
 elseif A.kind ~= '' then
   redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason')
-  redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl))
-  if A.delay > 0 then
-    redis.call('ZADD', K.robots_delays_of .. A.source, string.format('%.17g', A.delay), A.origin)
-  else
-    redis.call('ZREM', K.robots_delays_of .. A.source, A.origin)
-  end
+  local delay = string.format('%.17g', A.delay)
+  redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl), 'delay', delay)
+  slower = ask_for_delay(A.source, A.origin, tonumber(delay))
 end
 redis.call('PEXPIRE', key, 60 * 86400 * 1000)
-return 1
+return slower

@@ -2,8 +2,7 @@
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
---    that slots are reserved); min_rate; circuit; dead_maxlen;
---    max_deliveries.
+--    that slots are reserved); spread (us between sources that have waited); min_rate; circuit; dead_maxlen; max_deliveries.
 -- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
@@ -83,12 +82,25 @@ end
 local cap = with_work > 1 and A.cap or A.cap_alone
 local holding, found_suspect = A.holding, false
 
+-- Sources that have waited are all free now. Starting them all now would keep a worker from starting those on
+-- time whose moment it is, so they get their slots one after the other, and keep that distance.
+local behind = 0
+local function spread(slot)
+  if slot > now then return slot end
+  behind = behind + 1
+  return now + (behind - 1) * A.spread
+end
+
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
-  local slot, given = next_slot(source), 0
+  if room <= 0 then
+    if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
+    return 0
+  end
+  local slot, given = spread(next_slot(source)), 0
   while interval and given < room and slot <= now + A.horizon do
     local entry = take(source)
     if not entry then break end
@@ -104,9 +116,7 @@ local function grant(source, budget)
     redis.call('ZADD', K.slots, text(slot), source)
     holding[source] = (holding[source] or 0) + given
   end
-  if given > 0 or room > 0 or held_until(source) > 0 or circuit_of(source).state == 'half_open' then
-    schedule(source)
-  end
+  schedule(source)
   return given
 end
 

@@ -1,7 +1,8 @@
 -- Looks for an origin's robots.txt, or has the caller fetch it: one worker at a time, whoever comes first.
 --
 -- A: origin (scheme://host:port/robots.txt); source (that pays); worker.
--- Reply: {what, body, seconds that it may be used, reason}; what is
+-- Reply: {what, body, seconds that it may be used, reason, 1 when the source is asked less often from now on, else
+-- 0}; what is
 --    'ignore'        the source has given permission: no robots.txt counts
 --    'rules', 'none' a copy: its rules are in `body`, or there is none and everything is allowed
 --    'unreachable'   not to be had, and no copy: nothing may be fetched; tried again after those seconds
@@ -9,14 +10,18 @@
 --    'wait'          another worker fetches it
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
--- without one everything is allowed (2.3.1.4).
+-- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
+-- keeps to the delay that it asks for.
 
 local MONTH = 30 * 86400 * 1000000
 
 local options = redis.call('HGET', K.options, A.source)
-if options and cjson.decode(options).robots == 'ignore' then return {'ignore', '', '60', ''} end
+if options and cjson.decode(options).robots == 'ignore' then
+  ask_for_delay(A.source, A.origin, 0)
+  return {'ignore', '', '60', '', 0}
+end
 
-local names = {'kind', 'body', 'until', 'retry', 'since', 'reason'}
+local names = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
 local copy = {}
 for index, value in ipairs(redis.call('HMGET', K.robots_of .. A.origin, unpack(names))) do
   copy[names[index]] = value or nil
@@ -24,14 +29,15 @@ end
 
 local function seconds(moment) return string.format('%.3f', math.max(moment - now, 0) / 1000000) end
 
+local slower = copy.kind and ask_for_delay(A.source, A.origin, tonumber(copy.delay or '') or 0) or 0
 local fresh, retry = tonumber(copy['until'] or '') or 0, tonumber(copy.retry or '') or 0
-if copy.kind and fresh > now then return {copy.kind, copy.body, seconds(fresh), ''} end
+if copy.kind and fresh > now then return {copy.kind, copy.body, seconds(fresh), '', slower} end
 if retry <= now and redis.call('SET', K.robots_fetch_of .. A.origin, A.worker, 'NX', 'PX', 60000) then
-  return {'fetch', '', '0', ''}
+  return {'fetch', '', '0', '', slower}
 end
-if copy.kind then return {copy.kind, copy.body, '10', ''} end
+if copy.kind then return {copy.kind, copy.body, '10', '', slower} end
 if retry > now then
-  if tonumber(copy.since) < now - MONTH then return {'none', '', seconds(retry), ''} end
-  return {'unreachable', '', seconds(retry), copy.reason}
+  if tonumber(copy.since) < now - MONTH then return {'none', '', seconds(retry), '', slower} end
+  return {'unreachable', '', seconds(retry), copy.reason, slower}
 end
-return {'wait', '', '0', ''}
+return {'wait', '', '0', '', slower}

@@ -9,7 +9,8 @@
 --    `status` is noted for the source that paid, with `fine` (true or false) as a sample of its circuit;
 --    without `fine` it says nothing about the source. `throttled`: it asked for patience (429, 503), for
 --    `hold` if it said how long.
--- Reply: a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted).
+-- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
+--    those that paid to which nothing may go out now}
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
@@ -93,4 +94,8 @@ for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)
 save_windows()
 save_circuits()
-return reply
+local held_back = {}
+for payer in pairs(looked_at) do
+  if held_until(payer) > 0 then held_back[#held_back + 1] = payer end
+end
+return {reply, held_back}

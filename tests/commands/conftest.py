@@ -1,0 +1,72 @@
+"""What the tests of the operators' commands share: a crawl as calls of scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest_asyncio
+
+from crawlproject.config import CircuitRules
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Scripts, Settlement
+
+
+class Frontier:
+    """A leader, and one worker `w`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.redis: Any = store.redis
+        self.scripts = store.scripts
+        self.fence = 0
+        self.number = 0
+
+    async def start(self) -> None:
+        fence = await self.scripts.lead("leader", ready=True)
+        assert fence is not None
+        self.fence = fence
+        await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+
+    async def catalogue(self, limits: Mapping[str, float], options: Mapping[str, str] | None = None) -> None:
+        """Have the leader publish rates by size."""
+        rows = [(source, rate, rate) for source, rate in limits.items()]
+        assert await self.scripts.set_rates(self.fence, rows, {}, options)
+
+    async def feed(self, source: str, count: int) -> None:
+        first, self.number = self.number, self.number + count
+        requests = [
+            NewRequest(b"\x01\x00\x00%d" % number, "00000", number, again=False, source=source)
+            for number in range(first, self.number)
+        ]
+        await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+
+    async def lease(self, want: int, scripts: Scripts | None = None) -> list[str]:
+        """Return the ids of up to `want` leases."""
+        reply = await (scripts or self.scripts).lease(
+            "w", want, cap=99, cap_alone=99, holding={}, horizon=10.0, dead_maxlen=1000, max_deliveries=3
+        )
+        return [grant.id for grant in reply.grants]
+
+    async def settle(
+        self, source: str, statuses: list[str], rules: CircuitRules | None = None, **more: Any
+    ) -> None:
+        """Crawl as many requests of `source` as there are `statuses`, which count as errors but for 200."""
+        scripts = Scripts(self.redis, self.store.keys, self.store.clock, rules=rules)
+        await self.feed(source, len(statuses))
+        leases = await self.lease(len(statuses), scripts)
+        done = Settlement("", source, event=("link_rot", "{}"))
+        sent = [
+            replace(done, id=lease, status=status, fine=status == "200", **more)
+            for lease, status in zip(leases, statuses, strict=True)
+        ]
+        await scripts.settle("w", sent)
+
+
+@pytest_asyncio.fixture
+async def frontier(store: Store) -> Frontier:
+    """A frontier with a leader and a worker."""
+    one = Frontier(store)
+    await one.start()
+    return one

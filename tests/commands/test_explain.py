@@ -1,0 +1,194 @@
+"""`scrapy explain`: what would become of a URL, and why."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.seeds import new_request, parse_seed
+from crawlproject.spiders.images import ImagesSpider
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
+    from tests.conftest import Scrapy
+
+URL = "https://images.museum.org/paintings/a.jpg"
+ROBOTS = "https://images.museum.org/robots.txt"
+
+
+@pytest_asyncio.fixture
+async def museum(frontier: Frontier) -> Frontier:
+    """Its host, by the catalogue, is that of the source citymuseum."""
+    await frontier.catalogue({"citymuseum": 5.0})
+    await frontier.scripts.set_rates(frontier.fence, [], {"museum.org": "citymuseum"})
+    return frontier
+
+
+async def keep(frontier: Frontier, kind: str, body: bytes = b"", **more: Any) -> None:
+    await frontier.scripts.keep_robots("w", ROBOTS, "citymuseum", kind=kind, body=body, ttl=3600, **more)
+
+
+def explained(scrapy: Scrapy, *args: str, **environ: Any) -> dict[str, Any]:
+    done = scrapy("explain", "--json", *args, **environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: Frontier) -> None:
+    await keep(museum, "rules", b"User-agent: *\nDisallow: /private/\nAllow: /paintings/\n")
+    await museum.settle("citymuseum", ["200", "200", "404"])
+    await museum.feed("citymuseum", 10)
+    said = explained(scrapy, URL)
+    assert said.pop("due_s") == pytest.approx(10 / 5, abs=0.7)
+    assert said["robots"].pop("for_s") == pytest.approx(3600, abs=30)
+    del said["next_slot_s"]
+    assert said == {
+        "url": URL,
+        "identifier": str(uuid.uuid5(uuid.NAMESPACE_URL, URL)),
+        "source_from": "catalogue",
+        "seen": False,
+        "robots": {
+            "url": ROBOTS,
+            "verdict": "allowed",
+            "reason": "line 3, Allow: /paintings/",
+            "line": 3,
+            "rule": "Allow: /paintings/",
+            "delay_s": None,
+        },
+        "obstacles": [],
+        "last_50_statuses": {"200": 2, "404": 1},
+        "source": "citymuseum",
+        "rate_limit": 5,
+        "effective_rate": 5,
+        "reason": "by size",
+        "queued": 10,
+        "delayed": 0,
+        "in_flight": 0,
+        "successful": 0,
+        "failed": 0,
+        "state": "closed",
+        "eta_s": 2,
+    }
+
+
+async def test_every_key_is_documented(scrapy: Scrapy, museum: Frontier) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([\w.]+)` \|", text, flags=re.MULTILINE)
+    said = explained(scrapy, URL)
+    robots = [f"robots.{key}" for key in said.pop("robots")]
+    assert sorted(named) == sorted([*said, *robots])
+
+
+async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
+    said = explained(scrapy, URL, "--source", "FLICKR")
+    assert (said["source"], said["source_from"]) == ("flickr", "--source")
+    said = explained(scrapy, "http://img.example.co.uk/a.jpg")
+    assert (said["source"], said["source_from"]) == ("example.co.uk", "domain")
+    assert (said["rate_limit"], said["reason"]) == (0.2, "minimum, its size is unknown")
+    said = explained(scrapy, "http://img.example.co.uk/a.jpg", CRAWL_UNKNOWN_SOURCES="refuse")
+    assert said["obstacles"][0].startswith("the catalogue does not name its source")
+    assert said["due_s"] is None
+
+
+async def test_a_url_is_seen_under_its_identifier(scrapy: Scrapy, museum: Frontier) -> None:
+    spider = ImagesSpider()
+    for seed in (URL, json.dumps({"url": "http://museum.org/b c.jpg".replace(" ", "%20"), "uuid": "b-1"})):
+        new = new_request(spider.request_for(parse_seed(seed)), spider, SeenFilter())
+        await museum.scripts.enqueue("w", [new], high_water=100, refuse_unknown=False)
+    said = explained(scrapy, URL)
+    assert said["seen"] is True
+    assert said["obstacles"] == ['seen before: without "again" its seed is a duplicate']
+    assert explained(scrapy, "http://museum.org/b%20c.jpg")["seen"] is False
+    assert explained(scrapy, "http://museum.org/b%20c.jpg", "--uuid", "b-1")["seen"] is True
+
+
+async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:
+    assert explained(scrapy, URL)["robots"]["verdict"] == "unknown"
+    await keep(museum, "rules", b"User-agent: crawlproject\nCrawl-delay: 10\n\nDisallow: /paint\n", delay=10.0)
+    said = explained(scrapy, URL)
+    robots = said["robots"]
+    assert (robots["verdict"], robots["line"], robots["rule"]) == ("disallowed", 4, "Disallow: /paint")
+    assert said["obstacles"] == ["robots.txt: line 4, Disallow: /paint"]
+    assert (said["due_s"], said["effective_rate"], robots["delay_s"]) == (None, 0.1, 10)
+    other = explained(scrapy, "https://images.museum.org/b.jpg")
+    assert (other["robots"]["verdict"], other["robots"]["line"]) == ("allowed", None)
+    skipped = explained(
+        scrapy, "https://images.museum.org/b.jpg", CRAWL_ROBOTS_DELAY_OVER="skip", CRAWL_ROBOTS_DELAY_MAX="5"
+    )
+    assert skipped["robots"]["verdict"] == "disallowed"
+    assert "10 s" in skipped["robots"]["reason"]
+
+
+async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrapy, museum: Frontier) -> None:
+    await keep(museum, "unreachable", reason="status 503", retry=90.0)
+    said = explained(scrapy, URL)
+    assert said["robots"]["verdict"] == "unreachable"
+    assert "status 503" in said["robots"]["reason"]
+    assert said["robots"]["for_s"] == pytest.approx(90, abs=30)
+    assert said["due_s"] >= said["robots"]["for_s"]
+    assert said["obstacles"] == ["robots.txt: not to be had (status 503)"]
+
+    month = 31 * 86_400 * 1_000_000
+    since = int(await museum.redis.hget(f"crawl:robots:{ROBOTS}", "since"))
+    await museum.redis.hset(f"crawl:robots:{ROBOTS}", "since", since - month)
+    assert explained(scrapy, URL)["robots"]["verdict"] == "allowed"
+
+    await keep(museum, "none")
+    said = explained(scrapy, URL)
+    assert (said["robots"]["verdict"], said["robots"]["reason"]) == ("allowed", "there is none")
+    assert said["obstacles"] == []
+
+    await keep(museum, "rules", b"User-agent: *\nDisallow: /")
+    await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps({"robots": "ignore"})})
+    said = explained(scrapy, URL)
+    assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
+
+
+async def test_what_holds_its_source_keeps_it(scrapy: Scrapy, museum: Frontier) -> None:
+    await museum.settle("citymuseum", ["500"] * 6)
+    said = explained(scrapy, URL)
+    assert said["state"] == "open"
+    assert [re.sub(r"\d+", "N", obstacle) for obstacle in said["obstacles"]] == ["circuit open for N s more"]
+    assert said["due_s"] == pytest.approx(60, abs=5)
+    await museum.redis.sadd("crawl:halted", "citymuseum")
+    said = explained(scrapy, URL)
+    assert (said["state"], said["due_s"]) == ("halted", None)
+    assert said["obstacles"] == ["halted until scrapy resume citymuseum"]
+    await museum.redis.delete("crawl:pulse")
+    assert explained(scrapy, URL)["obstacles"] == ["halted until scrapy resume citymuseum", "no worker leads"]
+
+
+async def test_people_get_sentences(scrapy: Scrapy, museum: Frontier) -> None:
+    await keep(museum, "rules", b"User-agent: *\nDisallow: /paintings/\n")
+    done = scrapy("explain", URL)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(re.split(r": +", line, maxsplit=1) for line in done.stdout.splitlines())
+    assert said["source"] == "citymuseum (by catalogue), closed"
+    assert said["rate"] == "5 of 5 requests a second: by size"
+    assert said["robots.txt"].startswith("disallowed: line 2, Disallow: /paintings/ (for ")
+    assert said["kept by"] == "robots.txt: line 2, Disallow: /paintings/"
+    assert said["due"] == "never, as it stands"
+
+
+@pytest.mark.parametrize("args", [["ftp://museum.org/a"], ["no url"], [URL, "--source", "two words"]])
+def test_what_is_no_url_or_source_is_said_in_a_sentence(scrapy: Scrapy, args: list[str]) -> None:
+    done = scrapy("explain", *args)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("scrapy explain: ")
+
+
+@pytest.mark.parametrize("args", [[], [URL, URL]])
+def test_it_wants_one_url(scrapy: Scrapy, args: list[str]) -> None:
+    done = scrapy("explain", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "one URL, please" in done.stderr

@@ -1,0 +1,72 @@
+"""`scrapy halt` and `scrapy resume`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
+    from tests.conftest import Scrapy
+
+
+async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
+    await frontier.feed("museum", 3)
+    done = scrapy("halt", "MUSEUM", "flickr")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "museum is halted\nflickr is halted\n", "")
+    assert await frontier.redis.smembers("crawl:halted") == {b"museum", b"flickr"}
+    assert await frontier.lease(9) == []
+    assert sorted(await frontier.scripts.watch(frontier.fence)) == [("flickr", "halted"), ("museum", "halted")]
+
+    done = scrapy("resume", "museum")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "museum goes on\n", "")
+    assert await frontier.redis.smembers("crawl:halted") == {b"flickr"}
+    assert await frontier.scripts.watch(frontier.fence) == [("museum", "resumed")]
+    assert len(await frontier.lease(9)) == 3
+
+
+async def test_one_whose_circuit_is_open_is_resumed_too(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    await frontier.settle("museum", ["500"] * 6, throttled=True, hold=60.0)
+    await frontier.feed("museum", 3)
+    assert await frontier.redis.smembers("crawl:temp_halted") == {b"museum"}
+    assert json.loads(scrapy("resume", "museum", "--json").stdout) == {"resumed": ["museum"], "not_halted": []}
+    await frontier.scripts.watch(frontier.fence)
+    [standing] = await frontier.scripts.inspect(["museum"])
+    assert (standing.state, standing.effective, standing.held_until) == ("closed", 200, 0)
+    assert len(await frontier.lease(9)) == 3
+
+
+async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
+    assert json.loads(scrapy("halt", "museum", "--json").stdout) == {"halted": ["museum"]}
+    done = scrapy("resume", "flickr", "museum")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["flickr was not halted: see scrapy sources flickr", "museum goes on"]
+    done = scrapy("resume", "museum", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
+
+
+async def test_one_nobody_knows_is_done_and_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
+    note = "note: neither the catalogue nor a seed has named musuem so far\n"
+    done = scrapy("halt", "musuem")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "musuem is halted\n", note)
+    assert await frontier.redis.smembers("crawl:halted") == {b"musuem"}
+    done = scrapy("resume", "musuem")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "musuem goes on\n", note)
+    assert await frontier.redis.scard("crawl:halted") == 0
+
+
+@pytest.mark.parametrize("command", ["halt", "resume"])
+@pytest.mark.parametrize("args", [[], ["museum", "two words"], ["--all"]])
+async def test_wrong_use_changes_nothing(
+    scrapy: Scrapy, frontier: Frontier, command: str, args: list[str]
+) -> None:
+    await frontier.redis.sadd("crawl:halted", "flickr")
+    done = scrapy(command, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"scrapy {command}" in done.stderr
+    assert await frontier.redis.smembers("crawl:halted") == {b"flickr"}

@@ -1,0 +1,68 @@
+"""`scrapy rate`: an operator's rate in place of the computed one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
+    from tests.conftest import Scrapy
+
+KEY = "crawl:override_rate:museum"
+
+
+async def test_sets_and_deletes_the_override(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    done = scrapy("rate", "Museum", "0.25")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "museum: 0.25 requests a second\n", "")
+    assert await frontier.redis.get(KEY) == b"0.25"
+    done = scrapy("rate", "museum", "0", "--json")
+    assert (json.loads(done.stdout), done.stderr) == ({"source": "museum", "override": 0}, "")
+    assert await frontier.redis.get(KEY) == b"0"
+    done = scrapy("rate", "museum", "auto", "--json")
+    assert (json.loads(done.stdout), done.stderr) == ({"source": "museum", "override": None}, "")
+    assert await frontier.redis.get(KEY) is None
+    assert scrapy("rate", "museum", "auto").stdout == "museum: by size again\n"
+
+
+async def test_more_than_the_largest_source_gets_is_done_and_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    done = scrapy("rate", "museum", "250")
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
+    assert "250 is more than the 200 requests a second" in done.stderr
+    assert await frontier.redis.get(KEY) == b"250"
+
+
+async def test_a_source_nobody_knows_gets_it_for_the_time_it_comes(scrapy: Scrapy, frontier: Frontier) -> None:
+    done = scrapy("rate", "museum", "3")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: neither the catalogue nor a seed has named museum so far\n",
+    )
+    assert await frontier.redis.get(KEY) == b"3"
+
+
+@pytest.mark.parametrize("value", ["fast", "-1", "nan", "inf", "5rps", "", "٥"])
+async def test_nonsense_is_named_and_changes_nothing(scrapy: Scrapy, frontier: Frontier, value: str) -> None:
+    await frontier.redis.set(KEY, "4")
+    done = scrapy("rate", "museum", value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{value!r} is no rate" in done.stderr
+    assert await frontier.redis.get(KEY) == b"4"
+
+
+@pytest.mark.parametrize("args", [[], ["museum"], ["museum", "1", "2"], ["two words", "1"]])
+def test_wrong_use_is_said(scrapy: Scrapy, args: list[str]) -> None:
+    done = scrapy("rate", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "scrapy rate" in done.stderr
+
+
+def test_without_redis_it_is_one_sentence(scrapy: Scrapy) -> None:
+    done = scrapy("rate", "museum", "1", REDIS_URL="redis://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("scrapy rate: Redis at redis://127.0.0.1:1 does not answer")
+    assert len(done.stderr.splitlines()) == 1

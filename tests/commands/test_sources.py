@@ -1,0 +1,200 @@
+"""`scrapy sources`: how each source stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from crawlproject.config import CircuitRules
+from crawlproject.politeness.sources import rate_for
+from crawlproject.store.scripts import Settlement
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
+    from tests.conftest import Scrapy
+
+Rows = dict[str, dict[str, Any]]
+
+
+def listed(scrapy: Scrapy, *args: str) -> Rows:
+    done = scrapy("sources", "--json", *args)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return {row["source"]: row for row in rows}
+
+
+async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": rate_for(12_000_000), "idle": rate_for(100_000_000)})
+    await frontier.redis.srem("crawl:sources", "idle")  # the catalogue alone names it
+    await frontier.feed("museum", 8)
+    await frontier.feed("nobody.org", 2)
+    image, rotten, dead, later, *_ = [lease for lease in await frontier.lease(99) if lease.endswith(":museum")]
+    await frontier.scripts.settle(
+        "w",
+        [
+            Settlement(image, "museum", event=("image_metadata_updates", "{}"), counts={"thumbnails": 1}),
+            Settlement(rotten, "museum", event=("link_rot", "{}"), counts={"link_rot": 1}),
+            Settlement(dead, "museum", b"\x01\x00\x00x", dead="status 403", counts={"failed": 1}),
+            Settlement(later, "museum", b"\x01\x00\x00y", delay=60),
+        ],
+    )
+    await frontier.scripts.leave("w")
+    await frontier.start()
+    [leased] = await frontier.lease(1)
+    assert leased.endswith(":museum")
+
+    rows = listed(scrapy)
+    assert list(rows) == ["idle", "museum", "nobody.org"]
+    assert rows["museum"].pop("next_slot_s") > 0
+    assert rows["museum"] == {
+        "source": "museum",
+        "rate_limit": rate_for(12_000_000),
+        "effective_rate": rate_for(12_000_000),
+        "reason": "by size",
+        "queued": 3,
+        "delayed": 1,
+        "in_flight": 1,
+        "successful": 2,
+        "failed": 1,
+        "state": "closed",
+        "eta_s": 5 / rate_for(12_000_000),
+    }
+    assert (rows["idle"]["rate_limit"], rows["idle"]["eta_s"]) == (rate_for(100_000_000), 0)
+    nobody = rows["nobody.org"]
+    assert (nobody["rate_limit"], nobody["reason"]) == (0.2, "minimum, its size is unknown")
+    assert (nobody["queued"], nobody["eta_s"]) == (2, 10)
+    outstanding = sum(row["queued"] + row["delayed"] + row["in_flight"] for row in rows.values())
+    assert outstanding == int(await frontier.redis.get("crawl:images:outstanding"))
+    assert set(listed(scrapy, "--spider", "pages")["museum"].items()) >= {("queued", 0), ("in_flight", 0)}
+
+
+async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, frontier: Frontier) -> None:
+    troubled = ["slowed", "patient", "held", "open", "probed", "halted", "quick"]
+    await frontier.catalogue(dict.fromkeys([*troubled, "stopped"], 200.0))
+    await frontier.settle("slowed", ["429"], throttled=True)
+    await frontier.scripts.keep_robots(
+        "w", "http://patient/robots.txt", "patient", kind="rules", body=b"", ttl=60, delay=10
+    )
+    await frontier.settle("held", ["503"], throttled=True, hold=34.0)
+    await frontier.settle("open", ["500"] * 6)
+    await frontier.settle("probed", ["500"] * 6, CircuitRules(open=0.01, open_max=0.01))
+    await frontier.redis.sadd("crawl:halted", "halted")
+    await frontier.redis.set("crawl:override_rate:quick", "5")
+    await frontier.scripts.set_rates(frontier.fence, [("quick", 5.0, 200.0), ("stopped", 0.0, 200.0)], {})
+    await frontier.redis.set("crawl:override_rate:stopped", "0")
+    await frontier.redis.set("crawl:override_rate:slowed", "plenty")
+    await asyncio.sleep(0.02)
+    for source in (*troubled, "stopped"):
+        await frontier.feed(source, 10)
+    await frontier.lease(3 * len(troubled))  # lets the probes out
+
+    rows = listed(scrapy)
+    assert {source: rows[source]["state"] for source in troubled} == {
+        "slowed": "closed",
+        "patient": "closed",
+        "held": "closed",
+        "open": "open",
+        "probed": "half_open",
+        "halted": "halted",
+        "quick": "closed",
+    }
+    reasons = {source: row["reason"] for source, row in rows.items()}
+    assert reasons["slowed"] == "by size (override 'plenty' is no rate), slowed to 50 % by status 429"
+    assert reasons["patient"] == "robots.txt asks for 10 s between requests"
+    assert reasons["probed"] == "by size; circuit half open: a few probes decide"
+    assert reasons["halted"] == "by size; halted until scrapy resume halted"
+    assert (reasons["quick"], reasons["stopped"]) == ("by override", "by override")
+    rates = {source: row["effective_rate"] for source, row in rows.items()}
+    assert rates["slowed"] == 100
+    assert rates["patient"] == pytest.approx(0.1)
+    assert rates["quick"] == 5
+
+    assert "slowed to 50 % by status 503; held for " in reasons["held"]
+    assert reasons["held"].endswith(" s (Retry-After)")
+    assert rows["held"]["eta_s"] == pytest.approx(34 + 10 / 100, abs=5)
+    assert reasons["open"].startswith("by size; circuit open for ")
+    assert rows["open"]["eta_s"] == pytest.approx(60 + 10 / 200, abs=5)
+    assert rows["quick"]["eta_s"] == 2
+    assert rows["patient"]["eta_s"] == pytest.approx(100)
+    assert rows["halted"]["eta_s"] is None
+    assert rows["stopped"]["eta_s"] is None
+
+
+async def test_a_rate_the_leader_has_not_set_yet_is_said(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    await frontier.redis.set("crawl:override_rate:museum", "7.5")
+    row = listed(scrapy)["museum"]
+    assert (row["rate_limit"], row["reason"]) == (5, "by override, soon 7.5: the leader has not set it yet")
+
+
+async def test_a_request_that_is_to_be_leased_alone_is_queued(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0, "museum-of-art": 5.0})
+    await frontier.redis.rpush("crawl:images:suspects", b"museum\n\x01\x02\x00x")
+    assert {source: row["queued"] for source, row in listed(scrapy).items()} == {"museum": 1, "museum-of-art": 0}
+
+
+async def test_only_the_sources_asked_for(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0, "flickr": 200.0})
+    assert list(listed(scrapy, "MUSEUM", "museum")) == ["museum"]
+    done = scrapy("sources", "--json", "musuem", "flickr")
+    assert [row["source"] for row in json.loads(done.stdout)] == ["musuem", "flickr"]
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: neither the catalogue nor a seed has named musuem so far\n",
+    )
+    for wrong in ("two words", "--jsn"):
+        done = scrapy("sources", wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert wrong in done.stderr
+
+
+async def test_more_sources_than_a_call_takes(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({f"s{number:04}": 0.2 + number for number in range(1100)})
+    await frontier.feed("s1099", 7)
+    rows = listed(scrapy)
+    assert [row["rate_limit"] for row in rows.values()] == [0.2 + number for number in range(1100)]
+    assert rows["s1099"]["queued"] == 7
+
+
+def test_before_anything_was_done_there_are_none(scrapy: Scrapy) -> None:
+    assert listed(scrapy) == {}
+    done = scrapy("sources")
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (
+        0,
+        ["0 sources", "nothing goes out: no worker leads"],
+    )
+
+
+async def test_a_reader_that_has_enough_ends_it_quietly(environment: dict[str, str], frontier: Frontier) -> None:
+    await frontier.catalogue({f"s{number:04}": 5.0 for number in range(1100)})
+    command = [sys.executable, "-m", "scrapy", "sources"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
+        assert done.stdout is not None
+        assert done.stderr is not None
+        done.stdout.readline()
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == 141
+
+
+async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0, "flickr": 200.0})
+    await frontier.feed("museum", 600)
+    await frontier.redis.sadd("crawl:halted", "flickr")
+    await frontier.feed("flickr", 1)
+    head, *rows, last = scrapy("sources").stdout.splitlines()
+    assert " ".join(head.split()) == (
+        "source limit rps now rps queued delayed in flight successful failed state eta reason"
+    )
+    assert [" ".join(row.split()) for row in rows] == [
+        "flickr 200 200 1 0 0 0 0 halted never by size; halted until scrapy resume flickr",
+        "museum 5 5 600 0 0 0 0 closed 0:02:00 by size",
+    ]
+    assert last == "2 sources"
+    await frontier.redis.set("crawl:paused", "events unread")
+    assert scrapy("sources").stdout.splitlines()[-1] == "nothing goes out: events unread"

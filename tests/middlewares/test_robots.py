@@ -1,0 +1,429 @@
+"""robots.txt as a whole worker enforces it, paragraph by paragraph of RFC 9309: one crawl of a port each.
+
+What a file means, in all its detail, is in tests/politeness/test_robots.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.politeness.robots import MAX_BYTES
+from crawlproject.store.keys import Keys
+from demo.gallery import Fault, Gallery, set_faults
+from tests.test_crawl import Crawl, picture, size_for
+
+KEYS = Keys("crawl", "images")
+
+ALL = "User-agent: *\n"
+NOT_B = ALL + "Disallow: /b\n"
+LINE_2 = "robots.txt: line 2, Disallow: /b"
+OTHERS = "User-agent: otherbot\n"
+LONG = b"# " + b"x" * 97 + b"\n"  # 100 bytes
+FULL = LONG * (MAX_BYTES // 100 - 1)  # nearly as much as is read
+
+
+class Case(NamedTuple):
+    """A site: its robots.txt (None: there is no such file), and what becomes of seeds, by their paths."""
+
+    title: str  # the paragraph of RFC 9309, and what it says
+    robots: str | bytes | None
+    fetched: tuple[str, ...] = ("/a.jpg",)
+    refused: dict[str, str] = {}  # noqa: RUF012 - path to reason
+    faults: dict[str, Fault] = {}  # noqa: RUF012 - {base of ANOTHER} in a header: of that case's site
+    asked: tuple[str, ...] = ("/robots.txt",)  # for rules
+
+
+BOTH = ("/a.jpg", "/b.jpg")
+REFUSED = {"/b.jpg": LINE_2}
+
+
+def status(code: int, **more: Any) -> dict[str, Fault]:
+    fault: Fault = {"status": code, "body": "User-agent: *\nDisallow: /\n", **more}  # type: ignore[typeddict-item]
+    return {"/robots.txt": fault}
+
+
+def moved(*places: str, code: int = 302) -> dict[str, Fault]:
+    """Return the faults that redirect from /robots.txt over all of `places`."""
+    steps = ("/robots.txt", *places)
+    return {a: {"status": code, "headers": {"Location": b}} for a, b in pairwise(steps)}
+
+
+def answered(code: int, body: str) -> dict[str, Fault]:
+    return {"/robots.txt": {"status": code, "body": body}}
+
+
+def unreachable(why: str) -> dict[str, str]:
+    return {"/a.jpg": f"robots unreachable: {why}"}
+
+
+TWICE = ("/robots.txt", "/robots.txt")  # one retry
+
+CASES = {
+    # How it is had
+    "ok": Case("2.3.1.1 successful: the rules count", NOT_B, ("/a.jpg",), REFUSED),
+    "c203": Case(
+        "2.3.1.1 any 2xx is", NOT_B, ("/a.jpg",), REFUSED, {"/robots.txt": {"status": 203, "body": NOT_B}}
+    ),
+    "c400": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(400)),
+    "c401": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(401)),
+    "c403": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(403)),
+    "c404": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(404)),
+    "c410": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(410)),
+    "none": Case("2.3.1.3 there is none", None, BOTH),
+    "c500": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 500"), status(500), TWICE),
+    "c503": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 503"), status(503), TWICE),
+    "c599": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 599"), status(599), TWICE),
+    "hiccup": Case("2.3.1.4 until it is reached", NOT_B, ("/a.jpg",), REFUSED, status(500, times=1), TWICE),
+    "dropped": Case("2.3.1.4 a network error", NOT_B, (), unreachable(""), {"/robots.txt": {"drop": True}}, TWICE),
+    "hangs": Case(
+        "2.3.1.4 a time-out", NOT_B, (), unreachable("DownloadTimeout"), {"/robots.txt": {"delay": 30}}, TWICE
+    ),
+    "moved301": Case(
+        "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=301), ("/robots.txt", "/r/1")
+    ),
+    "moved307": Case(
+        "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=307), ("/robots.txt", "/r/1")
+    ),
+    "relative": Case("2.3.1.2 a relative one", None, ("/a.jpg",), REFUSED, moved("r/1"), ("/robots.txt", "/r/1")),
+    "moved5": Case(
+        "2.3.1.2 five in a row",
+        None,
+        ("/a.jpg",),
+        REFUSED,
+        moved("/r/5", "/r/4", "/r/3", "/r/2", "/r/1"),
+        ("/robots.txt", "/r/5", "/r/4", "/r/3", "/r/2", "/r/1"),
+    ),
+    "moved6": Case(
+        "2.3.1.2 six: unavailable",
+        None,
+        BOTH,
+        {},
+        moved("/r/6", "/r/5", "/r/4", "/r/3", "/r/2", "/r/1"),
+        ("/robots.txt", "/r/6", "/r/5", "/r/4", "/r/3", "/r/2"),
+    ),
+    "port": Case("2.3.1.2 to another port", None, ("/a.jpg",), REFUSED, moved("{ok}/robots.txt")),
+    "host": Case(
+        "2.3.1.2 to another host",
+        None,
+        ("/a.jpg",),
+        REFUSED,
+        moved("{ok@localhost}/robots.txt"),
+    ),
+    "to404": Case("2.3.1.3 a redirect to none", None, BOTH, {}, moved("/none.txt"), ("/robots.txt", "/none.txt")),
+    "to500": Case(
+        "2.3.1.4 a redirect to an error",
+        None,
+        (),
+        unreachable("status 500"),
+        {**moved("/r/0"), "/r/0": {"status": 500}},
+        ("/robots.txt", "/r/0") * 2,
+    ),
+    "nowhere": Case(
+        "2.3.1.4 a redirect that is none",
+        None,
+        (),
+        unreachable("ValueError"),
+        moved("http://[x/robots.txt"),
+        TWICE,
+    ),
+    "ftp": Case(
+        "2.3.1.4 a redirect to what we cannot ask",
+        None,
+        (),
+        unreachable("NotSupported"),
+        moved("ftp://127.0.0.1/robots.txt"),
+        TWICE,
+    ),
+    # Its bytes
+    "bom": Case("2.3 a byte order mark", "\ufeff" + NOT_B, ("/a.jpg",), REFUSED),
+    "crlf": Case("2.2 CRLF ends a line", NOT_B.replace("\n", "\r\n"), ("/a.jpg",), REFUSED),
+    "cr": Case("2.2 CR ends a line", NOT_B.replace("\n", "\r"), ("/a.jpg",), REFUSED),
+    "unended": Case("2.2 the last line may lack its end", NOT_B.strip(), ("/a.jpg",), REFUSED),
+    "empty": Case("2.2.1 an empty file", "", BOTH),
+    "html": Case("2.2 a page in its place has no rules", "<!DOCTYPE html>\n<html>\n<b>Disallow: /</b>\n", BOTH),
+    "binary": Case("2.2 what makes no sense is passed over", b"\xff\xfe\x00\n" + NOT_B[14:].encode(), BOTH),
+    "gzip": Case(
+        "2.3 compressed, though not asked for",
+        gzip.compress(NOT_B.encode()),
+        ("/a.jpg",),
+        REFUSED,
+        {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}},
+    ),
+    "before": Case(
+        "2.5 500 KiB are read",
+        FULL + NOT_B.encode() + LONG * 1000,
+        ("/a.jpg",),
+        {"/b.jpg": f"robots.txt: line {len(FULL) // 100 + 2}, Disallow: /b"},
+    ),
+    "beyond": Case("2.5 no more is", FULL + LONG * 1000 + NOT_B.encode(), BOTH),
+    # Groups
+    "ours": Case(
+        "2.2.1 the group of our token alone",
+        ALL + "Disallow: /a\n\nUser-agent: crawlproject\nDisallow: /b",
+        ("/a.jpg",),
+        {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
+    ),
+    "others": Case("2.2.1 those of others do not count", OTHERS + "Disallow: /", BOTH),
+    "star": Case(
+        "2.2.1 without ours that of *",
+        OTHERS + "Allow: /\n\n" + NOT_B,
+        ("/a.jpg",),
+        {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
+    ),
+    "case": Case("2.2.1 in any case", "USER-AGENT: CrawlProject\nDISALLOW: /b", ("/a.jpg",), {"/b.jpg": "line 2"}),
+    "version": Case("2.2.1 with a version", "User-agent: crawlproject/2.0\nDisallow: /b", ("/a.jpg",), REFUSED),
+    "longer": Case("2.2.1 a longer token is another", "User-agent: crawlprojects\nDisallow: /", BOTH),
+    "several": Case(
+        "2.1 several agents in one group",
+        OTHERS + "User-agent: crawlproject\nUser-agent: x\nDisallow: /b",
+        ("/a.jpg",),
+        {"/b.jpg": "robots.txt: line 4, Disallow: /b"},
+    ),
+    "merged": Case(
+        "2.2.1 groups of one token are one",
+        "User-agent: crawlproject\nDisallow: /b\n\n"
+        + ALL
+        + "Disallow: /\n\nUser-agent: crawlproject\nDisallow: /c",
+        ("/a.jpg",),
+        {"/b.jpg": LINE_2, "/c.jpg": "robots.txt: line 8, Disallow: /c"},
+    ),
+    "between": Case(
+        "2.2.4 other lines end no list of agents",
+        "User-agent: crawlproject\nSitemap: /s.xml\nNoindex: /a\nnonsense\n\n" + OTHERS + "Disallow: /b",
+        ("/a.jpg",),
+        {"/b.jpg": "robots.txt: line 7, Disallow: /b"},
+    ),
+    # Rules
+    "longest": Case(
+        "2.2.2 the longest match",
+        ALL + "Disallow: /x\nAllow: /x/y\nDisallow: /x/y/z",
+        ("/a.jpg", "/x/y/a.jpg"),
+        {
+            "/x/a.jpg": "robots.txt: line 2, Disallow: /x",
+            "/x/y/z.jpg": "robots.txt: line 4, Disallow: /x/y/z",
+        },
+    ),
+    "ties": Case(
+        "2.2.2 of two equal ones Allow", NOT_B + "Allow: /b\nAllow: /c\nDisallow: /c", ("/b.jpg", "/c.jpg")
+    ),
+    "itself": Case(
+        "2.2.2 robots.txt itself is allowed",
+        ALL + "Disallow: /",
+        (),
+        {
+            "/a.jpg": "robots.txt: line 2, Disallow: /",
+            "/robots.txt?seed": "no picture in a supported format",
+        },
+        asked=("/robots.txt", "/robots.txt?seed"),
+    ),
+    "encoded": Case(
+        "2.2.2 percent-encoding, in the file and in the URL",
+        ALL + "Disallow: /caf\u00e9\nDisallow: /%62\nDisallow: /t%C3%A9\nDisallow: /x%2Fy",
+        ("/a.jpg", "/x/y.jpg"),
+        {
+            "/caf%C3%A9.jpg": "line 2, Disallow: /caf\u00e9",
+            "/b.jpg": "line 3, Disallow: /%62",
+            "/%62b.jpg": "line 3, Disallow: /%62",
+            "/t%c3%a9.jpg": "line 4, Disallow: /t%C3%A9",
+            "/x%2Fy.jpg": "line 5, Disallow: /x%2Fy",
+        },
+    ),
+    "query": Case(
+        "2.2.2 the query counts",
+        ALL + "Disallow: /a.jpg?size=\nDisallow: /*?*token",
+        ("/a.jpg", "/a.jpg?id=1"),
+        {"/a.jpg?size=9": "robots.txt: line 2", "/b.jpg?x=1&token=2": "robots.txt: line 3"},
+    ),
+    "wildcard": Case(
+        "2.2.3 the asterisk",
+        ALL + "Disallow: /*/private*.jpg",
+        ("/private.jpg", "/x/public.jpg"),
+        {"/x/private.jpg": "robots.txt: line 2", "/x/y/private-9.jpg": "robots.txt: line 2"},
+    ),
+    "dollar": Case(
+        "2.2.3 the dollar",
+        ALL + "Disallow: /*.jpg$",
+        ("/a.jpg?x", "/a.png"),
+        {"/a.jpg": "robots.txt: line 2, Disallow: /*.jpg$"},
+    ),
+}
+
+
+def put_up(crawl: Crawl) -> dict[str, Path]:
+    folders = {}
+    for name, case in CASES.items():
+        folder = folders[name] = crawl.source(name, 100)
+        for path in (*case.fetched, *case.refused):
+            file = folder / unquote(urlsplit(path).path).lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(picture(1, "PNG"))
+        if name.startswith("moved") or name == "relative":
+            (folder / "r").mkdir()
+            (folder / "r" / "1").write_text(NOT_B)
+        if case.robots is not None:
+            body = case.robots if isinstance(case.robots, bytes) else case.robots.encode()
+            (folder / "robots.txt").write_bytes(body)
+    crawl.source("localhost", 100)
+    return folders
+
+
+def placed(faults: dict[str, Fault], urls: dict[str, str]) -> dict[str, Fault]:
+    """Return `faults` with the sites' addresses in their Locations."""
+    done: dict[str, Fault] = {}
+    for path, fault in faults.items():
+        place = fault.get("headers", {}).get("Location", "")
+        if found := re.match(r"\{(\w+)(@localhost)?\}", place):
+            base = urls[found[1]].replace("127.0.0.1", "localhost") if found[2] else urls[found[1]]
+            fault = {**fault, "headers": {"Location": base + place[found.end() :]}}  # noqa: PLW2901
+        done[path] = fault
+    return done
+
+
+class Outcome(NamedTuple):
+    """What one crawl of all cases came to, by case."""
+
+    fetched: dict[str, list[str]]
+    asked: dict[str, list[str]]  # for rules
+    pictures: dict[str, set[str]]
+    dead: dict[str, dict[str, str]]
+    log: str
+    statuses: dict[str, list[bytes]]
+    outstanding: bytes | None
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory, redis_server: str) -> Iterator[Outcome]:
+    """Crawl all cases with one worker, in a database of their own."""
+    url = redis_server + ("&" if "?" in redis_server else "?") + "db=7"
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    yield crawl_all(tmp_path_factory.mktemp("robots"), url)
+
+
+def environment_for(url: str) -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if name not in config.environment()}
+    return environ | {"REDIS_URL": url, "CRAWL_CONTACT": "mailto:tests@example.org"}
+
+
+def crawl_all(folder: Path, url: str) -> Outcome:
+    crawl = Crawl(folder, environment_for(url), url)
+    try:
+        folders = put_up(crawl)
+        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+            for name, case in CASES.items():
+                set_faults(folders[name], placed(case.faults, crawl.gallery.urls))
+                crawl.seed(name, *(path.lstrip("/") for path in (*case.fetched, *case.refused)))
+            crawl.run(DOWNLOAD_TIMEOUT="1", DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2")
+            arrivals = crawl.gallery.arrivals()
+        seen: dict[str, list[str]] = defaultdict(list)
+        asked: dict[str, list[str]] = defaultdict(list)
+        for arrival in arrivals:
+            about_rules = re.match(r"/(robots\.txt|r/|none\.txt)", arrival["path"])
+            (asked if about_rules else seen)[arrival["source"]].append(arrival["path"])
+        pictures: dict[str, set[str]] = defaultdict(set)
+        for event in crawl.events(KEYS.image_events):
+            name, _, path = event["identifier"].partition("-")
+            pictures[name].add("/" + path)
+        dead: dict[str, dict[str, str]] = defaultdict(dict)
+        for identifier, reason in crawl.dead().items():
+            name, _, path = identifier.partition("-")
+            dead[name]["/" + path] = reason
+        statuses = {name: crawl.redis.lrange(KEYS.statuses_of + name, 0, -1) for name in CASES}
+        return Outcome(seen, asked, pictures, dead, crawl.log(), statuses, crawl.redis.get(KEYS.outstanding))
+    finally:
+        crawl.stop()
+
+
+@pytest.mark.parametrize("name", CASES, ids=[f"{case.title} ({name})" for name, case in CASES.items()])
+def test_what_is_fetched_and_why_the_rest_is_not(outcome: Outcome, name: str) -> None:
+    case = CASES[name]
+    assert sorted(outcome.fetched[name]) == sorted(case.fetched)
+    assert outcome.pictures[name] == set(case.fetched)
+    assert outcome.dead[name].keys() == case.refused.keys()
+    for path, reason in case.refused.items():
+        assert reason in outcome.dead[name][path]
+        if reason.startswith("robots unreachable"):
+            assert outcome.dead[name][path].endswith("(after 2 attempts)")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "ok"])  # others are sent there
+def test_robots_txt_is_asked_for_as_often_as_it_takes(outcome: Outcome, name: str) -> None:
+    assert outcome.asked[name] == list(CASES[name].asked)
+
+
+def test_two_others_are_sent_to_this_one(outcome: Outcome) -> None:
+    assert outcome.asked["ok"] == ["/robots.txt"] * 3
+
+
+def test_what_robots_txt_refuses_is_no_status_of_the_source(outcome: Outcome) -> None:
+    for name, case in CASES.items():
+        pictures = len(case.fetched) + (name == "itself")
+        assert len(outcome.statuses[name]) == pictures, name
+
+
+def test_no_seed_is_left_and_nothing_failed_of_our_own(outcome: Outcome) -> None:
+    assert outcome.outstanding == b"0"
+    assert "Traceback" not in outcome.log
+    assert "frontier/faults" not in outcome.log
+
+
+class Endless(BaseHTTPRequestHandler):
+    """A robots.txt without an end, behind a rule that counts."""
+
+    sent = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        if self.path != "/robots.txt":
+            body = picture(1)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        self.end_headers()
+        self.wfile.write(NOT_B.encode())
+        try:
+            while type(self).sent < 200_000_000:
+                self.wfile.write(LONG * 100)
+                type(self).sent += len(LONG) * 100
+        except OSError:
+            pass
+
+    def log_message(self, *args: object) -> None:
+        """Be quiet."""
+
+
+def test_no_more_is_read_than_counts_of_a_robots_txt_without_an_end(
+    tmp_path: Path, environment: dict[str, str], redis_url: str
+) -> None:
+    crawl = Crawl(tmp_path, environment, redis_url)
+    rows = [{"source_name": "endless", "image_count": size_for(100)}]
+    (tmp_path / "catalogue.json").write_text(json.dumps(rows))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        for name in ("a.jpg", "b.jpg"):
+            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": f"{base}/{name}", "source": "endless"}))
+        try:
+            crawl.run()
+        finally:
+            crawl.stop()
+            server.shutdown()
+        assert [event["url"] for event in crawl.events(KEYS.image_events)] == [f"{base}/a.jpg"]
+        assert list(crawl.dead().values()) == [LINE_2]
+    assert MAX_BYTES < Endless.sent < 20_000_000  # what lies in the sockets' buffers is beyond us
