@@ -139,7 +139,7 @@ class RobotsCache:
     async def close(self) -> None:
         """End the look-ups under way."""
         tasks = list(self._looking.values())
-        while any(not task.done() for task in tasks):  # a cancellation may be swallowed, see FACTS of redis-py
+        while any(not task.done() for task in tasks):  # redis-py may swallow one, on Python 3.11
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=1.0)

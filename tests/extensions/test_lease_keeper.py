@@ -15,7 +15,7 @@ from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.records import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
-from crawlproject.store.scripts import NewRequest
+from crawlproject.store.scripts import NewRequest, Standing
 
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
@@ -135,3 +135,46 @@ async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Cas
     assert len(case.scheduler.queue.held) == 0
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
+
+
+async def standing(case: Case) -> Standing:
+    await case.scheduler.queue.flush()
+    return (await case.scheduler.store.scripts.inspect(["museum"]))[0]
+
+
+async def test_a_source_that_says_how_long_is_held_for_that_long_up_to_the_cap(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = Failure(**WHO, kind="http", reason="status 503", status=503, throttled=True, retry_after=90.0)
+    case.keeper.item_scraped(busy, await case.lease())
+    found = await standing(case)
+    assert found.held_until - found.now == pytest.approx(90, abs=2)
+    assert (found.factor, found.why) == (0.5, "status 503")
+    assert "patience" not in caplog.text
+
+
+async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_logged(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = Failure(**WHO, kind="http", reason="status 429", status=429, throttled=True, retry_after=1e6)
+    case.keeper.item_scraped(busy, await case.lease())
+    found = await standing(case)
+    assert found.held_until - found.now == pytest.approx(3600, abs=2)
+    assert "museum asks for 1000000 s of patience, CRAWL_RETRY_DELAY_MAX gives it 3600 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (Failure(**WHO, kind="robots", reason="robots.txt: line 2, Disallow: /"), []),
+        (Failure(**WHO, kind="refused_by_us", reason="no"), []),
+        (Failure(**WHO, kind="opt_out", reason="opt-out: noai", status=200), [b"200"]),
+        (Failure(**WHO, kind="timeout", reason="timeout", retryable=True), [b"timeout"]),
+    ],
+)
+async def test_what_never_reached_the_site_is_no_status_of_it(
+    case: Case, failure: Failure, status: list[bytes]
+) -> None:
+    case.keeper.item_scraped(failure, await case.lease())
+    await case.scheduler.queue.flush()
+    assert await case.statuses() == status

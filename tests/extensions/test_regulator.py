@@ -18,6 +18,7 @@ from crawlproject.errors import CatalogueError
 from crawlproject.extensions import regulator
 from crawlproject.extensions.regulator import Regulator, read_catalogue
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.store.scripts import NewRequest
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
 
@@ -230,3 +231,44 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         await until(lambda: redis.get(keys.pulse))
         assert await redis.get(keys.leader) == scheduler.store.worker.encode()
         assert await redis.get(keys.fence) == b"8"
+
+
+async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
+    scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    async with reigning(scheduler) as one:
+        await until(lambda: redis.get(keys.pulse))
+        items = [NewRequest(bytes((1, 0, 0)) + b"x", "00000", 1, again=True, source="museum")]
+        await scheduler.store.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
+        await redis.sadd(keys.halted, "museum")
+        await until(lambda: redis.xlen(keys.halted_events))
+        one._remind_at = 0.0
+
+        async def reminded() -> bool:
+            return "museum is halted with 1 requests: scrapy resume museum" in caplog.text
+
+        await until(reminded)
+        await redis.srem(keys.halted, "museum")
+        await until(lambda: redis.xlen(keys.resumed_events))
+    assert "Source museum: halted" in caplog.text
+    assert "Source museum: resumed" in caplog.text
+
+
+async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_again(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    path = tmp_path / "c"
+    row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
+    path.write_text(json.dumps([row]))
+    async with reigning(scheduler, path):
+        await until(lambda: redis.hget(keys.options, "museum"))
+        stored = json.loads(await redis.hget(keys.options, "museum") or "")
+        assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}
+        catalogue(path, museum=1)
+
+        async def gone() -> bool:
+            return not await redis.hexists(keys.options, "museum")
+
+        await until(gone)

@@ -231,6 +231,10 @@ def test_what_is_no_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, hosts={"a": 1}), "hosts of museum"),
         (row("museum", 1, source_url=5), "source_url of museum"),
         (row("museum", 1, source_url="http://[::1"), ""),
+        (row("museum", 1, circuit=5), "circuit must be"),
+        (row("museum", 1, circuit={"error": 0.5}), "error is no rule"),
+        (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
+        (row("museum", 1, robots="obey"), "robots can be"),
         (row("GOOD", 1), "good stands there twice"),
     ],
 )

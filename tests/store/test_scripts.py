@@ -788,3 +788,17 @@ async def test_dead_letters_live_again_once(store: Store) -> None:
     assert await outstanding(store) == 1
     assert await waiting(store) == [b"bad"]
     assert names(await lease(store)) == ["a"]
+
+
+async def test_work_of_halted_sources_can_count_as_none(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100), ("photos", 100))
+    await put(store, [entry("a"), entry("b")])
+    await put(store, [entry("c")], "photos")
+    await db(store).sadd(store.keys.halted, "museum")
+    assert not await store.scripts.idle(halted_too=True)
+    (grant,) = (await lease(store)).grants
+    assert not await store.scripts.idle(halted_too=True)
+    await store.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
+    assert await store.scripts.idle(halted_too=True)
+    assert not await store.scripts.idle()
