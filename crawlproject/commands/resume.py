@@ -30,8 +30,8 @@ class Command(ScrapyCommand):
     def long_desc(self) -> str:
         """Return what it does."""
         return (
-            "Let sources go on that were halted, by an operator or by their circuit, within two seconds, at "
-            "their full rate and with nothing held against them. Example: scrapy resume citymuseum"
+            "Let sources go on that were halted or held, by an operator, their circuit or Retry-After, within "
+            "two seconds, at their full rate and with nothing held against them. Example: scrapy resume citymuseum"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,11 @@ class Command(ScrapyCommand):
             print(json.dumps({"resumed": resumed, "not_halted": others}))
             return
         for name in sources:
-            print(f"{name} goes on" if name in resumed else f"{name} was not halted: see scrapy sources {name}")
+            print(
+                f"{name} goes on"
+                if name in resumed
+                else f"{name} was not halted; what slowed or held it is cleared"
+            )
 
     async def _resume(self, sources: list[str]) -> list[str]:
         """Return those that were halted."""
@@ -61,6 +65,10 @@ class Command(ScrapyCommand):
                     pipe.srem(store.keys.halted, name)
                     pipe.srem(store.keys.temp_halted, name)
                 removed = await pipe.execute()
+            pairs = zip(sources, removed[::2], removed[1::2], strict=True)
+            resumed = [name for name, *sets in pairs if any(sets)]
+            # Deleting the statuses clears what else they have led to: a hold by Retry-After, a lower rate.
+            if others := [name for name in sources if name not in resumed]:
+                await store.redis.delete(*(store.keys.statuses_of + name for name in others))
             await remark_unknown(store, sources)
-        pairs = zip(sources, removed[::2], removed[1::2], strict=True)
-        return [name for name, *sets in pairs if any(sets)]
+        return resumed

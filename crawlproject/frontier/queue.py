@@ -210,6 +210,7 @@ class LeaseQueue:
                 horizon=HORIZON,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
+                refuse_unknown=config.unknown_sources == "refuse",
             )
             urls = []
             for grant in reply.grants:
@@ -241,7 +242,10 @@ class LeaseQueue:
             while self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
             reply = await self.store.scripts.settle(
-                self.store.worker, self._sending, strain=self.store.config.strain
+                self.store.worker,
+                self._sending,
+                strain=self.store.config.strain,
+                refuse_unknown=self.store.config.unknown_sources == "refuse",
             )
             for settlement, known in zip(self._sending, reply.settled, strict=True):
                 self._count(settlement, known)

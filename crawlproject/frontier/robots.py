@@ -34,7 +34,9 @@ _A_MOMENT = 0.03  # seconds that leases wait for what Redis knows; their slots b
 _REMEMBERED = 90.0  # seconds that a worker goes by its own memory, at most; it renews it after half of that
 _MOST_BYTES = 64 * 1024 * 1024  # of memory for what is remembered
 _PARSED = 40  # bytes of memory that a byte of robots.txt takes, parsed (measured: 18 to 46)
+_LARGE = 32 * 1024  # bytes of a robots.txt that takes long to read
 _MOST_ORIGINS = 20_000
+_MOST_LOOKED_FOR = 512  # at a time; those beyond are when they are parked
 _CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
 # Seconds that leases are granted ahead, and a bit. Where a host turns out to want more time between requests, its
 # rules become known only after that: what is waiting for slots as close as before comes back for others.
@@ -57,7 +59,7 @@ class Verdict(NamedTuple):
 class _Copy(NamedTuple):
     until: float  # loop.time(), as `renew`: when to look it up anew, so that it is never missed
     renew: float
-    size: int
+    body: bytes
     rules: Rules | None  # None: everything is allowed
     refused: Verdict | None  # for every URL
 
@@ -99,14 +101,15 @@ class RobotsCache:
             return copy and copy.refused
         if copy.rules is None or copy.rules.allows(url):
             return Verdict(allowed=True)
-        rule = copy.rules.rule_for(url)
+        # To find the line in a large one takes too long here; scrapy explain does.
+        rule = copy.rules.rule_for(url) if len(copy.body) <= _LARGE else None
         return Verdict(False, f"line {rule[0]}, {printable(rule[1])}" if rule else "disallowed")
 
     def _copy(self, url: str, source: str) -> _Copy | None:
         try:
             key = (robots_url(url), source)
         except ValueError as error:
-            return _Copy(math.inf, math.inf, 0, None, Verdict(False, f"there is none: {error}"))
+            return _Copy(math.inf, math.inf, b"", None, Verdict(False, f"there is none: {error}"))
         copy = self._copies.get(key)
         if copy is None or copy.until <= asyncio.get_running_loop().time():
             return None
@@ -122,7 +125,7 @@ class RobotsCache:
                 origins.add((robots_url(url), source))
         for origin, source in origins:
             copy = self._copies.get((origin, source))
-            if copy is None or copy.renew <= now:
+            if (copy is None or copy.renew <= now) and len(self._looking) < _MOST_LOOKED_FOR:
                 task = self._look(origin, source)
                 if copy is None or copy.until <= now + _A_MOMENT:
                     unknown.add(task)
@@ -168,7 +171,7 @@ class RobotsCache:
                         return
                     continue
                 if reply.what != "wait":
-                    self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
+                    await self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
                     return
             except REDIS_TROUBLE as error:
                 self.store.failed(error)
@@ -176,7 +179,7 @@ class RobotsCache:
                 return
             await asyncio.sleep(_ASK_AGAIN)
 
-    def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
+    async def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
         rules = refused = None
         now = asyncio.get_running_loop().time()
         life = min(max(seconds, 1.0), _REMEMBERED)
@@ -187,19 +190,19 @@ class RobotsCache:
             renew = now + life
             refused = Verdict(False, f"robots unreachable: {reason}", life)
         elif what == "rules":
-            rules = Rules.parse(body)
+            before = self._copies.get(key)
+            rules = before.rules if before and before.rules and before.body == body else await _parse(body)
             longest = self.config.robots_delay_max
             if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
                 refused = Verdict(
                     False, f"it asks for {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
                 )
         before = self._copies.pop(key, None)
-        size = len(body) * _PARSED
-        self._copies[key] = _Copy(now + life, renew, size, rules, refused)
-        self._size += size - (before.size if before else 0)
+        self._copies[key] = _Copy(now + life, renew, body, rules, refused)
+        self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED
         while self._size > _MOST_BYTES or len(self._copies) > _MOST_ORIGINS:
             _, dropped = self._copies.popitem(last=False)
-            self._size -= dropped.size
+            self._size -= len(dropped.body) * _PARSED
 
     # Fetching
 
@@ -215,7 +218,7 @@ class RobotsCache:
     async def _share(self, origin: str, source: str, fetched: _Fetched) -> None:
         delay = 0.0
         if fetched.kind == "rules":
-            delay = Rules.parse(fetched.body).delay or 0.0
+            delay = (await _parse(fetched.body)).delay or 0.0
             if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
@@ -273,8 +276,11 @@ class RobotsCache:
                     return None
                 await asyncio.sleep(_ASK_AGAIN)
                 continue
-            await asyncio.sleep(max(slot - loop.time(), 0))
+            ahead = slot - loop.time()
+            await asyncio.sleep(max(ahead, 0))
             if loop.time() - slot > _LATE or not self._has_room():
+                continue
+            if ahead > _AHEAD and not await self._confirmed(source, domain):
                 continue
             meta: dict[str, Any] = {
                 SLOT: slot,
@@ -302,6 +308,14 @@ class RobotsCache:
             self.store.failed(error)
             return None
         return slot
+
+    async def _confirmed(self, source: str | None, domain: str | None) -> bool:
+        """Tell whether a slot that was far ahead may still be used."""
+        try:
+            return await self.store.scripts.confirm(source=source, domain=domain)
+        except REDIS_TROUBLE as error:
+            self.store.failed(error)
+            return False
 
     def _has_room(self) -> bool:
         """Tell whether another download may begin: hosts that hang leave half of the downloader to others."""
@@ -335,6 +349,11 @@ class RobotsCache:
         self._received[request] += len(data)
         if self._received[request] > MAX_BYTES:
             raise StopDownload(fail=False)
+
+
+async def _parse(body: bytes) -> Rules:
+    """Parse a robots.txt; a large one takes half a second, which nobody else shall wait."""
+    return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)
 
 
 def printable(text: str) -> str:

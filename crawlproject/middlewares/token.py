@@ -11,7 +11,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed
 from crawlproject.frontier import engine
-from crawlproject.frontier.queue import LeaseQueue
+from crawlproject.frontier.queue import HORIZON, LeaseQueue
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import LEASE, SLOT, SOURCE, Lease
@@ -79,14 +79,16 @@ class TokenMiddleware:
         while not engine.is_closing(self.crawler):
             try:
                 slot = await store.scripts.acquire(source=source, domain=domain)
+                if slot is not None:
+                    ahead = slot - loop.time()
+                    await asyncio.sleep(max(ahead, 0))
+                    # Much may have happened since, if it was far ahead.
+                    confirmed = ahead <= HORIZON or await store.scripts.confirm(source=source, domain=domain)
+                    if confirmed and loop.time() - slot <= _LATE:
+                        self.crawler.stats.inc_value("tokens/acquired")
+                        return
+                    continue
             except REDIS_TROUBLE as error:
                 store.failed(error)
-                slot = None
-            if slot is not None:
-                await asyncio.sleep(max(slot - loop.time(), 0))
-                if loop.time() - slot > _LATE:
-                    continue
-                self.crawler.stats.inc_value("tokens/acquired")
-                return
             await asyncio.sleep(_ASK_AGAIN)
         raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")

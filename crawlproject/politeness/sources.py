@@ -36,12 +36,15 @@ def rate_for(size: int) -> float:
 
 
 def override_of(value: bytes) -> float | None:
-    """Return the rate that an operator's override spells, 0 for "nothing goes out"; None if it is no rate."""
+    """Return the rate that an operator's override spells, 0 for "nothing goes out"; None if it is no rate.
+
+    The least is one request in twelve days, the most 100,000 a second: what is beyond is a slip.
+    """
     try:
         rate = float(value)
     except ValueError:
         return None
-    return rate if math.isfinite(rate) and rate >= 0 else None
+    return rate if b"_" not in value and (rate == 0 or 1e-6 <= rate <= 1e5) else None
 
 
 @cache

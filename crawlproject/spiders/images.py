@@ -96,7 +96,7 @@ class ImagesSpider(Spider):
             )
         if status in {404, 410}:
             return LinkRotEvent(**who, status=status, time=utc_now())
-        asked = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        asked = retry_after(response.headers.get("Retry-After"), _their_time(response))
         return Failure(
             **who,
             kind="http",
@@ -148,3 +148,12 @@ def retry_after(value: bytes | None, now: datetime) -> float | None:
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
     return max((then - now).total_seconds(), 0.0)
+
+
+def _their_time(response: Response) -> datetime:
+    """Return the site's own time, by which it says when to come back; ours, where it tells none."""
+    try:
+        then = parsedate_to_datetime((response.headers.get("Date") or b"").decode("latin-1"))
+    except (ValueError, OverflowError):
+        return datetime.now(UTC)
+    return then if then.tzinfo is not None else then.replace(tzinfo=UTC)

@@ -250,6 +250,7 @@ class Scripts:
         horizon: float,
         dead_maxlen: int,
         max_deliveries: int,
+        refuse_unknown: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
@@ -266,6 +267,7 @@ class Scripts:
             holding=dict(holding),
             horizon=int(horizon * MICROS),
             spread=_SPREAD,
+            refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
         )
@@ -289,6 +291,11 @@ class Scripts:
         ran, slot, _ = await self._run("acquire", **target)
         self._observe(ran)
         return self._clock.local(int(slot)) if slot else None
+
+    async def confirm(self, *, source: str | None = None, domain: str | None = None) -> bool:
+        """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""
+        target = {"source": source} if source is not None else {"domain": domain}
+        return bool(await self._run("confirm", **target))
 
     async def take_seeds(self, worker: str, count: int) -> list[bytes]:
         """Fill the worker's hand up to `count` seeds; return all that are in it, in order."""
@@ -320,8 +327,18 @@ class Scripts:
         )
         return EnqueueReply(*reply) if reply else None
 
-    async def settle(self, worker: str, settlements: Sequence[Settlement], *, strain: bool = True) -> SettleReply:
-        """End leases. `strain`: slow answers slow a source down."""
+    async def settle(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        *,
+        strain: bool = True,
+        refuse_unknown: bool = False,
+    ) -> SettleReply:
+        """End leases. `strain`: slow answers slow a source down.
+
+        With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
+        """
         packed = []
         for one in settlements:
             item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
@@ -345,7 +362,14 @@ class Scripts:
                 if one.domain is not None:
                     item["domain"] = one.domain
             packed.append(item)
-        reply = await self._run("settle", worker=worker, settlements=packed, streams=self._streams, strain=strain)
+        reply = await self._run(
+            "settle",
+            worker=worker,
+            settlements=packed,
+            streams=self._streams,
+            strain=strain,
+            refuse_unknown=refuse_unknown,
+        )
         settled, held_back = reply
         return SettleReply([one == 1 for one in settled], [source.decode() for source in held_back])
 

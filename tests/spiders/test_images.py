@@ -270,3 +270,19 @@ def test_the_user_agent_says_who_we_are() -> None:
 )
 def test_retry_after(value: bytes | None, seconds: float | None) -> None:
     assert retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("date", "asked"),
+    [
+        (b"Wed, 21 Oct 2015 07:28:00 GMT", 90.0),  # by the site's clock, however wrong one of us is
+        (b"nonsense", None),
+    ],
+)
+def test_a_date_to_come_back_at_is_by_the_clock_of_the_site(date: bytes, asked: float | None) -> None:
+    spider = ImagesSpider()
+    request = Request("http://museum.example/a.jpg", meta={IDENTIFIER: "a", SOURCE: "museum"})
+    headers = {b"Date": date, b"Retry-After": b"Wed, 21 Oct 2015 07:29:30 GMT"}
+    failure = spider.parse(Response(request.url, status=503, headers=headers, request=request))
+    assert isinstance(failure, Failure)
+    assert failure.retry_after == (asked if asked is not None else 0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import redis
 
 from crawlproject.config import CircuitRules
 from crawlproject.store.client import Store
@@ -370,3 +371,103 @@ async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:
     await crawl.settle(old[6:], "...--x")
     assert await crawl.state() == "half_open"
     assert (await crawl.lease()).grants == []
+
+
+@pytest.mark.parametrize("key", ["crawl:halted", "crawl:temp_halted", "crawl:slots", "crawl:rates"])
+async def test_an_operators_slip_stops_every_script_before_it_writes(crawl: Crawl, key: str) -> None:
+    before = await crawl.db.get(key) if key == "crawl:halted" else None
+    assert before is None
+    await crawl.db.rename(key, "saved") if await crawl.db.exists(key) else None
+    await crawl.db.set(key, "x")
+    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
+        await crawl.feed(3)
+    await crawl.db.delete(key)
+    if await crawl.db.exists("saved"):
+        await crawl.db.rename("saved", key)
+    await crawl.feed(3)
+    assert len((await crawl.lease()).grants) == 3
+    assert await crawl.db.get("crawl:images:outstanding") == b"3"
+
+
+async def test_one_slow_answer_is_no_strain(crawl: Crawl) -> None:
+    for _ in range(5):
+        await crawl.crawl("." * 30, latency=0.1)
+        await crawl.crawl(".", latency=30.0)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
+
+
+async def test_who_is_slow_for_good_is_not_held_for_it_for_ever(crawl: Crawl) -> None:
+    await crawl.crawl("." * 30, latency=0.2)
+    await crawl.crawl("." * 30, latency=3.0)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor < 1
+    usual = []
+    for _ in range(3):
+        await asyncio.sleep(1.01)  # the rule moves once in a bucket
+        await crawl.crawl(".", latency=3.0)
+        usual.append(int((await crawl.db.hget("crawl:window:museum", "latency")).split(b":")[1]))
+    assert usual == sorted(set(usual))
+
+
+async def test_an_operator_who_takes_a_source_out_of_the_set_is_heeded_by_the_next_lease(store: Store) -> None:
+    crawl = Crawl(store, replace(RULES, halt_after=6))
+    await crawl.start()
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(5)
+    assert (await crawl.lease()).grants == []
+    await crawl.db.srem("crawl:halted", "museum")
+    assert len((await crawl.lease()).grants) == 5
+    [event] = await crawl.events("crawl:crawl_resumed")
+    assert event["type"] == "permanent"
+
+
+async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_time(crawl: Crawl) -> None:
+    await crawl.start(rate=0.2)
+    await crawl.feed(3)
+    await crawl.settle((await crawl.lease(1)).grants, "x", throttled=True)
+    await asyncio.sleep(0.01)
+    await crawl.db.zincrby("crawl:slots", 100_000_000, "museum")
+    await crawl.db.sadd("crawl:halted", "museum")
+    await crawl.watch()
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert standing.next_slot - standing.now <= 5.0
+
+
+async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(crawl: Crawl) -> None:
+    await crawl.crawl("x", throttled=True, hold=3600.0)
+    await crawl.db.delete("crawl:window:museum")
+    await crawl.db.delete("crawl:statuslast50req:museum")
+    await crawl.watch()
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert (standing.held_until, standing.factor) == (0, 1)
+
+
+async def test_an_event_about_a_name_that_is_no_text_is_json(crawl: Crawl) -> None:
+    await crawl.db.sadd("crawl:halted", b"caf\xe9")
+    await crawl.watch()
+    assert [event["source"] for event in await crawl.events("crawl:crawl_halted")] == ["caf?"]
+
+
+async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_unknown(crawl: Crawl) -> None:
+    await crawl.feed(2)
+    [grant] = (await crawl.lease(1)).grants
+    moved = Settlement(grant.id, MUSEUM, grant.entry, domain="unknown.example")
+    await crawl.scripts.settle("w", [moved], refuse_unknown=True)
+    await crawl.scripts.forget(crawl.fence, [MUSEUM], [])
+    reply = await crawl.scripts.lease(
+        "w", 9, cap=9, cap_alone=9, holding={}, horizon=9.0, dead_maxlen=9, max_deliveries=3, refuse_unknown=True
+    )
+    assert reply.grants == []
+    reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
+    assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]
+    assert await crawl.db.get("crawl:images:outstanding") == b"0"
+
+
+async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_halted(crawl: Crawl) -> None:
+    assert await crawl.scripts.confirm(source=MUSEUM)
+    await crawl.db.sadd("crawl:halted", "museum")
+    assert not await crawl.scripts.confirm(source=MUSEUM)
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.db.delete("crawl:pulse")
+    assert not await crawl.scripts.confirm(source=MUSEUM)

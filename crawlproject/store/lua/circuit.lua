@@ -98,6 +98,7 @@ end
 local function status_counts(source)
   local counts, names, parts = {}, {}, {}
   for _, status in ipairs(redis.call('LRANGE', K.statuses_of .. source, 0, -1)) do
+    status = status:gsub('[\128-\255]', '?')
     if not counts[status] then names[#names + 1] = status end
     counts[status] = (counts[status] or 0) + 1
   end
@@ -107,7 +108,10 @@ local function status_counts(source)
 end
 
 local function announce(stream, source, kind, why)
-  local event = {source = source, type = kind, msg = why .. '; ' .. status_counts(source), time = iso_time()}
+  -- A name that only an operator has spelled may be no UTF-8; JSON must be.
+  local known = redis.call('SISMEMBER', K.sources, source) == 1
+  local name = known and source or source:gsub('[\128-\255]', '?')
+  local event = {source = name, type = kind, msg = why .. '; ' .. status_counts(source), time = iso_time()}
   redis.call('XADD', stream, '*', 'event', (cjson.encode(event):gsub('\\/', '/')))
 end
 
@@ -145,7 +149,11 @@ end
 local function close_circuit(source, kind, why, full_rate)
   local circuit = enter(source, 'closed')
   circuit.opens, circuit.run, circuit.ends, circuit.noted = 0, 0, 0, 0
-  if full_rate then circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, '' end
+  if full_rate then
+    circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
+    local slot, interval = tonumber(redis.call('ZSCORE', K.slots, source) or ''), interval_of(rate_of(source))
+    if slot and interval and slot > now + interval then redis.call('ZADD', K.slots, text(now + interval), source) end
+  end
   redis.call('DEL', K.window_of .. source)
   windows[source] = nil
   redis.call('SREM', K.temp_halted, source)
@@ -228,18 +236,22 @@ local function returned(source, generation)
   end
 end
 
--- Strain: the time to the first byte, far above what this source takes as a rule.
+-- Strain: the time to the first byte, far above what this source takes as a rule. One slow answer says nothing,
+-- so none counts for more than a few times the rule. The rule moves once in a bucket, slowly, also under strain:
+-- who is slow for good is not held for it.
 local function note_latency(source, micros)
   local window = window_of(source)
   if window.heard == 0 then window.usual, window.recent = micros, micros end
+  micros = math.min(micros, 8 * window.usual + 1000000)
   window.recent = window.recent + (micros - window.recent) / 8
-  local strained = window.heard >= 20 and window.recent > 5 * window.usual and window.recent > window.usual + 1000000
-  if strained then
+  if window.heard < 20 then
+    window.heard = window.heard + 1
+    window.usual = window.usual + (micros - window.usual) / window.heard
+  elseif window.here[1] + window.here[2] == 0 then
+    window.usual = window.usual + (micros - window.usual) / 256
+  end
+  if window.heard >= 20 and window.recent > 5 * window.usual and window.recent > window.usual + 1000000 then
     slow_down(source, 0.75, string.format('answers take %.1f s, %.1f s as a rule', window.recent / 1e6, window.usual / 1e6))
-  else
-    -- The first twenty make the baseline; from then on it moves slowly.
-    window.usual = window.usual + (micros - window.usual) / (window.heard < 20 and window.heard + 1 or 256)
-    window.heard = math.min(window.heard + 1, 20)
   end
 end
 
@@ -247,6 +259,5 @@ end
 local function statuses_deleted(source)
   if redis.call('EXISTS', K.statuses_of .. source) == 1 then return false end
   local circuit = circuit_of(source)
-  if circuit.state == 'closed' then return redis.call('EXISTS', K.window_of .. source) == 1 end
-  return circuit.noted == 1
+  return circuit.noted == 1 or (circuit.state == 'closed' and redis.call('EXISTS', K.window_of .. source) == 1)
 end

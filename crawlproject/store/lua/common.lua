@@ -59,6 +59,9 @@ end
 
 local function source_of_domain(domain) return redis.call('HGET', K.hosts, domain) or domain end
 
+-- Whether the catalogue does not name a source, and such are to be refused.
+local function refused(source) return A.refuse_unknown and redis.call('HEXISTS', K.limits, source) == 0 end
+
 -- Makes a source known that the catalogue has not told us of.
 local function introduce(source)
   if redis.call('HSETNX', K.rates, source, string.format('%.17g', A.min_rate)) == 1 then
@@ -111,4 +114,24 @@ local function require_type(key, expected)
   if found ~= 'none' and found ~= expected then
     error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. expected .. ': remove or rename it', 0)
   end
+end
+
+-- An operator's slip (`set` for `sadd`) shall stop a script before it has written anything.
+for kind, keys in pairs({
+  set = {K.halted, K.temp_halted, K.troubled, K.sources},
+  zset = {K.slots, K.due_fast, K.due_mid, K.due_slow, K.workers},
+  hash = {K.rates, K.limits, K.hosts, K.options, K.totals},
+}) do
+  for _, key in ipairs(keys) do require_type(key, kind) end
+end
+
+-- The rate limit in force; a source not known yet has the minimum, until the leader has set its own.
+local function rate_of(source)
+  return tonumber(redis.call('HGET', K.rates, source) or '') or A.min_rate
+end
+
+-- Microseconds between two slots; a rate of 0 has none.
+local function interval_of(rate)
+  if rate <= 0 then return nil end
+  return 1000000 / rate
 end

@@ -1,10 +1,5 @@
 -- Third prelude of every script: how fast a source is asked, and where it stands in the due sets.
 
--- The rate limit in force; a source not known yet has the minimum, until the leader has set its own.
-local function rate_of(source)
-  return tonumber(redis.call('HGET', K.rates, source) or '') or A.min_rate
-end
-
 -- The rate at which a source is asked: its limit, less what trouble takes, and never above its robots.txt's.
 local function effective_rate(source)
   local rate = rate_of(source) * factor_of(circuit_of(source))
@@ -15,15 +10,17 @@ end
 -- The moment before which nothing goes out, whatever its slots; 0 when there is none.
 local function held_until(source)
   local circuit = circuit_of(source)
-  if circuit.state == 'halted' or redis.call('SISMEMBER', K.halted, source) == 1 then return now + 1000000 end
+  if redis.call('SISMEMBER', K.halted, source) == 1 then return now + 1000000 end
   if circuit.state == 'open' and circuit.ends > now then return math.max(circuit.ends, circuit.hold) end
   return circuit.hold > now and circuit.hold or 0
 end
 
--- How many requests the circuit lets out now; a period that is over gives way to probes.
+-- How many requests the circuit lets out now; a period that is over gives way to probes, and an operator who has
+-- taken a source out of the halted set is heeded at once.
 local function admitted(source)
-  local circuit = circuit_of(source)
   if held_until(source) > 0 then return 0 end
+  local circuit = circuit_of(source)
+  if circuit.state == 'halted' then close_circuit(source, 'permanent', 'an operator resumed it', true) end
   if circuit.state == 'open' then let_probes_out(source) end
   if circuit.state ~= 'half_open' then return math.huge end
   return math.max(rules_of(source).probes - circuit.probing - circuit.passed, 0)
@@ -31,12 +28,6 @@ end
 
 local function next_slot(source)
   return math.max(tonumber(redis.call('ZSCORE', K.slots, source) or '') or 0, now)
-end
-
--- Microseconds between two slots; a rate of 0 has none.
-local function interval_of(rate)
-  if rate <= 0 then return nil end
-  return 1000000 / rate
 end
 
 -- Puts a source where its next request is due, or nowhere when it has no work.
@@ -75,6 +66,8 @@ end
 -- when the source is asked less often than before, else 0.
 local function ask_for_delay(source, origin, delay)
   local key = K.robots_delays_of .. source
+  -- An origin that nobody asks any more is not to slow its source for good.
+  redis.call('PEXPIRE', key, 2 * 86400 * 1000)
   if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay then return 0 end
   local slot, before = tonumber(redis.call('ZSCORE', K.slots, source) or ''), interval_of(effective_rate(source))
   if delay > 0 then

@@ -33,7 +33,7 @@ for index, item in ipairs(A.items) do
   if item.dead then
     bury('seed', seed, item.source or '', item.dead, 0)
     dead = dead + 1
-  elseif A.refuse_unknown and redis.call('HEXISTS', K.limits, source) == 0 then
+  elseif refused(source) then
     bury(seed and 'seed' or 'entry', seed or item.entry, source, 'unknown source: ' .. source, 0)
     dead = dead + 1
   else

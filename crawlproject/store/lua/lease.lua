@@ -2,7 +2,8 @@
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
---    that slots are reserved); spread (us between sources that have waited); min_rate; circuit; dead_maxlen; max_deliveries.
+--    that slots are reserved); spread (us between sources that have waited); min_rate; circuit;
+--    refuse_unknown; dead_maxlen; max_deliveries.
 -- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
@@ -91,8 +92,22 @@ local function spread(slot)
   return now + (behind - 1) * A.spread
 end
 
+-- Work of a source that has left the catalogue, where unknown ones are refused: a hundred a call.
+local function refuse(source)
+  local entry, count = take(source), 0
+  while entry do
+    bury('entry', entry, source, 'unknown source: ' .. source, entry:byte(2) or 0)
+    count = count + 1
+    entry = count < 100 and take(source) or nil
+  end
+  redis.call('DECRBY', K.outstanding, count)
+  schedule(source)
+  return 0
+end
+
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
+  if refused(source) then return refuse(source) end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0), admitted(source))

@@ -1,7 +1,7 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
 --
--- A: worker; min_rate; circuit; strain (whether slow answers slow a source down); settlements, a list of
+-- A: worker; min_rate; circuit; refuse_unknown; strain (whether slow answers slow a source down); settlements, a list of
 --    {id, source, counts (name -> n), status, fine, latency (us), throttled, hold (us)} with one of
 --    {stream, event}                     done: `event` goes to that stream (its position in A.streams)
 --    {dead = reason, entry}              a dead letter
@@ -19,7 +19,6 @@ local leases = K.leases_of .. A.worker
 require_type(leases, 'hash')
 require_type(K.outstanding, 'string')
 require_type(K.dead, 'stream')
-for _, set in ipairs({K.halted, K.temp_halted, K.troubled}) do require_type(set, 'set') end
 for _, stream in ipairs(A.streams) do require_type(stream, 'stream') end
 for _, settlement in ipairs(A.settlements) do
   local _, _, payer = parts_of(settlement.id)
@@ -44,6 +43,10 @@ local function learn(settlement)
   looked_at[payer] = true
   redis.call('LPUSH', K.statuses_of .. payer, settlement.status)
   redis.call('LTRIM', K.statuses_of .. payer, 0, 49)
+  local standing = circuit_of(payer)
+  if standing.noted == 0 and (settlement.throttled or standing.state ~= 'closed' or standing.factor < 1) then
+    change(payer).noted = 1
+  end
   if settlement.throttled then
     slow_down(payer, 0.5, 'status ' .. settlement.status)
     if settlement.hold then
@@ -70,13 +73,18 @@ for index, settlement in ipairs(A.settlements) do
       ended = ended + 1
     else
       local source = settlement.domain and source_of_domain(settlement.domain) or settlement.source
-      introduce(source)
-      if settlement.delay > 0 then
-        delay(source, settlement.entry, settlement.id, settlement.delay)
+      if refused(source) then
+        bury('entry', settlement.entry, source, 'unknown source: ' .. source, settlement.entry:byte(2) or 0)
+        ended = ended + 1
       else
-        put_back(source, settlement.entry)
+        introduce(source)
+        if settlement.delay > 0 then
+          delay(source, settlement.entry, settlement.id, settlement.delay)
+        else
+          put_back(source, settlement.entry)
+        end
+        touched[source] = true
       end
-      touched[source] = true
     end
     for name, number in pairs(settlement.counts) do
       counts[name] = counts[name] or {}

@@ -21,12 +21,10 @@ local function look(source)
   local halted = redis.call('SISMEMBER', K.halted, source) == 1
   local temporarily = redis.call('SISMEMBER', K.temp_halted, source) == 1
   local resumed
-  if statuses_deleted(source) then
+  if not halted and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
+    resumed = 'an operator resumed it'
+  elseif statuses_deleted(source) then
     resumed = 'an operator deleted the statuses'
-  elseif circuit.state == 'halted' and not halted then
-    resumed = 'an operator resumed it'
-  elseif circuit.state == 'open' and not temporarily and not halted then
-    resumed = 'an operator resumed it'
   end
   if resumed then
     local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
@@ -41,10 +39,10 @@ local function look(source)
   elseif circuit.state == 'open' and circuit.ends <= now then
     let_probes_out(source)
     say(source, 'probing')
-  elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 and circuit.run == 0 then
+  elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
     redis.call('SREM', K.troubled, source)
     if circuit.factor < 1 then
-      redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '')
+      redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
   end
 end
