@@ -101,8 +101,9 @@ class RobotsCache:
             return copy and copy.refused
         if copy.rules is None or copy.rules.allows(url):
             return Verdict(allowed=True)
-        # To find the line in a large one takes too long here; scrapy explain does.
-        rule = copy.rules.rule_for(url) if len(copy.body) <= _LARGE else None
+        if len(copy.body) > _LARGE:  # to find the line in it takes too long here
+            return Verdict(False, "disallowed; scrapy explain names the line")
+        rule = copy.rules.rule_for(url)
         return Verdict(False, f"line {rule[0]}, {printable(rule[1])}" if rule else "disallowed")
 
     def _copy(self, url: str, source: str) -> _Copy | None:

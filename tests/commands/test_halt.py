@@ -45,7 +45,10 @@ async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, fron
     assert json.loads(scrapy("halt", "museum", "--json").stdout) == {"halted": ["museum"]}
     done = scrapy("resume", "flickr", "museum")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["flickr was not halted: see scrapy sources flickr", "museum goes on"]
+    assert done.stdout.splitlines() == [
+        "flickr was not halted; what slowed or held it is cleared",
+        "museum goes on",
+    ]
     done = scrapy("resume", "museum", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
 
