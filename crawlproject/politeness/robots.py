@@ -236,7 +236,3 @@ def _match_any(rules: list[_Rule], path: str) -> bool:
 
 def _is_robots_txt(path: str) -> bool:
     return path.partition(_SPELLING[ord("?")])[0] == "/robots.txt"
-
-
-ALLOW_ALL = Rules.parse(b"")  # there is none: a 4xx, RFC 9309 2.3.1.3
-DISALLOW_ALL = Rules.parse(b"User-agent: *\nDisallow: /")  # it is unreachable: a 5xx, RFC 9309 2.3.1.4

@@ -10,8 +10,6 @@ import sys
 import pytest
 
 from crawlproject.politeness.robots import (
-    ALLOW_ALL,
-    DISALLOW_ALL,
     MAX_BYTES,
     TOKEN,
     Rules,
@@ -20,6 +18,9 @@ from crawlproject.politeness.robots import (
 )
 
 SITE = "https://museum.org"
+
+ALLOW_ALL = Rules.parse(b"")
+DISALLOW_ALL = Rules.parse(b"User-agent: *\nDisallow: /")
 
 
 def parse(text: str) -> Rules:
