@@ -213,7 +213,7 @@ def killed_leader(run: Run) -> None:
     leader, process = run.leading()
     process.kill()
     at = time.monotonic()
-    until("the pulse runs out", LEADER_TTL + 1, lambda: not run.redis.exists(KEYS.pulse))
+    until("the pulse runs out", LEADER_TTL + 1, lambda: run.redis.get(KEYS.pulse) != leader)
     lost = time.monotonic()
     taken = run.wait_for_takeover(leader)
     run.silences.append((min(lost, at + LEADER_TTL) + IN_FLIGHT, taken))

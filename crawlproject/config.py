@@ -24,6 +24,8 @@ from crawlproject.records import OPT_OUTS
 
 MINIMUM_RATE = 0.2  # rps: of the smallest sources, and of those nobody has told us the size of
 
+RESOLVER = "crawlproject.frontier.names.Names"  # of all connections to crawled sites
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Parser = Callable[[Any], Any]
 
@@ -95,6 +97,21 @@ def _ports(value: Any) -> tuple[int, ...]:
         return tuple(_whole(1, 65535)(item) for item in _items(value))
     except (TypeError, ValueError):
         raise ValueError("ports from 1 to 65535, separated by commas") from None
+
+
+def _servers(value: Any) -> tuple[str, ...]:
+    try:
+        servers = tuple(_items(value))
+        for server in servers:
+            try:
+                ipaddress.ip_address(server)
+            except ValueError:
+                ipaddress.ip_address(_split(f"//{server}").hostname or "")
+    except (TypeError, ValueError):
+        raise ValueError(
+            "addresses such as 9.9.9.9, 127.0.0.1:5353 or [2620:fe::fe]:53, separated by commas"
+        ) from None
+    return servers
 
 
 def _opt_outs(value: Any) -> tuple[str, ...]:
@@ -350,13 +367,22 @@ class Config:
         "CRAWL_CLOSE_WHEN_HALTED", False, _flag, "close though halted sources have work"
     )
     allow_networks: tuple[Network, ...] = _setting(
-        "CRAWL_ALLOW_NETWORKS", (), _networks, "private networks that may be crawled (not yet in use)"
+        "CRAWL_ALLOW_NETWORKS", (), _networks, "private networks that may be crawled, on every port"
     )
     allow_ports: tuple[int, ...] = _setting(
-        "CRAWL_ALLOW_PORTS", (), _ports, "ports that may be crawled beside 80 and 443 (not yet in use)"
+        "CRAWL_ALLOW_PORTS", (), _ports, "ports that may be crawled beside 80 and 443"
+    )
+    dns_servers: tuple[str, ...] = _setting(
+        "CRAWL_DNS_SERVERS", (), _servers, "name servers, as `address` or `address:port`; none: the system's"
+    )
+    tls_failures: str = _setting(
+        "CRAWL_TLS_FAILURES",
+        "refuse",
+        _choice("refuse", "record"),
+        "a site whose certificate is not valid: `refuse` it, or go on and `record` that in the event",
     )
     shutdown_grace: float = _setting(
-        "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop (not yet in use)"
+        "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop"
     )
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
@@ -411,6 +437,27 @@ def load(settings: Mapping[str, Any]) -> Config:
             shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
             raise ConfigError(f"{name}={shown} must be {error}") from None
     return Config(**values)
+
+
+def check_guarded(settings: Mapping[str, Any]) -> None:
+    """Make sure that nothing in Scrapy's `settings` leads past the address guard (frontier/names.py).
+
+    Raises:
+        ConfigError: something does.
+
+    """
+
+    def says(name: str, *words: str) -> bool:
+        return str(settings.get(name)).strip().lower() in words
+
+    if says("HTTPPROXY_ENABLED", "true", "1"):
+        raise ConfigError(
+            "HTTPPROXY_ENABLED would have a proxy connect to addresses that the guard has not seen: leave it out"
+        )
+    if settings.get("TWISTED_DNS_RESOLVER") != RESOLVER:
+        raise ConfigError(f"TWISTED_DNS_RESOLVER must be {RESOLVER}, which guards the addresses: leave it out")
+    if says("TWISTED_REACTOR_ENABLED", "false", "0"):
+        raise ConfigError("without TWISTED_REACTOR_ENABLED nothing would guard the addresses: leave it out")
 
 
 def project_dir() -> Path:

@@ -27,6 +27,10 @@ class BadEntry(CrawlprojectError):
     """An entry of the frontier cannot be decoded: not written by us, or by another version."""
 
 
+class AddressRefused(CrawlprojectError, IgnoreRequest):
+    """The URL, or an address of its host, is none that we may ask; `str(error)` says why."""
+
+
 class OptedOut(CrawlprojectError, IgnoreRequest):
     """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers."""
 
@@ -45,6 +49,10 @@ class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
 
 class SlotMissed(CrawlprojectError, IgnoreRequest):
     """A send slot came and went before the request could use it: it needs another."""
+
+
+class Stopped(CrawlprojectError, IgnoreRequest):
+    """The worker stops, and breaks a request off: it goes back to the frontier."""
 
 
 class UnreadableImage(CrawlprojectError):

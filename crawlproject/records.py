@@ -19,7 +19,10 @@ RETRIES = "retries"  # int: failed attempts so far that cost a retry
 WAIVED = "waived"  # int: 429s and 503s with Retry-After so far, which cost none
 SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
 AGAIN = "again"  # bool: pass the seen filter
+TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it
+
+STOPPED = "stopped"  # kind of a Failure: broken off because the worker stops
 
 PRIORITIES = 5  # 0 to 4, the highest first
 
@@ -116,6 +119,7 @@ class FetchedImage:
     fetched_at: str
     body: bytes = field(repr=False)
     opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnail: str | None = None
 
@@ -140,14 +144,14 @@ class ImageEvent:
     fetched_at: str
     exif: dict[str, Any] | None = None
     opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON; `exif` and `opt_out` are left out when there are none."""
+        """Return the event as JSON; `exif`, `opt_out` and `tls_failure` are left out when there are none."""
         data = asdict(self)
-        if data["exif"] is None:
-            del data["exif"]
-        if not data["opt_out"]:
-            del data["opt_out"]
+        for name in ("exif", "opt_out", "tls_failure"):
+            if not data[name]:
+                del data[name]
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -1,6 +1,6 @@
 """Scrapy's settings, in the order in which an image meets them. What they mean: docs/flow.md."""
 
-from crawlproject.config import environment
+from crawlproject.config import RESOLVER, environment
 
 BOT_NAME = "crawlproject"
 SPIDER_MODULES = ["crawlproject.spiders"]
@@ -35,14 +35,25 @@ HTTPERROR_ALLOW_ALL = True  # every status reaches the spider, which owes its le
 REDIRECT_MAX_TIMES = 5
 REDIRECT_PRIORITY_ADJUST = 0
 METAREFRESH_ENABLED = False
+HTTPPROXY_ENABLED = False  # a proxy connects to whatever a name says; nobody could guard that
+TWISTED_DNS_RESOLVER = RESOLVER
+DOWNLOAD_VERIFY_CERTIFICATES = True
 HTTPCACHE_ENABLED = False
 DOWNLOAD_MAXSIZE = 50_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
-DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
+DOWNLOAD_HANDLERS = {
+    "http": "crawlproject.handlers.http.CrawlDownloadHandler",
+    "https": "crawlproject.handlers.http.CrawlDownloadHandler",
+    "file": None,
+    "ftp": None,
+    "s3": None,
+    "data": None,
+}
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
+    "crawlproject.middlewares.address.AddressMiddleware": 930,
     "crawlproject.middlewares.robots.RobotsMiddleware": 940,
     "crawlproject.middlewares.token.TokenMiddleware": 950,
 }

@@ -68,6 +68,7 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
         "REDIS_URL": url,
         "CRAWL_SOURCES": str(home / "sites" / sources.CATALOGUE),
         "CRAWL_CONTACT": "mailto:demo@example.org",
+        "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
         "IMAGES_STORE": str(home / "thumbnails"),
         "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
     }

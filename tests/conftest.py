@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import dnslib
+import dnslib.server
 import pytest
 import pytest_asyncio
 import redis
@@ -27,8 +29,60 @@ from crawlproject.store.client import Store
 
 ROOT = Path(__file__).parents[1]
 
+
+def local_network() -> dict[str, str]:
+    """Return the settings under which the sites of the tests can be crawled."""
+    return {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8,::1/128", "CRAWL_DNS_SERVERS": os.environ["CRAWL_DNS_SERVERS"]}
+
+
 # A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Zone(dnslib.server.BaseResolver):
+    """The names of the tests: all are this machine, but those of `records`; none of `.invalid` exist.
+
+    `records` maps a name to the answers that it gives one after the other, the last one from then on; an answer is
+    a list of addresses, or None: no word at all, as from a name server that is away.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[list[str] | None]] = {}
+        self.asked: list[str] = []
+
+    def resolve(self, request: Any, handler: Any) -> Any:
+        """Answer a question; a name is asked for its A first, then for its AAAA."""
+        name = str(request.q.qname).rstrip(".").lower()
+        if request.q.qtype == dnslib.QTYPE.A:
+            self.asked.append(name)
+        answers = self.records.get(name, [["127.0.0.1"]])
+        addresses = answers[0]
+        if len(answers) > 1 and request.q.qtype == dnslib.QTYPE.AAAA:
+            answers.pop(0)
+        if addresses is None:
+            raise dnslib.DNSError("no word")
+        reply = request.reply()
+        if name.endswith("invalid") or not addresses:
+            reply.header.rcode = dnslib.RCODE.NXDOMAIN
+        for address in addresses:
+            kind = "AAAA" if ":" in address else "A"
+            if dnslib.QTYPE[request.q.qtype] == kind and not name.endswith("invalid"):
+                reply.add_answer(*dnslib.RR.fromZone(f"{name} 1 {kind} {address}"))
+        return reply
+
+
+@pytest.fixture(scope="session", autouse=True)
+def zone() -> Iterator[Zone]:
+    """A name server of the tests' own, so that none of their names is asked for elsewhere."""
+    names = Zone()
+    quiet = dnslib.server.DNSLogger("", prefix=False)
+    server = dnslib.server.DNSServer(names, address="127.0.0.1", port=0, logger=quiet)
+    server.start_thread()
+    host, port = server.server.server_address
+    os.environ["CRAWL_DNS_SERVERS"] = f"{host}:{port}"
+    yield names
+    server.stop()
+    server.server.server_close()
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +105,11 @@ def redis_url(redis_server: str) -> str:
 def environment(redis_url: str) -> dict[str, str]:
     """Environment of a command: our Redis and a contact, and nothing else of ours from outside."""
     environ = {name: value for name, value in os.environ.items() if name not in config.environment()}
-    return environ | {"REDIS_URL": redis_url, "CRAWL_CONTACT": "mailto:tests@example.org"}
+    return environ | {
+        "REDIS_URL": redis_url,
+        "CRAWL_CONTACT": "mailto:tests@example.org",
+        **local_network(),
+    }
 
 
 class Scrapy(Protocol):
@@ -84,7 +142,7 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
 @pytest_asyncio.fixture
 async def store(redis_url: str) -> AsyncIterator[Store]:
     """An open store with the default settings."""
-    one = Store(config.load({"REDIS_URL": redis_url}), "images")
+    one = Store(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
     await one.open()
     yield one
     await one.close()
@@ -106,7 +164,7 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
     project.setmodule("crawlproject.settings")
     # pytest-asyncio runs the loop; whether some module has brought a reactor along, get_crawler finds out
     # Put together by hand: get_crawler() wants a reactor, and here pytest-asyncio runs the loop.
-    crawler = Crawler(ImagesSpider, {**dict(project), "REDIS_URL": redis_url, **settings})
+    crawler = Crawler(ImagesSpider, {**dict(project), "REDIS_URL": redis_url, **local_network(), **settings})
     crawler.stats = MemoryStatsCollector(crawler)
     crawler.engine = Engine()  # type: ignore[assignment]
     crawler.spider = ImagesSpider.from_crawler(crawler)

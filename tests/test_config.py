@@ -120,6 +120,15 @@ BOUNDS: dict[str, Bounds] = {
         [("", ()), ("8080", (8080,)), ("1, 65535,", (1, 65535)), ([8000, "8001"], (8000, 8001))],
         ["0", "65536", "http", "80;81", "80-90", 8080],
     ),
+    "CRAWL_DNS_SERVERS": (
+        [
+            ("", ()),
+            ("9.9.9.9, 127.0.0.1:5353", ("9.9.9.9", "127.0.0.1:5353")),
+            ("2620:fe::fe,[::1]:53", ("2620:fe::fe", "[::1]:53")),
+        ],
+        ["localhost", "dns.example.org:53", "127.0.0.1:dns", "127.0.0.1:65536", 53],
+    ),
+    "CRAWL_TLS_FAILURES": ([("refuse", "refuse"), ("record", "record")], ["", "ignore", False]),
     "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
 }
@@ -146,7 +155,7 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
     message = str(caught.value)
     assert f"{name}={given!r} must be " in message
     remedy = message.partition(" must be ")[2]
-    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "'minimum' ", "'clamp' ", "s3://")
+    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "s3://", "'")
     assert remedy.startswith(begins), remedy
 
 

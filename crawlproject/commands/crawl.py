@@ -10,6 +10,7 @@ from crawlproject import config
 from crawlproject.commands import reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
+from crawlproject.handlers.http import check_open_files
 from crawlproject.store.client import connect_blocking
 
 
@@ -21,6 +22,7 @@ class Command(crawl.Command):
         """Check, then crawl."""
         assert self.settings is not None
         settings = config.load(self.settings)
+        config.check_guarded(self.settings)
         if settings.contact is None:
             raise ConfigError(
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
@@ -28,6 +30,7 @@ class Command(crawl.Command):
             )
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
+        check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
         connect_blocking(settings).close()
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()

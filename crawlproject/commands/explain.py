@@ -16,6 +16,7 @@ from crawlproject.commands import QUIET, opened_store, reports_errors
 from crawlproject.commands.sources import duration, hold_reason, pause, standings, wait_of
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.names import Names
 from crawlproject.frontier.robots import printable
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.politeness.robots import Rules, robots_url
@@ -92,17 +93,20 @@ async def explain(store: Store, url: str, source: str | None = None, uuid: str |
     seen = bool(await redis.sismember(keys.seen_of + bucket, member))
     statuses = Counter(status.decode() for status in await redis.lrange(keys.statuses_of + name, 0, -1))
     robots = await _robots(store, request.url, name, standing.now)
+    refused_address, unresolved = await _address(store.config, request.url)
     refused = store.config.unknown_sources == "refuse" and standing.by_size is None
     obstacles = [
         seen and 'seen before: without "again" its seed is a duplicate',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
+        refused_address and f"address: {refused_address}",
+        unresolved and f"name: {unresolved}",
         robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
         standing.limit <= 0 and "the rate of its source is 0",
         hold_reason(standing),
         await pause(store),
     ]
     wait, due = wait_of(standing), None
-    if wait is not None and robots["verdict"] != "disallowed" and not refused:
+    if wait is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
         due = max(wait, row.next_slot_s, until_robots) + standing.queued / standing.effective
     return {
@@ -116,6 +120,16 @@ async def explain(store: Store, url: str, source: str | None = None, uuid: str |
         "last_50_statuses": dict(statuses),
         **row._asdict(),
     }
+
+
+async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
+    """Return what forbids to connect to the host of `url`, and why its name does not resolve."""
+    names = Names(config, None)
+    try:
+        await names.look_up(url)
+        return names.refusal(url), names.failure(url)
+    finally:
+        await names.close()
 
 
 async def _robots(store: Store, url: str, source: str, now: float) -> dict[str, Any]:
@@ -134,6 +148,9 @@ async def _robots(store: Store, url: str, source: str, now: float) -> dict[str, 
         said |= {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
     elif copy.get(b"kind") == b"rules":
         said |= _by_rules(Rules.parse(copy[b"body"]), url, store.config) | {"for_s": seconds_until(b"until")}
+    elif copy.get(b"kind") == b"refused":
+        said |= {"verdict": "disallowed", "reason": copy[b"body"].decode(errors="replace")}
+        said |= {"for_s": seconds_until(b"until")}
     elif b"kind" in copy:
         said |= {"verdict": "allowed", "reason": "there is none", "for_s": seconds_until(b"until")}
     elif b"since" in copy and float(copy[b"since"]) / MICROS < now - _MONTH:

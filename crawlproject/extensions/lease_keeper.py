@@ -19,7 +19,7 @@ from crawlproject.frontier import codec, engine
 from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
 from crawlproject.politeness.backoff import GiveUp, decide, delay
 from crawlproject.politeness.circuit import sample_of
-from crawlproject.records import LEASE, RETRIES, SOURCE, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
+from crawlproject.records import LEASE, RETRIES, SOURCE, STOPPED, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import Settlement
 
@@ -115,6 +115,9 @@ class LeaseKeeper:
         self.frontier.queue.settle(lease, settlement)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
+        if failure.kind == STOPPED:
+            self.frontier.queue.give_back(lease)
+            return
         meta = request.meta
         fetched = {} if failure.status is None else {"fetched": 1}
         evidence = self._evidence(lease, request, failure)

@@ -14,7 +14,7 @@ from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
-from crawlproject.records import LEASE, OPT_OUT, PRIORITIES, RETRIES, WAIVED
+from crawlproject.records import LEASE, OPT_OUT, PRIORITIES, RETRIES, TLS_FAILURE, WAIVED
 
 VERSION = 1
 
@@ -24,6 +24,7 @@ _OF_THIS_ATTEMPT = frozenset(
     {
         LEASE,
         OPT_OUT,
+        TLS_FAILURE,
         "download_slot",
         "download_timeout",
         "download_latency",

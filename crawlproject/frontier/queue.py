@@ -14,6 +14,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.frontier.names import Names
 from crawlproject.frontier.robots import RobotsCache
 from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
@@ -56,6 +57,7 @@ class LeaseQueue:
         capacity: int,
         stats: StatsCollector,
         wake: Callable[[], None],
+        names: Names,
         robots: RobotsCache,
     ) -> None:
         self.store = store
@@ -63,6 +65,7 @@ class LeaseQueue:
         self.capacity = capacity
         self.stats = stats
         self.wake = wake
+        self.names = names
         self.robots = robots
         self.held: dict[str, Lease] = {}
         self.settled = asyncio.Event()  # something waits for `flush`
@@ -105,7 +108,7 @@ class LeaseQueue:
                     lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
                 )
                 continue
-            if not self.robots.knows(request.url, lease.source):
+            if not self._may_decide(request.url, lease.source):
                 self._park(lease, request.url)
                 continue
             request.meta[LEASE] = lease
@@ -115,15 +118,22 @@ class LeaseQueue:
         self._arm()
         return None
 
+    def _may_decide(self, url: str, source: str) -> bool:
+        """Tell whether all is known that decides on a request: its host's addresses, and its robots.txt."""
+        if not self.names.may_be_asked(url):  # nobody asks such a host for its robots.txt
+            return self.names.knows(url)
+        return self.robots.knows(url, source)
+
     def _park(self, lease: Lease, url: str) -> None:
-        """Keep a lease until its robots.txt is known, then return it for a new slot; some wait, no more."""
+        """Keep a lease until its host and its robots.txt are known, then return it for a new slot; a few wait."""
         if len(self._parked) >= _MOST_PARKED:
             self.give_back(lease, delay=_PARKED_ELSEWHERE)
             return
 
         async def wait() -> None:
-            verdict = await self.robots.look_up(url, lease.source)
-            self.give_back(lease, delay=0.0 if verdict else _PARKED_ELSEWHERE)
+            await self.names.look_up(url)
+            known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
+            self.give_back(lease, delay=0.0 if known else _PARKED_ELSEWHERE)
 
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())
@@ -181,6 +191,11 @@ class LeaseQueue:
             if name in self.held:
                 self.give_back(self.held[name])
 
+    def give_back_all(self) -> None:
+        """Return every lease; what still comes of those that have started finds them gone."""
+        for lease in sorted(self.held.values(), key=lambda lease: lease.slot, reverse=True):
+            self.give_back(lease)
+
     def _hold_back(self, sources: set[str]) -> None:
         """Return the leases of `sources` that have not started: they are halted by now, or held."""
         stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
@@ -223,7 +238,8 @@ class LeaseQueue:
                     urls.append((url, lease.source))
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
-            await self.robots.prepare(urls)
+            await self.names.prepare(url for url, _ in urls)
+            await self.robots.prepare(pair for pair in urls if self.names.may_be_asked(pair[0]))
             self._arm()
         return reply
 

@@ -19,6 +19,7 @@ from scrapy.http import Response
 from crawlproject.config import Config
 from crawlproject.errors import SlotMissed
 from crawlproject.frontier import engine
+from crawlproject.frontier.names import Names
 from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import SLOT
@@ -42,6 +43,7 @@ _CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of th
 # rules become known only after that: what is waiting for slots as close as before comes back for others.
 _AHEAD = 0.3
 _LATE = 0.05  # seconds that the slot of a robots.txt may be used late
+_REFUSED = 3600.0  # seconds until a robots.txt that led to a refused address is asked for again
 _LARGEST = 50_000_000  # bytes that one may have (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; few are read
 
 
@@ -78,10 +80,11 @@ class RobotsCache:
     by fetching it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
     """
 
-    def __init__(self, crawler: Crawler, config: Config, store: Store) -> None:
+    def __init__(self, crawler: Crawler, config: Config, store: Store, names: Names) -> None:
         self.crawler = crawler
         self.config = config
         self.store = store
+        self.names = names
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
         self._size = 0
         self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -190,6 +193,8 @@ class RobotsCache:
             life = max(seconds, _ASK_AGAIN)
             renew = now + life
             refused = Verdict(False, f"robots unreachable: {reason}", life)
+        elif what == "refused":
+            refused = Verdict(False, printable(body.decode(errors="replace")))
         elif what == "rules":
             before = self._copies.get(key)
             rules = before.rules if before and before.rules and before.body == body else await _parse(body)
@@ -231,7 +236,7 @@ class RobotsCache:
                 source,
                 kind=fetched.kind,
                 body=fetched.body,
-                ttl=freshness(fetched.cache_control),
+                ttl=_REFUSED if fetched.kind == "refused" else freshness(fetched.cache_control),
                 delay=delay,
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
@@ -244,6 +249,8 @@ class RobotsCache:
         url = origin
         for _ in range(MOST_REDIRECTS + 1):
             try:
+                if kept := await self._kept_from(url):
+                    return kept
                 payer = source if domain_of_url(url) == domain_of_url(origin) else None
                 response = await self._get(url, payer, origin)
                 if response is None:
@@ -257,6 +264,14 @@ class RobotsCache:
             except Exception as error:  # whatever a download can meet, and a Location can be
                 return _Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
         return _Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
+
+    async def _kept_from(self, url: str) -> _Fetched | None:
+        """Return what keeps us from asking for `url` at all, before a slot is spent on it."""
+        await self.names.look_up(url)
+        if refused := self.names.refusal(url):
+            return _Fetched("refused", f"robots.txt at an address that is refused: {refused}".encode())
+        failure = self.names.failure(url)
+        return _Fetched("unreachable", reason=failure) if failure else None
 
     async def _get(self, url: str, source: str | None, origin: str) -> Response | None:
         """Ask for `url` when its source has a slot; waiting for one takes up no place of the downloader.

@@ -15,6 +15,7 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec, engine
+from crawlproject.frontier.names import names_of_process
 from crawlproject.frontier.queue import HORIZON, LeaseQueue
 from crawlproject.frontier.robots import RobotsCache
 from crawlproject.frontier.seeds import SeedReader, new_request
@@ -34,6 +35,7 @@ _LEASE_EVERY = 0.1  # seconds between lease calls, so that each of them brings a
 _LOOK_AGAIN = 0.5  # seconds between lease calls while nothing is due
 _SETTLE_EVERY = 0.15  # seconds that settlements are collected
 _ENQUEUE_BATCH = 500
+_LAST_WORDS = 1.0  # seconds from the end of the grace until the leases of pictures still looked at go back, too
 
 
 class FrontierScheduler(Scheduler):
@@ -59,6 +61,8 @@ class FrontierScheduler(Scheduler):
         self._wanted = asyncio.Event()  # leasing now may bring something
         self._idle_since: float | None = None
         self._drained = False
+        self._stop_at: float | None = None
+        self.grace_over = asyncio.Event()  # a stop waits no longer for what is in flight
         self._state = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -124,8 +128,11 @@ class FrontierScheduler(Scheduler):
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
         queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
-        self.robots = RobotsCache(self.crawler, self.config, self.store)
-        self.queue: LeaseQueue = queue_class(self.store, spider, capacity, self.stats, self._wake, self.robots)
+        self.names = names_of_process(self.config)
+        self.robots = RobotsCache(self.crawler, self.config, self.store, self.names)
+        self.queue: LeaseQueue = queue_class(
+            self.store, spider, capacity, self.stats, self._wake, self.names, self.robots
+        )
         await self.store.scripts.heartbeat(
             self.store.worker,
             join=True,
@@ -145,6 +152,7 @@ class FrontierScheduler(Scheduler):
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
         await self.robots.close()
+        await self.names.close()
         self.queue.give_back_waiting()
         try:
             await self._store_new()
@@ -172,8 +180,7 @@ class FrontierScheduler(Scheduler):
 
     async def _lease(self) -> None:
         if engine.is_closing(self.crawler):
-            if len(self.queue):
-                self.queue.give_back_waiting()
+            self._stop_in_time()
             await self._pause(_LEASE_EVERY)
             return
         if self.queue.room <= 0 or engine.is_busy(self.crawler):
@@ -187,6 +194,20 @@ class FrontierScheduler(Scheduler):
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2
             wait = min(max(ahead, _LEASE_EVERY), _LOOK_AGAIN)
         await self._pause(wait)
+
+    def _stop_in_time(self) -> None:
+        """Hand back what has not started, and after the grace what is in flight."""
+        self.queue.give_back_waiting()
+        now = asyncio.get_running_loop().time()
+        if self._stop_at is None:
+            self._stop_at = now + self.config.shutdown_grace
+        if now < self._stop_at or not self.queue.held:
+            return
+        if not self.grace_over.is_set():
+            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.held))
+            self.grace_over.set()
+        elif now > self._stop_at + _LAST_WORDS:
+            self.queue.give_back_all()
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not when there is reason to lease at once."""

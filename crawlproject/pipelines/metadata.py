@@ -32,4 +32,5 @@ class MetadataPipeline:
             fetched_at=item.fetched_at,
             exif=facts.exif,
             opt_out=item.opt_out,
+            tls_failure=item.tls_failure,
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, cast
 
+from OpenSSL import SSL
 from scrapy import Request, Spider
 from scrapy.exceptions import (
     CannotResolveHostError,
@@ -19,17 +20,20 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
+from service_identity import VerificationError
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import OptedOut, RobotsDisallowed, RobotsUnreachable
+from crawlproject.errors import AddressRefused, OptedOut, RobotsDisallowed, RobotsUnreachable, Stopped
 from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
     IDENTIFIER,
     OPT_OUT,
     SOURCE,
+    STOPPED,
+    TLS_FAILURE,
     Failure,
     FetchedImage,
     LinkRotEvent,
@@ -93,6 +97,7 @@ class ImagesSpider(Spider):
                 fetched_at=utc_now(),
                 body=response.body,
                 opt_out=tuple(request.meta.get(OPT_OUT, ())),
+                tls_failure=request.meta.get(TLS_FAILURE),
             )
         if status in {404, 410}:
             return LinkRotEvent(**who, status=status, time=utc_now())
@@ -110,24 +115,48 @@ class ImagesSpider(Spider):
     def failed(self, failure: TwistedFailure) -> Failure:
         """Return the item of a request that got no response, or none that we may keep."""
         request: Request = failure.request  # type: ignore[attr-defined]
-        error = failure.value
-        if isinstance(error, OptedOut):
-            return Failure(**_who(request), kind="opt_out", reason=f"opt-out: {error}", status=200)
-        text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
-        if isinstance(error, RobotsDisallowed):
-            return Failure(**_who(request), kind="robots", reason=str(error))
-        if isinstance(error, RobotsUnreachable):
-            return Failure(
-                **_who(request), kind="robots", reason=str(error), retryable=True, retry_after=error.retry_in
-            )
-        for passing, kind in _PASSING:
-            if isinstance(error, passing):
-                return Failure(**_who(request), kind=kind, reason=f"{kind}: {text}", retryable=True)
-        if isinstance(error, DownloadCancelledError):
-            limit = f"larger than DOWNLOAD_MAXSIZE ({self.settings.getint('DOWNLOAD_MAXSIZE')} bytes)"
-            return Failure(**_who(request), kind="too_large", reason=limit)
-        kind = "refused_by_us" if isinstance(error, IgnoreRequest) else "error"
-        return Failure(**_who(request), kind=kind, reason=f"{type(error).__name__}: {text}")
+        return Failure(
+            **_who(request), **_trouble(cast("Exception", failure.value), self.settings.getint("DOWNLOAD_MAXSIZE"))
+        )
+
+
+def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
+    """Return what an exception means: kind, reason, and whether another attempt may succeed."""
+    text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+    said: dict[str, Any]
+    match error:
+        case OptedOut():
+            said = {"kind": "opt_out", "reason": f"opt-out: {error}", "status": 200}
+        case RobotsDisallowed():
+            said = {"kind": "robots", "reason": str(error)}
+        case RobotsUnreachable():
+            said = {"kind": "robots", "reason": str(error), "retryable": True, "retry_after": error.retry_in}
+        case AddressRefused():
+            said = {"kind": "refused_by_us", "reason": str(error)}
+        case Stopped():
+            said = {"kind": STOPPED, "reason": str(error)}
+        case DownloadCancelledError():
+            said = {"kind": "too_large", "reason": f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"}
+        case _ if tls := _tls_trouble(error):
+            said = {"kind": "tls", "reason": f"tls: {tls}", "retryable": True}
+        case _ if kind := next((kind for passing, kind in _PASSING if isinstance(error, passing)), None):
+            said = {"kind": kind, "reason": f"{kind}: {text}", "retryable": True}
+        case _:
+            kind = "refused_by_us" if isinstance(error, IgnoreRequest) else "error"
+            said = {"kind": kind, "reason": f"{type(error).__name__}: {text}"}
+    return said
+
+
+def _tls_trouble(error: BaseException) -> str | None:
+    """Return what OpenSSL has found wrong, None if it was something else."""
+    reasons = [getattr(failure, "value", failure) for failure in getattr(error.__cause__, "reasons", ())]
+    for reason in (error, error.__cause__, *reasons):
+        if isinstance(reason, VerificationError):
+            return "certificate of another name"
+        if isinstance(reason, SSL.Error):
+            details = reason.args[0] if reason.args else ()
+            return ", ".join(str(part[-1]) for part in details if part) or "broken off"
+    return None
 
 
 def _who(request: Request) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject.frontier import codec
+from crawlproject.frontier.names import Names
 from crawlproject.frontier.queue import LeaseQueue
 from crawlproject.frontier.robots import RobotsCache
 from crawlproject.politeness.slots import tolerance
@@ -33,8 +34,9 @@ class Worker:
         crawler.engine = Engine()  # type: ignore[assignment]
         self.stats = MemoryStatsCollector(crawler)
         self.woken = 0
-        self.robots = RobotsCache(crawler, store.config, store)
-        self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake, self.robots)
+        self.names = Names(store.config, None)
+        self.robots = RobotsCache(crawler, store.config, store, self.names)
+        self.queue = LeaseQueue(store, self.spider, capacity, self.stats, self._wake, self.names, self.robots)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -48,7 +50,7 @@ class Worker:
     async def put(self, *names: str) -> None:
         entries = [
             codec.encode(
-                Request(f"http://museum.example/{name}", meta={"identifier": name}, errback=self.spider.failed),
+                Request(f"http://museum.localhost/{name}", meta={"identifier": name}, errback=self.spider.failed),
                 self.spider,
             )
             for name in names
@@ -238,7 +240,7 @@ async def test_beside_a_suspect_there_is_room_for_nothing(store: Store) -> None:
     await worker.ready()
     await worker.put("a")
     suspect = codec.encode(
-        Request("http://museum.example/s", meta={"identifier": "s"}), worker.spider, deliveries=2
+        Request("http://museum.localhost/s", meta={"identifier": "s"}), worker.spider, deliveries=2
     )
     await worker.put_entries(suspect)
     await worker.queue.fill()

@@ -25,6 +25,7 @@ from crawlproject import config
 from crawlproject.politeness.robots import MAX_BYTES
 from crawlproject.store.keys import Keys
 from demo.gallery import Fault, Gallery, set_faults
+from tests.conftest import local_network
 from tests.test_crawl import Crawl, picture, size_for
 
 KEYS = Keys("crawl", "images")
@@ -145,9 +146,8 @@ CASES = {
         "2.3.1.4 a redirect to what we cannot ask",
         None,
         (),
-        unreachable("NotSupported"),
+        {path: "robots.txt at an address that is refused: scheme 'ftp'" for path in BOTH},
         moved("ftp://127.0.0.1/robots.txt"),
-        TWICE,
     ),
     # Its bytes
     "bom": Case("2.3 a byte order mark", "\ufeff" + NOT_B, ("/a.jpg",), REFUSED),
@@ -317,7 +317,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, redis_server: str) -> Iter
 
 def environment_for(url: str) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name not in config.environment()}
-    return environ | {"REDIS_URL": url, "CRAWL_CONTACT": "mailto:tests@example.org"}
+    return environ | {
+        "REDIS_URL": url,
+        "CRAWL_CONTACT": "mailto:tests@example.org",
+        **local_network(),
+    }
 
 
 def crawl_all(folder: Path, url: str) -> Outcome:

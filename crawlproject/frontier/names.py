@@ -1,0 +1,273 @@
+"""From a host's name to the addresses that may be asked: looked up once, checked, remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import aiodns
+import idna
+from scrapy.exceptions import CannotResolveHostError
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IHostnameResolver, IHostResolution
+from zope.interface import implementer
+
+from crawlproject import config
+from crawlproject.config import Config
+from crawlproject.errors import AddressRefused
+from crawlproject.politeness.addresses import Address, check_addresses, check_url, literal, port_of
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 2  # of each name server
+_A_TRY = 2.5  # seconds, the first; c-ares doubles it
+_PATIENCE = 10.0  # seconds for one name, however many servers there are
+_A_MOMENT = 0.03  # seconds that leases wait for names; their slots bear that
+_LEAST, _MOST = 30.0, 3600.0  # seconds that an answer is good for, whatever its TTL
+_STALE = 3600.0  # seconds more that one serves while a new one is looked up (RFC 8767)
+_FAILED = 30.0  # seconds that a failure is remembered
+_MOST_NAMES = 20_000
+_MOST_LOOKED_FOR = 512  # at a time; those beyond are when their requests are parked
+
+
+class Answer(NamedTuple):
+    """What is known of a host: its addresses, or why there are none; times on `loop.time()`."""
+
+    addresses: tuple[Address, ...]
+    failure: str
+    renew: float
+    until: float
+
+
+@implementer(IHostResolution)
+class _Resolution:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cancel(self) -> None:
+        """Do nothing: who no longer asks does not look at the answer."""
+
+
+@implementer(IHostnameResolver)
+class Names:
+    """Twisted's name resolver, and the address guard: what it does not give out is not connected to.
+
+    The addresses that were checked are the ones connected to, so that a second answer (DNS rebinding) changes
+    nothing. Names are asked for by c-ares, without a thread for each, in bounded time; a name that does not
+    answer holds up nobody else. Answers and failures are remembered, bounded in number. One that has run out
+    serves for a while longer, so that no request waits for a name between its send slot and the wire.
+
+    The frontier has a name looked up before it lets its first request go (`prepare`, `look_up`).
+    """
+
+    def __init__(self, settings: Config, reactor: Any) -> None:
+        self.settings = settings
+        self.reactor = reactor
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._resolver: aiodns.DNSResolver | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, reactor: Any) -> Self:
+        """Return the resolver of a process; Scrapy gives the CrawlerProcess as `crawler`."""
+        return cls(config.load(crawler.settings), reactor)
+
+    def install_on_reactor(self) -> None:
+        """Become the resolver of all of Twisted's connections in this process."""
+        self.reactor.installNameResolver(self)
+
+    # The guard
+
+    def refusal(self, url: str) -> str | None:
+        """Return why `url` may not be asked, as far as is known: None also while its host is not."""
+        if refused := check_url(url):
+            return refused
+        answer = self._answer(_host(url))
+        return self._forbidden(answer.addresses, port_of(url)) if answer else None
+
+    def failure(self, url: str) -> str | None:
+        """Return why the name of the URL's host does not resolve, None when it does, or is not known."""
+        answer = self._answer(_host(url))
+        return answer.failure or None if answer else None
+
+    def knows(self, url: str) -> bool:
+        """Tell whether it is known if `url` may be asked: by its spelling, or because its host was looked up."""
+        return check_url(url) is not None or self._answer(_host(url)) is not None
+
+    def may_be_asked(self, url: str) -> bool:
+        """Tell whether it is known that the host of `url` has addresses, and that they may be asked."""
+        return self.knows(url) and self.refusal(url) is None and self.failure(url) is None
+
+    def _forbidden(self, addresses: Iterable[Address], port: int) -> str | None:
+        return check_addresses(addresses, port, self.settings.allow_networks, self.settings.allow_ports)
+
+    # Looking up
+
+    async def prepare(self, urls: Iterable[str]) -> None:
+        """See to it that the hosts of `urls` are known soon; wait a moment for those that are not."""
+        now = asyncio.get_running_loop().time()
+        unknown = set()
+        for host in {_host(url) for url in urls if check_url(url) is None}:
+            answer = self._answers.get(host)
+            if literal(host) is not None or (answer is not None and answer.renew > now):
+                continue
+            if len(self._looking) < _MOST_LOOKED_FOR:
+                task = self._look(host)
+                if answer is None or answer.until <= now + _A_MOMENT:
+                    unknown.add(task)
+        if unknown:
+            await asyncio.wait(unknown, timeout=_A_MOMENT)
+
+    async def look_up(self, url: str) -> None:
+        """Find out about the host of `url`; afterwards `knows` it."""
+        if not self.knows(url):
+            await asyncio.wait([self._look(_host(url))])
+
+    async def close(self) -> None:
+        """End the look-ups under way."""
+        tasks = list(self._looking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._resolver is not None:
+            await self._resolver.close()
+            self._resolver = None
+
+    def _answer(self, host: str) -> Answer | None:
+        if address := literal(host):
+            return Answer((address,), "", 0, 0)
+        answer = self._answers.get(host)
+        if answer is None or answer.until <= asyncio.get_running_loop().time():
+            return None
+        self._answers.move_to_end(host)
+        return answer
+
+    def _look(self, host: str) -> asyncio.Task[None]:
+        task = self._looking.get(host)
+        if task is None:
+            task = self._looking[host] = asyncio.create_task(self._find(host))
+            task.add_done_callback(lambda _: self._looking.pop(host, None))
+        return task
+
+    async def _find(self, host: str) -> None:
+        now = asyncio.get_running_loop().time
+        try:
+            addresses, ttl = await self._ask(host)
+            if not addresses:
+                raise OSError("no address")
+            ttl = min(max(ttl, _LEAST), _MOST)
+            answer = Answer(addresses, "", now() + ttl, now() + ttl + _STALE)
+        except (OSError, UnicodeError, aiodns.error.DNSError) as error:
+            before = self._answer(host)
+            if before is not None and not before.failure:
+                # A server that fails for a while takes no site away whose addresses we know.
+                answer = before._replace(renew=now() + _FAILED)
+            else:
+                text = str(error.args[-1] if error.args else "") or type(error).__name__
+                answer = Answer((), f"{host[:253]} does not resolve: {text}", now() + _FAILED, now() + _FAILED)
+        self._answers[host] = answer
+        self._answers.move_to_end(host)
+        while len(self._answers) > _MOST_NAMES:
+            self._answers.popitem(last=False)
+
+    async def _ask(self, host: str) -> tuple[tuple[Address, ...], float]:
+        """Return what the name servers say: addresses in the order to try them in, seconds that they are good."""
+        if self._resolver is None:
+            self._resolver = aiodns.DNSResolver(
+                self.settings.dns_servers or None, timeout=_A_TRY, tries=_TRIES, rotate=True
+            )
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                found = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise TimeoutError("the name servers took too long") from None
+        addresses = []
+        for node in found.nodes:
+            name, *_, scope = node.addr if len(node.addr) == 4 else (*node.addr, 0)
+            address = ipaddress.ip_address(name.decode())
+            addresses.append(ipaddress.IPv6Address(f"{address}%{scope}") if scope else address)
+        return tuple(dict.fromkeys(addresses)), min((node.ttl for node in found.nodes), default=0)
+
+    # Twisted's interface
+
+    def resolveHostName(  # noqa: N802
+        self,
+        resolutionReceiver: Any,  # noqa: N803
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        addressTypes: Sequence[type] | None = None,  # noqa: N803
+        transportSemantics: str = "TCP",  # noqa: N803
+    ) -> Any:
+        """Give out the addresses of a host that may be asked at a port.
+
+        Raises:
+            AddressRefused: they may not.
+            CannotResolveHostError: it is known that there are none.
+
+        """
+        host = _ascii(hostName)
+        resolution = _Resolution(hostName)
+        resolutionReceiver.resolutionBegan(resolution)
+        answer = self._answer(host)
+        if answer is not None:
+            if answer.failure:
+                raise CannotResolveHostError(answer.failure)
+            if refused := self._forbidden(answer.addresses, portNumber):
+                raise AddressRefused(refused)
+            self._give(resolutionReceiver, answer, portNumber)
+            return resolution
+
+        def found(_: asyncio.Task[None]) -> None:
+            late = self._answer(host)
+            if late is not None and (refused := self._forbidden(late.addresses, portNumber)):
+                logger.warning("No connection to %s: %s", host, refused)
+                late = None
+            self._give(resolutionReceiver, late, portNumber)
+
+        self._look(host).add_done_callback(found)
+        return resolution
+
+    @staticmethod
+    def _give(receiver: Any, answer: Answer | None, port: int) -> None:
+        for address in answer.addresses if answer else ():
+            kind = IPv4Address if address.version == 4 else IPv6Address
+            receiver.addressResolved(kind("TCP", str(address), port))
+        receiver.resolutionComplete()
+
+
+def names_of_process(settings: Config) -> Names:
+    """Return the resolver that all connections of this process go by; installed, if it was not.
+
+    Without it, as when a script of one's own runs the crawler, nothing would guard the addresses.
+    """
+    reactor = sys.modules.get("twisted.internet.reactor")  # not imported: that would install one
+    present = getattr(reactor, "nameResolver", None)
+    if not isinstance(present, Names):
+        present = Names(settings, reactor)
+        if reactor is not None:
+            present.install_on_reactor()
+    return present
+
+
+def _host(url: str) -> str:
+    return _ascii(urlsplit(url).hostname or "")
+
+
+def _ascii(host: str) -> str:
+    """Return a host as in a URL: lower case, `xn--` where it is not ASCII. Twisted hands it out in Unicode."""
+    host = host.lower()
+    if not host.isascii():
+        with suppress(UnicodeError):  # no name that DNS could know
+            return idna.encode(host, uts46=True).decode()
+    return host

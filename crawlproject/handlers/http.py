@@ -1,0 +1,190 @@
+"""Scrapy's HTTP handler, bounded: in idle connections, in what certificates it accepts, and in time at a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import OrderedDict
+from typing import Any
+
+from OpenSSL import SSL
+from scrapy import Request
+from scrapy.core.downloader.contextfactory import _ScrapyClientContextFactory
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.misc import build_from_crawler
+from service_identity import CertificateError, VerificationError
+from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
+from service_identity.pyopenssl import extract_patterns
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.web.client import HTTPConnectionPool
+from zope.interface import implementer
+
+from crawlproject import config
+from crawlproject.errors import ConfigError, Stopped
+from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.politeness.addresses import literal
+from crawlproject.records import TLS_FAILURE
+
+_IDLE = 15.0  # seconds that an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
+_MOST_IDLE = 256  # unused connections, of all hosts together
+_MOST_IDLE_A_HOST = 64
+_OTHER_FILES = 256  # Redis, the store, the log, name servers, pictures being decoded
+_MOST_RECORDED = 10_000  # hosts whose certificates are not valid
+
+
+class BoundedPool(HTTPConnectionPool):
+    """Twisted's pool with a bound on all idle connections together; the one idle for longest goes first."""
+
+    def __init__(self, reactor: Any) -> None:
+        super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
+        self.maxPersistentPerHost = _MOST_IDLE_A_HOST
+        self.cachedConnectionTimeout = _IDLE  # type: ignore[assignment]
+        self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
+
+    def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
+        """Return an idle connection, or a new one."""
+        got = super().getConnection(key, endpoint)
+        self._forget(key)
+        return got
+
+    def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
+        super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
+        if connection in self._timeouts:
+            self._idle[connection] = key
+        while len(self._timeouts) > _MOST_IDLE:
+            oldest, its_key = self._idle.popitem(last=False)
+            if oldest in self._timeouts:
+                self._timeouts[oldest].cancel()
+                self._removeConnection(its_key, oldest)
+
+    def _removeConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
+        super()._removeConnection(key, connection)  # type: ignore[no-untyped-call]
+        self._forget(key)
+
+    def _forget(self, key: Any) -> None:
+        """Let go of what is idle no more; Twisted keeps an empty list of every host that it ever met."""
+        if not self._connections.get(key, True):
+            del self._connections[key]
+        while self._idle and next(iter(self._idle)) not in self._timeouts:
+            self._idle.popitem(last=False)
+
+
+def _words(error: int) -> str:
+    """Return OpenSSL's words for an error of verification; pyOpenSSL has no public way to them."""
+    text: bytes = SSL._ffi.string(SSL._lib.X509_verify_cert_error_string(error))  # type: ignore[attr-defined]
+    return text.decode()
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class _Recording:
+    """Makes connections to one host that go on with an invalid certificate, which is noted in `failures`."""
+
+    def __init__(self, creator: Any, host: str, failures: OrderedDict[str, str]) -> None:
+        self.creator = creator
+        self.host = host
+        self.failures = failures
+
+    def clientConnectionForTLS(self, protocol: Any) -> SSL.Connection:  # noqa: N802
+        """Return a connection that verifies, and minds nothing."""
+        connection: SSL.Connection = self.creator.clientConnectionForTLS(protocol)
+        self.failures.pop(self.host, None)
+        connection.set_verify(SSL.VERIFY_PEER, self._note)
+        return connection
+
+    def _note(self, connection: SSL.Connection, certificate: Any, error: int, depth: int, ok: int) -> bool:
+        reason = "" if ok else _words(error)
+        if not reason and depth == 0:
+            wanted = IPAddress_ID(self.host) if literal(self.host) else DNS_ID(self.host)
+            try:
+                verify_service_identity(extract_patterns(certificate), [wanted], [])
+            except (CertificateError, VerificationError):
+                reason = "certificate of another name"
+        if reason:
+            self.failures.setdefault(self.host, reason)
+            if len(self.failures) > _MOST_RECORDED:
+                self.failures.popitem(last=False)
+        return True
+
+
+class _RecordingContextFactory(_ScrapyClientContextFactory):
+    """Scrapy's TLS settings, with certificates verified and failures recorded in place of refused."""
+
+    failures: OrderedDict[str, str]
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> Any:  # noqa: N802
+        """Return what makes connections to a host."""
+        creator = super().creatorForNetloc(hostname, port)
+        return _Recording(creator, hostname.decode("ascii").lower(), self.failures)
+
+
+class CrawlDownloadHandler(HTTP11DownloadHandler):
+    """Scrapy's handler for http and https, with three bounds of ours.
+
+    Idle connections are kept for a short time, and not too many. Certificates are verified; with
+    CRAWL_TLS_FAILURES=record, one that is not valid is noted in `meta["tls_failure"]`. When the time that a stop
+    gives to requests in flight is over they are broken off, and end as `Stopped`.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        from twisted.internet import reactor
+
+        factory = self._pool._factory
+        self._pool = BoundedPool(reactor)
+        self._pool._factory = factory
+        self._failures: OrderedDict[str, str] = OrderedDict()
+        if config.load(crawler.settings).tls_failures == "record":
+            recording = build_from_crawler(_RecordingContextFactory, crawler)
+            recording.failures = self._failures
+            self._contextFactory = recording  # type: ignore[assignment]
+        self._stop: asyncio.Future[Any] | None = None
+
+    async def download_request(self, request: Request) -> Response:
+        """Carry out a request.
+
+        Raises:
+            Stopped: the worker stops, and cannot wait for the response.
+
+        """
+        if self._stop is None:
+            self._stop = asyncio.ensure_future(frontier_of(self._crawler).grace_over.wait())
+        download = asyncio.ensure_future(super().download_request(request))
+        await asyncio.wait((download, self._stop), return_when=asyncio.FIRST_COMPLETED)
+        if not download.done():
+            download.cancel()
+            await asyncio.wait((download,), timeout=1.0)
+            raise Stopped(f"broken off: {request.url}")
+        response = download.result()
+        if request.url.startswith("https:") and self._failures:
+            host = request.url.split("/", 3)[2].rpartition(":")[0] or request.url.split("/", 3)[2]
+            if failure := self._failures.get(host):
+                request.meta[TLS_FAILURE] = failure
+        return response
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        if self._stop is not None:
+            self._stop.cancel()
+        await super().close()
+
+
+def check_open_files(concurrent: int) -> None:
+    """Make sure that a worker of `concurrent` requests may open the files it needs; raise the soft limit to that.
+
+    A host with several addresses may be tried at two at a time.
+
+    Raises:
+        ConfigError: the hard limit (`ulimit -Hn`) is lower.
+
+    """
+    needed = 2 * concurrent + _MOST_IDLE + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise ConfigError(
+                f"ulimit -n is {hard}: a worker with CONCURRENT_REQUESTS={concurrent} may need {needed} open "
+                f"files; raise the limit (ulimit -Hn, LimitNOFILE of systemd), or lower CONCURRENT_REQUESTS"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,59 @@
+"""Keeps requests away from addresses that are nobody's business: private networks, odd ports, other schemes."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CannotResolveHostError
+
+from crawlproject import config
+from crawlproject.errors import AddressRefused
+from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.records import LEASE
+
+
+class AddressMiddleware:
+    """Lets a request pass whose URL and whose host's addresses may be asked (politeness/addresses.py).
+
+    The frontier has looked the host up before it let a leased request go; if the answer has been forgotten
+    since, the request goes back there. This is for a clear word and an early end: what must not be connected
+    to is not given out by the resolver (frontier/names.py), whichever way a request comes.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of `crawler`.
+
+        Raises:
+            ConfigError: its settings lead past the guard.
+
+        """
+        config.check_guarded(crawler.settings)
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Return None to let `request` pass, or the request itself to send it back to the frontier.
+
+        Raises:
+            AddressRefused: it may not be asked.
+            CannotResolveHostError: the name of its host does not resolve.
+
+        """
+        names = frontier_of(self.crawler).names
+        if request.meta.get("proxy"):
+            raise AddressRefused("a proxy would connect to addresses that nobody has checked")
+        if not names.knows(request.url):
+            if LEASE in request.meta:
+                return request
+            await names.look_up(request.url)
+        if refused := names.refusal(request.url):
+            self.crawler.stats.inc_value("addresses/refused")
+            raise AddressRefused(f"address refused: {refused}")
+        if failure := names.failure(request.url):
+            raise CannotResolveHostError(failure)
+        return None
