@@ -55,5 +55,9 @@ class Stopped(CrawlprojectError, IgnoreRequest):
     """The worker stops, and breaks a request off: it goes back to the frontier."""
 
 
+class TlsFailed(CrawlprojectError):
+    """No secure connection to a site came about: its certificate is not valid, or OpenSSL found something else."""
+
+
 class UnreadableImage(CrawlprojectError):
     """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""

@@ -39,7 +39,7 @@ def local_network() -> dict[str, str]:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class Zone(dnslib.server.BaseResolver):
+class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
     """The names of the tests: all are this machine, but those of `records`; none of `.invalid` exist.
 
     `records` maps a name to the answers that it gives one after the other, the last one from then on; an answer is

@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy.core.downloader.contextfactory import _ScrapyClientContextFactory
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler
 from service_identity import CertificateError, VerificationError
@@ -22,7 +23,7 @@ from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, Stopped
+from crawlproject.errors import ConfigError, Stopped, TlsFailed
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.addresses import literal
 from crawlproject.records import TLS_FAILURE
@@ -119,6 +120,17 @@ class _RecordingContextFactory(_ScrapyClientContextFactory):
         return _Recording(creator, hostname.decode("ascii").lower(), self.failures)
 
 
+def _tls_trouble(error: DownloadFailedError) -> str | None:
+    """Return what was wrong with a secure connection, None if it was something else that failed."""
+    for reason in getattr(error.__cause__, "reasons", ()):
+        if isinstance(reason.value, VerificationError):
+            return "certificate of another name"
+        if isinstance(reason.value, SSL.Error):
+            details = reason.value.args[0] if reason.value.args else ()
+            return ", ".join(str(part[-1]) for part in details) or "broken off"
+    return None
+
+
 class CrawlDownloadHandler(HTTP11DownloadHandler):
     """Scrapy's handler for http and https, with three bounds of ours.
 
@@ -146,6 +158,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         Raises:
             Stopped: the worker stops, and cannot wait for the response.
+            TlsFailed: there is no secure connection to be had.
 
         """
         if self._stop is None:
@@ -156,7 +169,12 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             download.cancel()
             await asyncio.wait((download,), timeout=1.0)
             raise Stopped(f"broken off: {request.url}")
-        response = download.result()
+        try:
+            response = download.result()
+        except DownloadFailedError as error:
+            if trouble := _tls_trouble(error):
+                raise TlsFailed(trouble) from error
+            raise
         if request.url.startswith("https:") and self._failures:
             host = request.url.split("/", 3)[2].rpartition(":")[0] or request.url.split("/", 3)[2]
             if failure := self._failures.get(host):

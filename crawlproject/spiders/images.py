@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from OpenSSL import SSL
 from scrapy import Request, Spider
 from scrapy.exceptions import (
     CannotResolveHostError,
@@ -20,12 +19,11 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
-from service_identity import VerificationError
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import AddressRefused, OptedOut, RobotsDisallowed, RobotsUnreachable, Stopped
+from crawlproject.errors import AddressRefused, OptedOut, RobotsDisallowed, RobotsUnreachable, Stopped, TlsFailed
 from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
@@ -45,6 +43,7 @@ from crawlproject.records import (
 _PASSING: tuple[tuple[type[BaseException], str], ...] = (
     (DownloadTimeoutError, "timeout"),
     (CannotResolveHostError, "dns"),
+    (TlsFailed, "tls"),
     (DownloadConnectionRefusedError, "refused"),
     (DownloadFailedError, "network"),
     (ResponseDataLossError, "network"),
@@ -137,26 +136,12 @@ def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
             said = {"kind": STOPPED, "reason": str(error)}
         case DownloadCancelledError():
             said = {"kind": "too_large", "reason": f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"}
-        case _ if tls := _tls_trouble(error):
-            said = {"kind": "tls", "reason": f"tls: {tls}", "retryable": True}
         case _ if kind := next((kind for passing, kind in _PASSING if isinstance(error, passing)), None):
             said = {"kind": kind, "reason": f"{kind}: {text}", "retryable": True}
         case _:
             kind = "refused_by_us" if isinstance(error, IgnoreRequest) else "error"
             said = {"kind": kind, "reason": f"{type(error).__name__}: {text}"}
     return said
-
-
-def _tls_trouble(error: BaseException) -> str | None:
-    """Return what OpenSSL has found wrong, None if it was something else."""
-    reasons = [getattr(failure, "value", failure) for failure in getattr(error.__cause__, "reasons", ())]
-    for reason in (error, error.__cause__, *reasons):
-        if isinstance(reason, VerificationError):
-            return "certificate of another name"
-        if isinstance(reason, SSL.Error):
-            details = reason.args[0] if reason.args else ()
-            return ", ".join(str(part[-1]) for part in details if part) or "broken off"
-    return None
 
 
 def _who(request: Request) -> dict[str, Any]:

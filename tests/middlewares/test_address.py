@@ -177,7 +177,7 @@ def test_no_spelling_answer_or_redirect_leads_to_a_private_address(guarded: Craw
     payloads = [f"http://{host}:{trap.port}/" for host in HOSTS]
     payloads += [url.format(port=trap.port) for url in ODD]
     assert len(payloads) > 60
-    Site.payloads = payloads + [f"//127.0.0.1:{trap.port}/"]
+    Site.payloads = [*payloads, f"//127.0.0.1:{trap.port}/"]
     server = ThreadingHTTPServer((SITE, 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     site = f"http://{SITE}:{server.server_port}"

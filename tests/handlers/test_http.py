@@ -1,0 +1,232 @@
+"""How requests are carried out: certificates, idle connections, a stop, open files."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from twisted.internet import reactor as installed_reactor
+
+from crawlproject.handlers import http
+from crawlproject.handlers.http import BoundedPool
+from demo.gallery import Gallery, set_faults
+from tests.test_crawl import KEYS, Crawl, picture
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    one.source("museum", 50)
+    yield one
+    for worker in one.workers:
+        worker.kill()
+        worker.wait()
+
+
+# Certificates
+
+
+class Picture(BaseHTTPRequestHandler):
+    """One picture for every path but robots.txt's."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"" if self.path == "/robots.txt" else picture(1)
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def https(certificate: trustme.LeafCert) -> Iterator[int]:
+    """Serve a picture behind a certificate; the value is the port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Picture)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusted(authority: trustme.CA, tmp_path: Path) -> str:
+    """File of the authorities that OpenSSL trusts."""
+    path = tmp_path / "authorities.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
+    seed = {"url": f"https://museum.org:{port}/a.jpg", "uuid": "a", "source": "museum"}
+    crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+    crawl.environ |= settings
+    crawl.run(CRAWL_MAX_RETRIES="0")
+
+
+def test_a_valid_certificate_is_nothing_to_speak_of(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
+    with https(authority.issue_cert("museum.org")) as port:
+        crawl_https(crawl, port, {"SSL_CERT_FILE": trusted, "CRAWL_TLS_FAILURES": "record"})
+    (event,) = crawl.events(KEYS.image_events)
+    assert "tls_failure" not in event
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "refused", "recorded"),
+    [
+        ("museum.org", False, "tls: certificate verify failed", "unable to get local issuer certificate"),
+        ("gallery.org", True, "tls: certificate of another name", "certificate of another name"),
+    ],
+)
+def test_an_invalid_certificate_is_refused_or_recorded(
+    crawl: Crawl, authority: trustme.CA, trusted: str, name: str, known: bool, refused: str, recorded: str
+) -> None:
+    authorities = {"SSL_CERT_FILE": trusted} if known else {"SSL_CERT_FILE": str(crawl.folder / "none.pem")}
+    (crawl.folder / "none.pem").write_text("")
+    with https(authority.issue_cert(name)) as port:
+        crawl_https(crawl, port, authorities)
+        assert crawl.events(KEYS.image_events) == []
+        # robots.txt is the first to be asked for, and cannot be had
+        assert refused.removeprefix("tls: ") in crawl.dead()["a"]
+        crawl.redis.flushall()
+        crawl_https(crawl, port, {"CRAWL_TLS_FAILURES": "record"})
+    (event,) = crawl.events(KEYS.image_events)
+    assert event["tls_failure"] == recorded
+
+
+# Idle connections
+
+
+class Connection:
+    """As much of an idle connection as the pool looks at."""
+
+    state = "QUIESCENT"
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.closed = False
+
+    def loseConnection(self) -> None:  # noqa: N802
+        self.closed = True
+
+
+def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_MOST_IDLE", 3)
+    pool = BoundedPool(installed_reactor)
+    idle = [Connection() for _ in range(5)]
+    for number, connection in enumerate(idle):
+        pool._putConnection(("host", number), connection)
+    assert [connection.closed for connection in idle] == [True, True, False, False, False]
+    taken = pool.getConnection(("host", 3), None).result
+    assert taken._clientProtocol is idle[3]
+    pool._putConnection(("host", 3), idle[3])
+    pool._putConnection(("host", 9), Connection())
+    assert [connection.closed for connection in idle[2:]] == [True, False, False]
+    assert sorted(pool._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
+    for timeout in pool._timeouts.values():
+        timeout.cancel()
+
+
+# A stop
+
+
+def fill(crawl: Crawl, pictures: int) -> Path:
+    folder = crawl.sites / "museum"
+    for number in range(pictures):
+        (folder / f"{number}.jpg").write_bytes(picture(number))
+    return folder
+
+
+def hang(folder: Path, *paths: str) -> None:
+    set_faults(folder, {f"/{path}": {"delay": 20.0} for path in paths})
+
+
+def test_a_stop_breaks_off_what_takes_longer_than_the_grace_and_hands_it_back(crawl: Crawl) -> None:
+    folder = fill(crawl, 12)
+    hang(folder, *(f"{n}.jpg" for n in range(4)))
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(12)))
+        crawl.start(CRAWL_SHUTDOWN_GRACE="1", DOWNLOAD_TIMEOUT="60")
+        crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 8)
+        began = time.monotonic()
+        crawl.workers[0].send_signal(signal.SIGTERM)
+        assert crawl.workers[0].wait(10) == 0
+        assert 1 <= time.monotonic() - began < 6
+        assert crawl.redis.get(KEYS.outstanding) == b"4"
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+        queued = crawl.redis.lrange(KEYS.queue_of + "0:museum", 0, -1)
+        assert {entry[1] for entry in queued} == {0}  # no delivery, no retry was counted
+        assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
+        set_faults(folder, {})
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == 12
+    assert crawl.dead() == {}
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl, first: signal.Signals) -> None:
+    folder = fill(crawl, 6)
+    hang(folder, *(f"{n}.jpg" for n in range(3)))
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(6)))
+        crawl.start(DOWNLOAD_TIMEOUT="60", CRAWL_HEARTBEAT_TIMEOUT="2")
+        crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 3)
+        crawl.workers[0].send_signal(first)
+        time.sleep(0.5)
+        crawl.workers[0].send_signal(first)
+        crawl.workers[0].wait(5)
+        set_faults(folder, {})
+        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
+        assert crawl.workers[1].wait(20) == 0
+    assert len(crawl.events(KEYS.image_events)) == 6
+    assert crawl.dead() == {}
+
+
+# Open files
+
+
+def test_a_worker_raises_its_own_limit_of_open_files_or_says_what_it_needs(environment: dict[str, str]) -> None:
+    def limited(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "scrapy", "crawl", "images", "-s", "CLOSESPIDER_TIMEOUT=1"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        )
+
+    done = limited(300, 600)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "scrapy crawl: ulimit -n is 600: a worker with CONCURRENT_REQUESTS=256 may need 1024 open files; "
+        "raise the limit (ulimit -Hn, LimitNOFILE of systemd), or lower CONCURRENT_REQUESTS"
+    )
+    assert limited(300, 2000).returncode == 0
