@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,6 +49,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.records: dict[str, list[list[str] | None]] = {}
+        self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
         self.asked: list[str] = []
 
     def resolve(self, request: Any, handler: Any) -> Any:
@@ -55,6 +57,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         name = str(request.q.qname).rstrip(".").lower()
         if request.q.qtype == dnslib.QTYPE.A:
             self.asked.append(name)
+        time.sleep(self.delays.get(name, 0.0))
         answers = self.records.get(name, [["127.0.0.1"]])
         addresses = answers[0]
         if len(answers) > 1 and request.q.qtype == dnslib.QTYPE.AAAA:

@@ -20,6 +20,7 @@ from PIL import Image
 
 from crawlproject.store.keys import Keys
 from demo.gallery import Arrival, Fault, Gallery, set_faults
+from tests.conftest import Zone
 
 KEYS = Keys("crawl", "images")
 DEADLINE = 25.0  # seconds; nothing here takes half of it
@@ -282,6 +283,23 @@ def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Cra
             assert (len(times) - 1) / (max(times) - min(times)) <= 1.02 * rate
     assert set(crawl.outcomes().values()) == {1}
     assert len(crawl.outcomes()) == 274
+
+
+def test_a_name_that_takes_long_to_resolve_holds_nothing_back_that_goes_out_at_once(
+    crawl: Crawl, zone: Zone
+) -> None:
+    zone.delays["slow.museum.org"] = 1.5
+    crawl.source("photos", 20, pictures=60)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        url = crawl.gallery.urls["photos"].replace("127.0.0.1", "slow.museum.org")
+        for number in range(60):
+            seed = {"url": f"{url}/{number}.jpg", "uuid": f"photos-{number}.jpg", "source": "photos"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.run(2)
+    times = sorted(arrival["t"] for arrival in crawl.arrivals("photos"))
+    assert len(times) == 60
+    assert min(later - first for first, later in zip(times, times[23:], strict=False)) > 1  # 1.1 x 20 + 1 a second
+    assert len(crawl.events(KEYS.image_events)) == 60
 
 
 def test_a_redirect_takes_a_slot_of_its_own(crawl: Crawl) -> None:
