@@ -415,7 +415,7 @@ def test_trouble_of_our_own_is_tried_again_and_costs_the_source_nothing(crawl: C
 
 
 def sha1_folder(identifier: str) -> str:
-    from crawlproject.pipelines.thumbnail import thumbnail_name
+    from crawlproject.pipelines.stores import thumbnail_name
 
     return thumbnail_name(identifier)
 
