@@ -47,5 +47,13 @@ class SlotMissed(CrawlprojectError, IgnoreRequest):
     """A send slot came and went before the request could use it: it needs another."""
 
 
+class StoreDown(CrawlprojectError):
+    """Thumbnails cannot be stored, whichever they are; `str(error)` names the store and the remedy."""
+
+
+class UrlRefused(CrawlprojectError, IgnoreRequest):
+    """A redirect, or what is stored in the frontier, names a URL that we do not ask; `str(error)` says why."""
+
+
 class UnreadableImage(CrawlprojectError):
     """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""

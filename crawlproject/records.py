@@ -187,3 +187,16 @@ class Failure:
     retryable: bool = False
     throttled: bool = False
     retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Item of the thumbnail pipeline: nothing is wrong with the picture, but no thumbnail can be stored now.
+
+    Its request goes back to the frontier as if it had not been leased. `reason` is for people.
+    """
+
+    identifier: str
+    url: str
+    source: str
+    reason: str

@@ -23,6 +23,7 @@ from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_u
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import SLOT
 from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.texts import printable, url_fault
 
 logger = logging.getLogger(__name__)
 
@@ -252,6 +253,8 @@ class RobotsCache:
                 if not (300 <= response.status < 400 and location):
                     return _outcome(response)
                 url = urljoin(url, location.decode("latin-1").strip())
+                if fault := url_fault(url):
+                    return _Fetched("unreachable", reason=f"it redirects to a {fault}")
             except IgnoreRequest as error:
                 return _Fetched("unreachable", reason=str(error))
             except Exception as error:  # whatever a download can meet, and a Location can be
@@ -355,11 +358,6 @@ class RobotsCache:
 async def _parse(body: bytes) -> Rules:
     """Parse a robots.txt; a large one takes half a second, which nobody else shall wait."""
     return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)
-
-
-def printable(text: str) -> str:
-    """Return a stranger's text cut to a length and without control characters, for logs and reasons."""
-    return "".join(char if char.isprintable() else "?" for char in text[:200])
 
 
 def _outcome(response: Response) -> _Fetched:

@@ -60,6 +60,7 @@ class FrontierScheduler(Scheduler):
         self._idle_since: float | None = None
         self._drained = False
         self._state = "no pulse"  # until a leader has read the catalogue
+        self._pauses: list[str] = []
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -113,6 +114,18 @@ class FrontierScheduler(Scheduler):
     def flush(self) -> None:
         """Refuse: other workers share the frontier."""
         raise ConfigError("the frontier is shared and not flushed: use another CRAWL_NAMESPACE to start afresh")
+
+    # Trouble of this worker's own
+
+    def pause(self, reason: str) -> None:
+        """Lease nothing until `resume(reason)`; leases that have not started go back. `reason` is for the log."""
+        self._pauses.append(reason)
+        self._report(self._pauses[0])
+
+    def resume(self, reason: str) -> None:
+        """Lease again, unless there is another reason not to."""
+        self._pauses.remove(reason)
+        self._wanted.set()
 
     # Life
 
@@ -175,6 +188,11 @@ class FrontierScheduler(Scheduler):
             if len(self.queue):
                 self.queue.give_back_waiting()
             await self._pause(_LEASE_EVERY)
+            return
+        if self._pauses:
+            self._report(self._pauses[0])
+            self.queue.give_back_waiting()
+            await asyncio.sleep(_LEASE_EVERY)
             return
         if self.queue.room <= 0 or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY)

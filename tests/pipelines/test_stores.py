@@ -172,7 +172,7 @@ def bucket(endpoint: str, name: str) -> Any:
 @pytest.mark.parametrize(("uri", "prefix"), [("s3://one/", ""), ("s3://two/some/prefix/", "some/prefix/")])
 def test_an_s3_store_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str) -> None:
     made = bucket(s3, uri.split("/")[2])
-    store = open_store(uri, aws(s3), 2)
+    store = open_store(uri, aws(s3))
     names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
     for name in names:
         store.write(name, b"first")
@@ -185,7 +185,7 @@ def test_an_s3_store_puts_objects_under_its_prefix(s3: str, uri: str, prefix: st
 
 
 def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
-    store = open_store("s3://nowhere/", aws(s3), 1)
+    store = open_store("s3://nowhere/", aws(s3))
     with pytest.raises(Exception, match="NoSuchBucket"):
         store.write("00/x.jpg", b"x")
 
@@ -195,6 +195,6 @@ def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
     [("{tmp}/plain", FolderStore), ("file://{tmp}/url", FolderStore), ("s3://bucket/prefix/", S3Store)],
 )
 def test_the_store_that_images_store_names(tmp_path: Path, uri: str, kind: type) -> None:
-    store = open_store(uri.format(tmp=tmp_path), aws("http://127.0.0.1:1"), 1)
+    store = open_store(uri.format(tmp=tmp_path), aws("http://127.0.0.1:1"))
     assert isinstance(store, kind)
     assert [path.name for path in tmp_path.iterdir()] == ([] if kind is S3Store else [uri.rpartition("/")[2]])
