@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from crawlproject.texts import one_line
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -148,7 +149,7 @@ class ImageEvent:
             del data["exif"]
         if not data["opt_out"]:
             del data["opt_out"]
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return one_line(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class LinkRotEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        return one_line(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

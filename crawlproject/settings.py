@@ -43,6 +43,8 @@ DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
+    "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
+    "crawlproject.middlewares.url.UrlMiddleware": 600,
     "crawlproject.middlewares.robots.RobotsMiddleware": 940,
     "crawlproject.middlewares.token.TokenMiddleware": 950,
 }

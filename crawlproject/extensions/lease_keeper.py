@@ -22,6 +22,7 @@ from crawlproject.politeness.circuit import sample_of
 from crawlproject.records import LEASE, RETRIES, SOURCE, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent, Unstored
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import Settlement
+from crawlproject.texts import printable, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +91,16 @@ class LeaseKeeper:
         """Make a dead letter of what a pipeline has dropped on purpose."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._bury(request.meta[LEASE], request.meta[SOURCE], f"dropped: {exception}", {})
+            self._bury(request.meta[LEASE], request.meta[SOURCE], printable(f"dropped: {exception}"), {})
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item that a pipeline has failed on."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._fault(request.meta[LEASE], f"{type(failure.value).__name__}: {failure.value}")
+            self._fault(
+                request.meta[LEASE],
+                printable(without_userinfo(f"{type(failure.value).__name__}: {failure.value}")),
+            )
 
     # Settlements
 

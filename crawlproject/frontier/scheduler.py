@@ -23,6 +23,7 @@ from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE, Store
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import NewRequest
+from crawlproject.texts import printable, without_userinfo
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -92,7 +93,7 @@ class FrontierScheduler(Scheduler):
             if self._request_for is None:
                 self._own.append(request)
                 return True
-            logger.exception("A request to %s cannot be stored", request.url[:200])
+            logger.exception("A request to %s cannot be stored", printable(without_userinfo(request.url)))
             self.stats.inc_value("frontier/not_stored")
             return False
         self.queue.settled.set()

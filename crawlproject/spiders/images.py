@@ -23,7 +23,7 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import OptedOut, RobotsDisallowed, RobotsUnreachable
+from crawlproject.errors import OptedOut, RobotsDisallowed, RobotsUnreachable, UrlRefused
 from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
@@ -36,6 +36,7 @@ from crawlproject.records import (
     Seed,
     utc_now,
 )
+from crawlproject.texts import printable, without_userinfo
 
 # Trouble on the way to a site that another attempt may not meet, and the kind it is counted under.
 _PASSING: tuple[tuple[type[BaseException], str], ...] = (
@@ -86,7 +87,7 @@ class ImagesSpider(Spider):
         who = _who(request)
         status = response.status
         if status == 200:
-            content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
+            content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
             return FetchedImage(
                 **who,
                 content_type=content_type.partition(";")[0].strip().lower() or None,
@@ -113,9 +114,10 @@ class ImagesSpider(Spider):
         error = failure.value
         if isinstance(error, OptedOut):
             return Failure(**_who(request), kind="opt_out", reason=f"opt-out: {error}", status=200)
-        text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
-        if isinstance(error, RobotsDisallowed):
-            return Failure(**_who(request), kind="robots", reason=str(error))
+        text = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
+        if isinstance(error, (RobotsDisallowed, UrlRefused)):
+            kind = "robots" if isinstance(error, RobotsDisallowed) else "refused_by_us"
+            return Failure(**_who(request), kind=kind, reason=str(error))
         if isinstance(error, RobotsUnreachable):
             return Failure(
                 **_who(request), kind="robots", reason=str(error), retryable=True, retry_after=error.retry_in
@@ -133,7 +135,7 @@ class ImagesSpider(Spider):
 def _who(request: Request) -> dict[str, Any]:
     """Return whose picture `request` is about: what every item begins with."""
     meta = request.meta
-    return {"identifier": meta[IDENTIFIER], "url": seed_url(request), "source": meta[SOURCE]}
+    return {"identifier": meta[IDENTIFIER], "url": without_userinfo(seed_url(request)), "source": meta[SOURCE]}
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:

@@ -184,7 +184,7 @@ def test_a_line_that_is_no_seed(line: str | bytes, reason: str) -> None:
         "http://user:S3CRET@museum.org/",
         "https://S3CRET@museum.org/",
         "http://:S3CRET@museum.org/",
-        "http://museum.org\\@S3CRET/",
+        "http://museum.org\\S3CRET@x/",
         "http://user:S3CRET/x@museum.org/",
         "http://user:S3CRET?@museum.org:80/",
         "http://user:S3CRET#@museum.org/",
