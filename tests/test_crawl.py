@@ -48,6 +48,7 @@ class Crawl:
         }
         self.workers: list[subprocess.Popen[bytes]] = []
         self.rates: dict[str, float] = {}
+        self.options: list[str] = []  # of every worker
         self.gallery: Gallery
 
     def source(self, name: str, rate: float, pictures: int = 0) -> Path:
@@ -71,7 +72,7 @@ class Crawl:
         """Start workers."""
         for _ in range(count):
             log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
-            command = [sys.executable, "-m", "scrapy", "crawl", "images"]
+            command = [sys.executable, "-m", "scrapy", "crawl", "images", *self.options]
             self.workers.append(subprocess.Popen(command, env=self.environ | settings, stdout=log, stderr=log))
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ _AT_ONCE = 16  # writes, each in a thread
 _DEADLINE = 40.0  # seconds that one write may take, a second attempt of the client's included
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between probes while the store is down; doubled each time
 _LOOK = 0.25  # seconds between looks whether the crawl closes
-_LAST = 5.0  # seconds that writes get when it does
+_LAST = 3.0  # seconds that writes get when it does
 
 
 class StoreCircuit:

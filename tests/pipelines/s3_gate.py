@@ -41,12 +41,12 @@ class Gate:
         self._thread.start()
 
     def refuse(self) -> None:
+        self.mode = "drop"  # connections that are open
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def stop(self) -> None:
-        self.mode = "pass"
         self.refuse()
 
 
@@ -57,6 +57,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     gate: Gate
+    protocol_version = "HTTP/1.1"  # clients of S3 wait for a "100 Continue"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name
         pass

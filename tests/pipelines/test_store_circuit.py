@@ -156,7 +156,13 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
 async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_circuit, "_PAUSE", 0.1)
     circuit = StoreCircuit(s3_store(gate))
-    ways = {503: "SlowDown", 500: "InternalError", 403: "AccessDenied", "drop": "Connection", "refuse": "connect"}
+    ways: dict[str | int, str] = {
+        503: "SlowDown",
+        500: "InternalError",
+        403: "AccessDenied",
+        "drop": "Connection",
+        "refuse": "connect",
+    }
     for mode, words in ways.items():
         if mode == "refuse":
             gate.refuse()
