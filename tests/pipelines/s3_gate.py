@@ -54,6 +54,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that are killed or stopped hang up."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     gate: Gate
