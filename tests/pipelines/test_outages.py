@@ -205,27 +205,27 @@ def test_leasing_slows_down_by_itself_where_a_slow_store_has_bodies_pile_up(craw
 
 
 def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
-    crawl.source("photos", 50, pictures=140)
+    crawl.source("photos", 30, pictures=80)
     lines = crawl.folder / "events.jsonl"
     read = [sys.executable, "-m", "scrapy", "events", str(lines)]
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         subprocess.run(read, env=crawl.environ, check=True, capture_output=True)  # there is a reader
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(140)))
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
         crawl.start(CRAWL_STREAM_MAXLEN="30")
         crawl.until(lambda: all(logged(crawl, "Nothing is leased: ")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 30 < done < 140
-        assert crawl.redis.get(KEYS.outstanding) == str(140 - done).encode()
+        assert 30 < done < 80
+        assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
         while crawl.workers[0].poll() is None:
             subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
         assert crawl.workers[0].returncode == 0
         subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
     text = lines.read_text()
     assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
-        Counter(str(n) for n in range(140))
+        Counter(str(n) for n in range(80))
     )
     assert not crawl.dead()
     assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None
