@@ -55,6 +55,10 @@ class Stopped(CrawlprojectError, IgnoreRequest):
     """The worker stops, and breaks a request off: it goes back to the frontier."""
 
 
+class StoreDown(CrawlprojectError):
+    """Thumbnails cannot be stored, whichever they are; `str(error)` names the store and the remedy."""
+
+
 class TlsFailed(CrawlprojectError):
     """No secure connection to a site came about: its certificate is not valid, or OpenSSL found something else."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from crawlproject.texts import one_line
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -152,7 +153,7 @@ class ImageEvent:
         for name in ("exif", "opt_out", "tls_failure"):
             if not data[name]:
                 del data[name]
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return one_line(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class LinkRotEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        return one_line(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +192,16 @@ class Failure:
     retryable: bool = False
     throttled: bool = False
     retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Item of the thumbnail pipeline: nothing is wrong with the picture, but no thumbnail can be stored now.
+
+    Its request goes back to the frontier as if it had not been leased. `reason` is for people.
+    """
+
+    identifier: str
+    url: str
+    source: str
+    reason: str

@@ -53,6 +53,8 @@ DOWNLOAD_HANDLERS = {
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
+    "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
+    "crawlproject.middlewares.redirect.CheckedRedirectMiddleware": 600,
     "crawlproject.middlewares.address.AddressMiddleware": 930,
     "crawlproject.middlewares.robots.RobotsMiddleware": 940,
     "crawlproject.middlewares.token.TokenMiddleware": 950,

@@ -49,6 +49,7 @@ class Crawl:
         }
         self.workers: list[subprocess.Popen[bytes]] = []
         self.rates: dict[str, float] = {}
+        self.options: list[str] = []  # of every worker
         self.gallery: Gallery
 
     def source(self, name: str, rate: float, pictures: int = 0) -> Path:
@@ -72,7 +73,7 @@ class Crawl:
         """Start workers."""
         for _ in range(count):
             log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
-            command = [sys.executable, "-m", "scrapy", "crawl", "images"]
+            command = [sys.executable, "-m", "scrapy", "crawl", "images", *self.options]
             self.workers.append(subprocess.Popen(command, env=self.environ | settings, stdout=log, stderr=log))
 
     def finish(self) -> None:
@@ -433,7 +434,7 @@ def test_trouble_of_our_own_is_tried_again_and_costs_the_source_nothing(crawl: C
 
 
 def sha1_folder(identifier: str) -> str:
-    from crawlproject.pipelines.thumbnail import thumbnail_name
+    from crawlproject.pipelines.stores import thumbnail_name
 
     return thumbnail_name(identifier)
 

@@ -1,4 +1,4 @@
-"""`scrapy crawl`, with our settings, catalogue and Redis checked before anything starts."""
+"""`scrapy crawl`, with our settings, catalogue, Redis and store checked before anything starts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import argparse
 from scrapy.commands import crawl
 
 from crawlproject import config
-from crawlproject.commands import reports_errors
+from crawlproject.commands import remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
+from crawlproject.pipelines.stores import check_store
 from crawlproject.store.client import connect_blocking
 
 
@@ -32,6 +33,8 @@ class Command(crawl.Command):
             read_catalogue(settings.sources)
         check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
         connect_blocking(settings).close()
+        if (trouble := check_store(settings.images_store, self.settings)) is not None:
+            remark(f"{trouble}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:

@@ -21,6 +21,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.records import IDENTIFIER
 from crawlproject.store.scripts import DeadRetry
+from crawlproject.texts import printable, shown_seed, without_userinfo
 
 _PAGE = 500
 
@@ -127,12 +128,12 @@ def _letter(at: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
     return {
         "id": at,
         "identifier": identifier,
-        "url": url,
+        "url": url and without_userinfo(str(url)),
         "source": fields[b"source"].decode(errors="replace") or None,
         "reason": fields[b"reason"].decode(errors="replace"),
         "deliveries": int(fields[b"deliveries"]),
         "time": datetime.fromtimestamp(int(at.partition("-")[0]) / 1000, UTC).isoformat(timespec="milliseconds"),
-        "seed": None if seed is None else seed.decode(errors="replace"),
+        "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }
 
@@ -149,7 +150,7 @@ def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
     for letter in letters:
         count += 1
         what = letter["url"] or letter["seed"]
-        print(f"{letter['time']}  {letter['source'] or '-'}  {letter['reason']}  {what!r:.200}")
+        print(f"{letter['time']}  {letter['source'] or '-'}  {printable(letter['reason'], 1000)}  {what!r:.200}")
     print(f"{count} dead letters")
 
 

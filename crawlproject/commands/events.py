@@ -11,7 +11,7 @@ import redis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, connected, reports_errors
+from crawlproject.commands import QUIET, connected, remark, reports_errors
 from crawlproject.sinks.jsonlines import EventFile
 
 _BLOCK = 1.0  # seconds
@@ -68,4 +68,6 @@ class Command(ScrapyCommand):
                         time.sleep(_BLOCK)
         except KeyboardInterrupt:
             pass
-        print(f"{written} events written to {args[0]}")
+        if file.skipped:
+            remark(f"{file.skipped} entries of the streams are no events of ours, and were left out")
+        print(f"{written - file.skipped} events written to {args[0]}")

@@ -17,13 +17,13 @@ from crawlproject.commands.sources import duration, hold_reason, pause, standing
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.names import Names
-from crawlproject.frontier.robots import printable
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.politeness.robots import Rules, robots_url
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import IDENTIFIER
 from crawlproject.store.client import Store
 from crawlproject.store.clock import MICROS
+from crawlproject.texts import printable
 
 _MONTH = 30 * 86_400.0  # seconds without a robots.txt after which everything is allowed (look_robots.lua)
 

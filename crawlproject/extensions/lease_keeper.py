@@ -19,9 +19,21 @@ from crawlproject.frontier import codec, engine
 from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
 from crawlproject.politeness.backoff import GiveUp, decide, delay
 from crawlproject.politeness.circuit import sample_of
-from crawlproject.records import LEASE, RETRIES, SOURCE, STOPPED, WAIVED, Failure, ImageEvent, Lease, LinkRotEvent
+from crawlproject.records import (
+    LEASE,
+    RETRIES,
+    SOURCE,
+    STOPPED,
+    WAIVED,
+    Failure,
+    ImageEvent,
+    Lease,
+    LinkRotEvent,
+    Unstored,
+)
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import Settlement
+from crawlproject.texts import printable, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +44,8 @@ class LeaseKeeper:
     """Turns the end of an item into the settlement of its lease, and keeps this worker alive in Redis.
 
     An image or link rot event is emitted by the very step that ends the lease. A failure is retried or
-    becomes a dead letter, as `politeness.backoff` decides. Trouble of our own (an exception in a pipeline or
+    becomes a dead letter, as `politeness.backoff` decides. While no thumbnail can be stored requests go back, with
+    a back-off and nothing counted. Other trouble of our own (an exception in a pipeline or
     a callback, a full disk) returns the request with a delivery counted. Leases that left the engine without
     a sign are found by a sweep.
     """
@@ -78,6 +91,10 @@ class LeaseKeeper:
                 self._done(lease, request, item, {"fetched": 1, "link_rot": 1}, str(item.status))
             case Failure():
                 self._failed(lease, request, item)
+            case Unstored():
+                self.crawler.stats.inc_value("store/returned")
+                wait = delay(1, 0.0, self.config, random.random())
+                self.frontier.queue.give_back(lease, delay=wait)
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -85,13 +102,16 @@ class LeaseKeeper:
         """Make a dead letter of what a pipeline has dropped on purpose."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._bury(request.meta[LEASE], request.meta[SOURCE], f"dropped: {exception}", {})
+            self._bury(request.meta[LEASE], request.meta[SOURCE], printable(f"dropped: {exception}"), {})
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item that a pipeline has failed on."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._fault(request.meta[LEASE], f"{type(failure.value).__name__}: {failure.value}")
+            self._fault(
+                request.meta[LEASE],
+                printable(without_userinfo(f"{type(failure.value).__name__}: {failure.value}")),
+            )
 
     # Settlements
 

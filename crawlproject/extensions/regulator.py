@@ -23,6 +23,7 @@ from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import Catalogue, override_of, parse_catalogue
 from crawlproject.store.client import REDIS_TROUBLE, Store
 from crawlproject.store.loops import Loops
+from crawlproject.texts import without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +55,15 @@ def read_catalogue(place: str) -> Catalogue:
             with Path(place.removeprefix("file://")).open("rb") as file:
                 text = file.read(_MAX_CATALOGUE + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CatalogueError(f"CRAWL_SOURCES={place} cannot be read: {error}") from None
+        raise CatalogueError(
+            f"CRAWL_SOURCES={without_userinfo(place)} cannot be read: {without_userinfo(str(error))}"
+        ) from None
     if len(text) > _MAX_CATALOGUE:
-        raise CatalogueError(f"CRAWL_SOURCES={place} is larger than {_MAX_CATALOGUE} bytes")
+        raise CatalogueError(f"CRAWL_SOURCES={without_userinfo(place)} is larger than {_MAX_CATALOGUE} bytes")
     try:
         return parse_catalogue(text)
     except CatalogueError as error:
-        raise CatalogueError(f"CRAWL_SOURCES={place}: {error}") from None
+        raise CatalogueError(f"CRAWL_SOURCES={without_userinfo(place)}: {error}") from None
 
 
 def batched(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -20,6 +20,7 @@ from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import LeaseReply, Settlement
+from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class LeaseQueue:
             try:
                 request = codec.decode(lease.entry, self.spider)
             except BadEntry as error:
-                logger.error("Dead letter of source %s: %s", lease.source, error)
+                logger.error("Dead letter of source %s: %s", printable(lease.source), printable(str(error)))
                 self.settle(
                     lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
                 )

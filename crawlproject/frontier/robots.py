@@ -24,6 +24,7 @@ from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_u
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import SLOT
 from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
@@ -370,11 +371,6 @@ class RobotsCache:
 async def _parse(body: bytes) -> Rules:
     """Parse a robots.txt; a large one takes half a second, which nobody else shall wait."""
     return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)
-
-
-def printable(text: str) -> str:
-    """Return a stranger's text cut to a length and without control characters, for logs and reasons."""
-    return "".join(char if char.isprintable() else "?" for char in text[:200])
 
 
 def _outcome(response: Response) -> _Fetched:

@@ -24,6 +24,7 @@ from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE, Store
 from crawlproject.store.loops import Loops
 from crawlproject.store.scripts import NewRequest
+from crawlproject.texts import printable, without_userinfo
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -64,6 +65,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.grace_over = asyncio.Event()  # a stop waits no longer for what is in flight
         self._state = "no pulse"  # until a leader has read the catalogue
+        self._pauses: list[str] = []
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -95,7 +97,7 @@ class FrontierScheduler(Scheduler):
             if self._request_for is None:
                 self._own.append(request)
                 return True
-            logger.exception("A request to %s cannot be stored", request.url[:200])
+            logger.exception("A request to %s cannot be stored", printable(without_userinfo(request.url)))
             self.stats.inc_value("frontier/not_stored")
             return False
         self.queue.settled.set()
@@ -117,6 +119,18 @@ class FrontierScheduler(Scheduler):
     def flush(self) -> None:
         """Refuse: other workers share the frontier."""
         raise ConfigError("the frontier is shared and not flushed: use another CRAWL_NAMESPACE to start afresh")
+
+    # Trouble of this worker's own
+
+    def pause(self, reason: str) -> None:
+        """Lease nothing until `resume(reason)`; leases that have not started go back. `reason` is for the log."""
+        self._pauses.append(reason)
+        self._report(self._pauses[0])
+
+    def resume(self, reason: str) -> None:
+        """Lease again, unless there is another reason not to."""
+        self._pauses.remove(reason)
+        self._wanted.set()
 
     # Life
 
@@ -182,6 +196,11 @@ class FrontierScheduler(Scheduler):
         if engine.is_closing(self.crawler):
             self._stop_in_time()
             await self._pause(_LEASE_EVERY)
+            return
+        if self._pauses:
+            self._report(self._pauses[0])
+            self.queue.give_back_waiting()
+            await asyncio.sleep(_LEASE_EVERY)
             return
         if self.queue.room <= 0 or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY)

@@ -11,6 +11,7 @@ from scrapy.exceptions import CannotResolveHostError
 from crawlproject import config
 from crawlproject.errors import AddressRefused
 from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.politeness.addresses import check_url
 from crawlproject.records import LEASE
 
 
@@ -47,6 +48,8 @@ class AddressMiddleware:
         names = frontier_of(self.crawler).names
         if request.meta.get("proxy"):
             raise AddressRefused("a proxy would connect to addresses that nobody has checked")
+        if fault := check_url(request.url):
+            raise AddressRefused(fault)
         if not names.knows(request.url):
             if LEASE in request.meta:
                 return request

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
+from crawlproject.texts import url_fault
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -56,17 +57,9 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 def check_url(url: str) -> str | None:
     """Return what forbids a URL by its spelling alone; its host's addresses are another matter."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        return f"url that is none: {error}"
-    if parts.scheme not in {"http", "https"}:
-        return f"scheme {parts.scheme[:20]!r}, neither http nor https"
-    if not host:
-        return "url without a host"
-    if parts.username is not None or parts.password is not None:
-        return "url with a user name or password"
+    if fault := url_fault(url):
+        return fault
+    host = urlsplit(url).hostname or ""
     if literal(host) is None and _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
         return f"odd spelling of an address: {host[:60]!r}"
     return None

@@ -15,6 +15,7 @@ import redis
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.store.keys import Keys
+from crawlproject.texts import one_line
 
 _BATCH = 1000
 
@@ -35,6 +36,7 @@ class EventFile:
         self.position_path = self.path.with_name(self.path.name + ".position")
         self.reader = f"{socket.gethostname()}:{self.path}"
         self.offset = 0
+        self.skipped = 0  # entries that are no events: not written by us
         self.last = dict.fromkeys(keys.streams, "0-0")
 
     @contextmanager
@@ -97,13 +99,20 @@ class EventFile:
             written += len(entries)
             block = 0.0
 
-    def _append(self, entries: list[tuple[str, str, bytes]]) -> None:
+    def _append(self, entries: list[tuple[str, str, bytes | None]]) -> None:
         for stream, at, event in entries:
-            name = stream.rpartition(":")[2]
-            self.offset += self._file.write(b'{"event":"%s",%s\n' % (name.encode(), event[1:]))
             self.last[stream] = at
+            if (line := _line(stream.rpartition(":")[2], event)) is None:
+                self.skipped += 1
+            else:
+                self.offset += self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
+        if not self._is_in_place():
+            raise CrawlprojectError(
+                f"{self.path} was removed, renamed or replaced while it was written: put it back as it was, "
+                "or name another file to read all events that are kept"
+            )
         part = self.position_path.with_name(self.position_path.name + ".part")
         with part.open("w") as file:
             json.dump({"offset": self.offset, "last": self.last}, file)
@@ -111,6 +120,13 @@ class EventFile:
             os.fsync(file.fileno())
         part.replace(self.position_path)
         self._announce()
+
+    def _is_in_place(self) -> bool:
+        """Tell whether the file that is written is still the one of that name."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
 
     def forget(self) -> None:
         """Take this reader's position out of Redis, so that nothing is kept, and no crawl pauses, for it."""
@@ -124,10 +140,21 @@ class EventFile:
         )
 
 
-def _entries(answer: Any) -> Iterator[tuple[str, str, bytes]]:
+def _line(name: str, event: bytes | None) -> bytes | None:
+    """Return the line of an event, None if it is not the one JSON object that it should be."""
+    try:
+        data = json.loads(event or b"")
+        if isinstance(data, dict) and "event" not in data:
+            return one_line({"event": name, **data}).encode() + b"\n"
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def _entries(answer: Any) -> Iterator[tuple[str, str, bytes | None]]:
     """Yield (stream, id, JSON) of an XREAD's answer: a map of pages in RESP3, a list of pairs in RESP2."""
     pairs = answer.items() if isinstance(answer, dict) else answer or ()
     for stream, page in pairs:
         entries = page[0] if page and isinstance(page[0], list) else page
         for at, fields in entries:
-            yield stream.decode(), at.decode(), fields[b"event"]
+            yield stream.decode(), at.decode(), fields.get(b"event")

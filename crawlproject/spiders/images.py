@@ -38,6 +38,7 @@ from crawlproject.records import (
     Seed,
     utc_now,
 )
+from crawlproject.texts import printable, without_userinfo
 
 # Trouble on the way to a site that another attempt may not meet, and the kind it is counted under.
 _PASSING: tuple[tuple[type[BaseException], str], ...] = (
@@ -89,7 +90,7 @@ class ImagesSpider(Spider):
         who = _who(request)
         status = response.status
         if status == 200:
-            content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
+            content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
             return FetchedImage(
                 **who,
                 content_type=content_type.partition(";")[0].strip().lower() or None,
@@ -121,7 +122,7 @@ class ImagesSpider(Spider):
 
 def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
     """Return what an exception means: kind, reason, and whether another attempt may succeed."""
-    text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+    text = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
     said: dict[str, Any]
     match error:
         case OptedOut():
@@ -147,7 +148,7 @@ def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
 def _who(request: Request) -> dict[str, Any]:
     """Return whose picture `request` is about: what every item begins with."""
     meta = request.meta
-    return {"identifier": meta[IDENTIFIER], "url": seed_url(request), "source": meta[SOURCE]}
+    return {"identifier": meta[IDENTIFIER], "url": without_userinfo(seed_url(request)), "source": meta[SOURCE]}
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:

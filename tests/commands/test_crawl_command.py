@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
             "Redis at unix:///nowhere.sock does not answer (",
         ),
         ([], {"REDIS_URL": "redis://:secret@127.0.0.1:1/0"}, "Redis at 127.0.0.1:1/0 does not answer ("),
+        ([], {"IMAGES_STORE": "{tmp}/bad.json/x"}, "IMAGES_STORE={tmp}/bad.json/x cannot be used: NotADirectory"),
         ([], {"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL='127.0.0.1:6379' must be a URL that begins with "),
     ],
 )
@@ -53,3 +55,25 @@ def test_a_spider_that_is_not_there_is_told(scrapy: Scrapy) -> None:
     assert done.stderr.splitlines()[-1] == "scrapy crawl: there is no spider 'imagse', but images"
     assert "Traceback" not in done.stderr
     assert scrapy("crawl").returncode == 2
+
+
+def test_a_bucket_that_is_not_there_refuses_the_start_and_an_endpoint_that_does_not_answer_is_waited_for(
+    scrapy: Scrapy,
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    store: dict[str, Any] = keys | {"IMAGES_STORE": "s3://nowhere/", "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    done = scrapy("crawl", "images", **store)
+    server.stop()
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("scrapy crawl: IMAGES_STORE=s3://nowhere/ at http://127.0.0.1:")
+    assert "NoSuchBucket" in last
+    done = scrapy("crawl", "images", "-s", "CLOSESPIDER_TIMEOUT=1", **store)
+    assert done.returncode == 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("note: thumbnails cannot be stored in ")]
+    assert len(said) == 1
+    assert "Spider opened" in done.stderr
+    assert "S3CRET" not in done.stderr

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import resource
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -222,3 +228,109 @@ def test_resp2_will_do(redis_url: str, client: redis.Redis, tmp_path: Path) -> N
     emit(client, 2, stream=KEYS.link_rot_events)
     with redis.Redis.from_url(redis_url, protocol=2) as old:
         assert drain(old, tmp_path / "events.jsonl") == 2
+
+
+def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
+    """A child per line of the sink's code, which dies when it is about to run that one."""
+    path = tmp_path / "events.jsonl"
+    died = True
+    line = 0
+    while died:
+        emit(client, line)
+        died = drained_by_a_child_that_dies(redis_url, path, line)
+        line += 1
+        drain(client, path)
+        assert numbers(path) == list(range(line))
+    assert line > 40
+
+
+def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    left = at_line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if "jsonlines" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            sys.settrace(trace)
+            drain(own, path)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_what_is_no_event_is_left_out_and_nothing_forges_a_line(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    for text in ('{"a":1}\n{"forged":1}', "", "[]", '"x"', "{", '{"event":"link_rot"}', "[" * 100_000, b"\xff"):
+        client.xadd(KEYS.image_events, {"event": text})
+    client.xadd(KEYS.image_events, {"other": "field"})
+    client.xadd(KEYS.image_events, {"event": '{"identifier":\n"2","title":"\u2028\x85\u202e"}'})
+    file = EventFile(path, client, KEYS)
+    with file.opened():
+        file.drain()
+    assert file.skipped == 9
+    assert numbers(path) == [1, 2]
+    text = path.read_text()
+    assert len(text.splitlines()) == text.count("\n") == 2
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
+def test_a_file_that_is_taken_away_is_missed(client: redis.Redis, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    kept = path.read_bytes()
+    file = EventFile(path, client, KEYS)
+    with file.opened():
+        if how == "renamed":
+            path.rename(tmp_path / "events.1")
+        else:
+            path.unlink()
+        if how == "replaced":
+            path.touch()
+        emit(client, 2)
+        with pytest.raises(CrawlprojectError, match="was removed, renamed or replaced"):
+            file.drain()
+    if how == "renamed":
+        (tmp_path / "events.1").rename(path)
+    else:
+        path.write_bytes(kept)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2]
+
+
+def test_a_disk_that_is_full_is_told_and_costs_no_event(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    """The kernel refuses in the middle of a batch: half a line is on disk."""
+    path = tmp_path / "events.jsonl"
+    emit(client, *range(50))
+    drain(client, path)
+    emit(client, *range(50, 500))
+    child = os.fork()
+    if not child:
+        try:
+            limit = path.stat().st_size + 1_234
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            with redis.Redis.from_url(redis_url) as own:
+                drain(own, path)
+        except OSError as error:
+            os._exit(7 if error.errno == errno.EFBIG else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert not path.read_bytes().endswith(b"\n")  # the torn line
+    assert drain(client, path) == 450
+    assert numbers(path) == list(range(500))

@@ -1,0 +1,39 @@
+"""Follows redirects to where we would go by a seed, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy import Request
+from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
+from scrapy.http import Response
+
+from crawlproject.errors import AddressRefused
+from crawlproject.frontier.seeds import LONGEST_URL
+from crawlproject.politeness.addresses import check_url
+
+
+class CheckedRedirectMiddleware(RedirectMiddleware):
+    """Scrapy's redirects, but none to a URL that would not be taken as a seed.
+
+    A Location with a user name or password is refused before it is logged, stored, or sent on as a Referer.
+    """
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:  # type: ignore[override]
+        """Return the response, or the request that it redirects to.
+
+        Raises:
+            AddressRefused: that is not asked.
+
+        """
+        try:
+            return super().process_response(request, response)
+        except ValueError:
+            raise AddressRefused("redirect to a url that is none") from None
+
+    def _redirect(self, redirected: Request, request: Request, reason: Any) -> Request:
+        if len(redirected.url) > LONGEST_URL:
+            raise AddressRefused(f"redirect to a url of {len(redirected.url)} characters, more than {LONGEST_URL}")
+        if fault := check_url(redirected.url):
+            raise AddressRefused(f"redirect to a {fault}")
+        return super()._redirect(redirected, request, reason)

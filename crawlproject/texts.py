@@ -1,0 +1,96 @@
+"""Texts of strangers: URLs, header values, error texts. None of them shall do more than be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+_NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")  # a name, IPv4; IPv6
+
+# After // whatever ends with an @, up to the path. Where what stands behind a colon is no port, a password may
+# hold a slash: then up to the last @.
+_USERINFO = re.compile(
+    r"""((?:\\?/){2})(?:[^/?\#\s"]*|(?!\[|[^/?\#@\s":]*:\d{0,5}(?:[/?\#]|$))[^/?\#@\s":]*:[^\s"]*)@"""
+)
+
+# In JSON allowed as they are, but ends of lines, or orders, for who shows them.
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """Return a stranger's text cut to a length and without control characters, for logs and reasons."""
+    return "".join(char if char.isprintable() else "?" for char in text[:longest])
+
+
+def without_userinfo(text: str) -> str:
+    """Return `text` with `***` in place of the user names and passwords of all URLs in it."""
+    return _USERINFO.sub(r"\1***@", text)
+
+
+def shown_seed(text: str) -> str:
+    """Return a line of the seed list for people to read: as it came, but for user names and passwords.
+
+    They may hide in the escapes of JSON, or under a key that comes twice; such a line is spelled anew.
+    """
+    hidden = False
+
+    def mask(value: Any) -> Any:
+        nonlocal hidden
+        if isinstance(value, list):
+            return [mask(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        masked = without_userinfo(value)
+        hidden = hidden or masked != value
+        return masked
+
+    try:
+        data = mask(json.loads(text, object_pairs_hook=lambda pairs: {mask(name): mask(v) for name, v in pairs}))
+    except (ValueError, RecursionError):
+        hidden = False
+    return json.dumps(data, ensure_ascii=False) if hidden else without_userinfo(text)
+
+
+def one_line(data: Any) -> str:
+    """Return `data` as JSON in which no character ends a line or moves a cursor, whoever reads it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
+
+
+def url_fault(url: str) -> str | None:
+    """Return what keeps us from fetching a URL, None if nothing does. User names and passwords are not repeated.
+
+    The host must be a name that DNS can know (RFC 5891, by its punycode), or an address. A URL with
+    userinfo (RFC 3986, section 3.2.1) is refused: what is in it was not meant for us.
+    """
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        return "url that is none" + ("" if "@" in url else f": {printable(str(error))}")
+    shown = printable(without_userinfo(url), 80)
+    fault = None
+    if _NEVER_IN_A_URL.search(url):
+        fault = "url with blanks or control characters"
+    elif parts.scheme.lower() not in {"http", "https"}:
+        fault = f"url without http:// or https://: {shown}"
+    elif "@" in parts.netloc:
+        fault = "url with a user name or password: leave it out"
+    elif not host.strip(".") or port == 0:
+        fault = f"url without a host or with port 0: {shown}"
+    elif not _is_host(host):
+        fault = f"url with a host that no name can be: {shown}"
+    return fault
+
+
+def _is_host(host: str) -> bool:
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode()
+        except UnicodeError:
+            return False
+    return _HOST.fullmatch(host) is not None

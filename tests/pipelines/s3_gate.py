@@ -1,0 +1,102 @@
+"""A gate in front of a real S3 API, which may do to it what networks and stores do."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+ERRORS = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
+
+
+class Gate:
+    """An HTTP proxy on a port of its own. `mode` is what it does with requests:
+
+    "pass"; "slow" (a second later); "hang" (no answer, until the mode changes); "drop" (the connection is closed);
+    a status of `ERRORS` (S3's own error for it). `refuse` and `listen` close and open the port itself.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target.removeprefix("http://")
+        self.mode: str | int = "pass"
+        self.asked = 0
+        self.port = 0
+        self.listen()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def listen(self) -> None:
+        gate = self
+
+        class Handler(_Handler):
+            pass
+
+        Handler.gate = gate
+        self._server = _Server(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def refuse(self) -> None:
+        self.mode = "drop"  # connections that are open
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def stop(self) -> None:
+        self.refuse()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that are killed or stopped hang up."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    gate: Gate
+    protocol_version = "HTTP/1.1"  # clients of S3 wait for a "100 Continue"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name
+        pass
+
+    def handle_any(self) -> None:
+        gate = self.gate
+        gate.asked += 1
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        mode = gate.mode
+        never = threading.Event()
+        if mode == "hang":
+            while gate.mode == "hang":
+                never.wait(0.05)
+        elif mode == "slow":
+            never.wait(1.0)
+        elif isinstance(mode, int):
+            text = f"<Error><Code>{ERRORS[mode]}</Code><Message>no</Message></Error>".encode()
+            self.send_response(mode)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+            return
+        if mode in {"hang", "drop"}:
+            self.close_connection = True
+            return
+        connection = http.client.HTTPConnection(gate.target, timeout=20)
+        connection.request(self.command, self.path, body, dict(self.headers))
+        answer = connection.getresponse()
+        data = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        connection.close()
+
+    do_PUT = do_GET = do_HEAD = do_POST = handle_any  # noqa: N815 - its own names

@@ -1,0 +1,231 @@
+"""Whole crawls whose thumbnails cannot be stored, or whose events nobody reads: nothing is lost, nothing burnt."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from demo.gallery import Gallery
+from tests.pipelines.s3_gate import Gate
+from tests.test_crawl import KEYS, Crawl
+
+AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def gate(moto: str, crawl: Crawl) -> Iterator[Gate]:
+    one = Gate(moto)
+    crawl.environ |= AWS | {"AWS_ENDPOINT_URL": one.url, "IMAGES_STORE": "s3://thumbnails/"}
+    objects(one).create()
+    yield one
+    one.stop()
+
+
+def objects(gate: Gate) -> Any:
+    names = ("aws_access_key_id", "aws_secret_access_key", "region_name")
+    keys = dict(zip(names, AWS.values(), strict=True))
+    return boto3.resource("s3", endpoint_url=f"http://{gate.target}", **keys).Bucket("thumbnails")
+
+
+def logged(crawl: Crawl, words: str) -> list[int]:
+    """Return in how many lines each worker's log has `words`."""
+    return [crawl.log(number).count(words) for number in range(len(crawl.workers))]
+
+
+def deliveries(crawl: Crawl) -> int:
+    """Return how often requests that are queued or delayed were lost."""
+    entries = [entry for key in crawl.redis.keys(KEYS.queue_of + "*") for entry in crawl.redis.lrange(key, 0, -1)]
+    for key in crawl.redis.keys(KEYS.delayed_of + "*"):
+        entries += [entry.partition(b"\n")[2] for entry in crawl.redis.zrange(key, 0, -1)]
+    return sum(entry[1] for entry in entries)
+
+
+def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=200)
+    store, away = crawl.folder / "thumbnails", crawl.folder / "away"
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
+        crawl.start(2)
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 40)
+        store.rename(away)
+        store.write_text("in its place")
+        crawl.until(lambda: all(logged(crawl, "Nothing is leased: thumbnails cannot be stored in")))
+        crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
+        before = len(crawl.arrivals("photos"))
+        done = crawl.redis.xlen(KEYS.image_events)
+        time.sleep(1.5)
+        assert len(crawl.arrivals("photos")) == before  # the source is left alone
+        assert crawl.redis.xlen(KEYS.image_events) == done < 200
+        assert crawl.redis.get(KEYS.outstanding) == str(200 - done).encode()
+        assert deliveries(crawl) == 0
+        store.unlink()
+        away.rename(store)
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(200))
+    assert not crawl.dead()
+    events = crawl.events(KEYS.image_events)
+    assert all((store / event["thumbnail"]).is_file() for event in events)
+    assert list((store / ".parts").iterdir()) == []
+    assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
+    assert logged(crawl, "Nothing is leased") == [1, 1]
+    assert logged(crawl, "Traceback") == [0, 0]
+    assert all("'store/down': 1" in crawl.log(number) for number in range(2))
+
+
+def test_a_disk_that_fills_up_pauses_the_crawl_until_there_is_room(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=100)
+    disk = crawl.folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a small disk takes the right to mount one")
+    try:
+        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+            crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
+            crawl.start(IMAGES_STORE=str(disk))
+            crawl.until(lambda: all(logged(crawl, "No space left on device): make room")))
+            assert crawl.redis.get(KEYS.outstanding) != b"0"
+            assert not crawl.dead()
+            subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+            crawl.finish()
+        assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(100))
+        assert not crawl.dead()
+    finally:
+        crawl.stop()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_an_s3_that_fails_costs_nothing_but_time(crawl: Crawl, gate: Gate) -> None:
+    crawl.source("photos", 100, pictures=150)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(150)))
+        crawl.start(2)
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 20)
+        gate.mode = 503
+        crawl.until(lambda: all(logged(crawl, "thumbnails cannot be stored in s3://thumbnails/ at http")))
+        time.sleep(1)
+        assert deliveries(crawl) == 0
+        gate.mode = "pass"
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(150))
+    assert not crawl.dead()
+    keys = {item.key for item in objects(gate).objects.all()} - {".probe"}
+    assert keys == {event["thumbnail"] for event in crawl.events(KEYS.image_events)}
+    assert max(logged(crawl, "Traceback")) == 0
+    assert "S3CRET" not in crawl.log(0) + crawl.log(1)
+
+
+def test_a_worker_whose_store_hangs_stops_within_seconds_and_hands_back(crawl: Crawl, gate: Gate) -> None:
+    crawl.source("photos", 100, pictures=100)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
+        crawl.start()
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 20)
+        gate.mode = "hang"
+        time.sleep(1)  # as long as no write has timed out nobody knows that it is down
+        since = time.monotonic()
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(20) == 0
+        assert time.monotonic() - since < 10
+        done = crawl.redis.xlen(KEYS.image_events)
+        assert crawl.redis.get(KEYS.outstanding) == str(100 - done).encode()
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+        assert deliveries(crawl) == 0
+        gate.mode = "pass"
+        crawl.run()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(100))
+    assert not crawl.dead()
+
+
+def test_a_worker_whose_store_is_down_stops_at_once(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=60)
+    store = crawl.folder / "thumbnails"
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(60)))
+        crawl.start()
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 10)
+        store.rename(crawl.folder / "away")
+        crawl.until(lambda: all(logged(crawl, "thumbnails cannot be stored")))
+        since = time.monotonic()
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(20) == 0
+        assert time.monotonic() - since < 5
+        done = crawl.redis.xlen(KEYS.image_events)
+        assert crawl.redis.get(KEYS.outstanding) == str(60 - done).encode()
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+
+
+def test_leasing_slows_down_by_itself_where_a_slow_store_has_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
+    photos = crawl.source("photos", 50, pictures=120)
+    for number in range(120):
+        with (photos / f"{number}.jpg").open("ab") as file:
+            file.write(bytes(100_000))
+    gate.mode = "slow"  # 16 a second at most
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(120)))
+        crawl.options = ["-s", "SCRAPER_SLOT_MAX_ACTIVE_SIZE=2000000"]
+        crawl.start()
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 0)
+        most = 0
+        while crawl.redis.xlen(KEYS.image_events) < 40:
+            most = max(most, len(crawl.arrivals("photos")) - crawl.redis.xlen(KEYS.image_events))
+            time.sleep(0.05)
+        assert (
+            most < 60
+        )  # 20 bodies, and what was on its way when they had come; without the bound it is more than 90
+        gate.mode = "pass"
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(120))
+    assert not crawl.dead()
+
+
+def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
+    crawl.source("photos", 30, pictures=80)
+    lines = crawl.folder / "events.jsonl"
+    read = [sys.executable, "-m", "scrapy", "events", str(lines)]
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        subprocess.run(read, env=crawl.environ, check=True, capture_output=True)  # there is a reader
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
+        crawl.start(CRAWL_STREAM_MAXLEN="30")
+        crawl.until(lambda: all(logged(crawl, "Nothing is leased: ")))
+        crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
+        done = crawl.redis.xlen(KEYS.image_events)
+        time.sleep(1.5)
+        assert crawl.redis.xlen(KEYS.image_events) == done
+        assert 30 < done < 80
+        assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
+        while crawl.workers[0].poll() is None:
+            subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
+        assert crawl.workers[0].returncode == 0
+        subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
+    text = lines.read_text()
+    assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
+        Counter(str(n) for n in range(80))
+    )
+    assert not crawl.dead()
+    assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None
