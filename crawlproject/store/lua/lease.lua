@@ -38,19 +38,36 @@ end
 
 local leases = K.leases_of .. A.worker
 
+require_type(leases, 'hash')
+
+-- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
+redis.call('HSET', K.clock, 'seen', text(now))
+
+-- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
+local sequence = math.max(number(redis.call('GET', K.lease_sequence), 0) or 0, now)
+
 local function give(source, slot, rate, entry)
   local circuit = circuit_of(source)
-  local id = text(redis.call('INCR', K.lease_sequence)) .. '.' .. text(circuit.generation) .. ':' .. source
+  sequence = sequence + 1
+  redis.call('SET', K.lease_sequence, text(sequence))
+  local id = text(sequence) .. '.' .. text(circuit.generation) .. ':' .. source
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + 1 end
   redis.call('HSET', leases, id, entry)
   for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
 end
 
 local kept_for_suspect -- the source of the suspect that a worker makes room for: its next slot is that one's
+local function is_suspect(line) return is_name(line:match('^(.-)\n') or '') end
 local suspect = redis.call('LINDEX', K.suspects, 0)
-if suspect then
+for _ = 1, 100 do
+  if not suspect or is_suspect(suspect) then break end
+  bury('entry', redis.call('LPOP', K.suspects), '', 'suspect that is none of ours', 0)
+  suspect = redis.call('LINDEX', K.suspects, 0)
+end
+if suspect and is_suspect(suspect) then
   local at = suspect:find('\n', 1, true)
   local source = suspect:sub(1, at - 1)
+  if redis.call('PTTL', K.suspect_turn) > 30000 then redis.call('DEL', K.suspect_turn) end -- the clock was set back
   local rate, slot = effective_rate(source), next_slot(source)
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then
@@ -92,11 +109,11 @@ local function spread(slot)
   return now + (behind - 1) * A.spread
 end
 
--- Work of a source that has left the catalogue, where unknown ones are refused: a hundred a call.
-local function refuse(source)
+-- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is none: a hundred a call.
+local function refuse(source, reason)
   local entry, count = take(source), 0
   while entry do
-    bury('entry', entry, source, 'unknown source: ' .. source, entry:byte(2) or 0)
+    bury('entry', entry, source, reason, entry:byte(2) or 0)
     count = count + 1
     entry = count < 100 and take(source) or nil
   end
@@ -107,7 +124,8 @@ end
 
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
-  if refused(source) then return refuse(source) end
+  if not is_name(source) then return refuse(source, 'source whose name is none of ours') end
+  if refused(source) then return refuse(source, 'unknown source: ' .. source) end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
@@ -153,7 +171,7 @@ for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
 end
 
 for _, tier in ipairs(tiers) do
-  local first = tonumber(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2] or '')
+  local first = number(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2])
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
 if found_suspect then reply[4] = text(now) end
