@@ -29,7 +29,7 @@ local function admitted(source)
 end
 
 local function next_slot(source)
-  return math.max(tonumber(redis.call('ZSCORE', K.slots, source) or '') or 0, now)
+  return math.max(number(redis.call('ZSCORE', K.slots, source)) or 0, now)
 end
 
 -- Puts a source where its next request is due, or nowhere when it has no work.
@@ -72,7 +72,7 @@ local function ask_for_delay(source, origin, delay)
   -- An origin that nobody asks any more is not to slow its source for good.
   redis.call('PEXPIRE', key, 2 * 86400 * 1000)
   if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay then return 0 end
-  local slot, before = tonumber(redis.call('ZSCORE', K.slots, source) or ''), interval_of(effective_rate(source))
+  local slot, before = number(redis.call('ZSCORE', K.slots, source)), interval_of(effective_rate(source))
   if delay > 0 then
     redis.call('ZADD', key, string.format('%.17g', delay), origin)
   else

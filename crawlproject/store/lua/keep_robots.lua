@@ -10,9 +10,8 @@
 local slower = 0
 local key, lock = K.robots_of .. A.origin, K.robots_fetch_of .. A.origin
 require_type(key, 'hash')
-require_type(lock, 'string')
 require_type(K.robots_delays_of .. A.source, 'zset')
-if redis.call('GET', lock) == A.worker then redis.call('DEL', lock) end
+if attempt('GET', lock) == A.worker then redis.call('DEL', lock) end
 if A.kind == 'unreachable' then
   redis.call('HSETNX', key, 'since', text(now))
   local failures = (number(redis.call('HGET', key, 'failures'), 0) or 0) + 1

@@ -16,7 +16,7 @@ if A.release then
   return {0, 0, 0}
 end
 if leader and leader ~= A.worker then return {0, 0, 0} end
-if not leader then redis.call('INCR', K.fence) end
+if not leader or redis.call('EXISTS', K.fence) == 0 then redis.call('INCR', K.fence) end
 redis.call('SET', K.leader, A.worker, 'PX', A.ttl)
 local pause = seen > 0 and now - seen > A.ttl * 1000 and now + 500000 or math.min(number(kept[3], 0) or 0, now + 500000)
 local behind = math.max(now - server_time, 0)

@@ -67,7 +67,8 @@ end
 if suspect and is_suspect(suspect) then
   local at = suspect:find('\n', 1, true)
   local source = suspect:sub(1, at - 1)
-  if redis.call('PTTL', K.suspect_turn) > 30000 then redis.call('DEL', K.suspect_turn) end -- the clock was set back
+  local lasts = redis.call('PTTL', K.suspect_turn)
+  if lasts > 30000 or lasts == -1 then redis.call('DEL', K.suspect_turn) end -- the clock was set back, or not our word
   local rate, slot = effective_rate(source), next_slot(source)
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then

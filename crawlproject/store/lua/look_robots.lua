@@ -36,6 +36,7 @@ local fresh, retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
 copy.body, copy.reason = copy.body or '', copy.reason or ''
 if fresh > now + MONTH or retry > now + MONTH then fresh, retry = 0, 0 end -- we promise no copy for so long
 if copy.kind and fresh > now then return {copy.kind, copy.body, seconds(fresh), '', slower} end
+if redis.call('PTTL', K.robots_fetch_of .. A.origin) == -1 then redis.call('DEL', K.robots_fetch_of .. A.origin) end
 if retry <= now and redis.call('SET', K.robots_fetch_of .. A.origin, A.worker, 'NX', 'PX', 60000) then
   return {'fetch', '', '0', '', slower}
 end
