@@ -8,6 +8,7 @@ import time
 
 import redis
 import redis.asyncio.sentinel
+import redis.exceptions
 import redis.sentinel
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ _FAULTS = (
         "(scrapy events takes events, scrapy dead drop takes dead letters); it goes on by itself",
     ),
     (
-        r"\bREADONLY\b",
+        r"\b(READONLY|UNBLOCKED)\b",
         "Redis is a read-only replica, and the crawl pauses: point REDIS_URL at the master, "
         "or name the sentinels (redis+sentinel://...), which know it",
     ),
@@ -33,13 +34,28 @@ _FAULTS = (
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
     (r"\bNOREPLICAS\b", "Redis misses its replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
-        r"\b(NOAUTH|WRONGPASS|NOPERM)\b|invalid username-password",
+        r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
         "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
     ),
 )
 
 # What Redis 7 adds behind the errors of scripts, and 6.2 before them.
-_OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script:\d+: )*-?")
+_OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script: ?\d+: )*-?")
+
+
+# redis-py takes the code off the errors that it has a class for.
+_CODES = {
+    redis.OutOfMemoryError: "OOM",
+    redis.ReadOnlyError: "READONLY",
+    redis.BusyLoadingError: "LOADING",
+    redis.exceptions.NoPermissionError: "NOPERM",
+    redis.AuthenticationError: "NOAUTH",
+}
+
+
+def _coded(error: BaseException) -> str:
+    codes = (code for kind, code in _CODES.items() if isinstance(error, kind))
+    return " ".join((*codes, str(error)))
 
 
 def plain(error: BaseException) -> str:
@@ -52,7 +68,7 @@ def plain(error: BaseException) -> str:
 
 def is_readonly(error: BaseException) -> bool:
     """Tell whether a replica was asked to write."""
-    return "READONLY" in str(error)
+    return "READONLY" in _coded(error)
 
 
 def fault_of(error: BaseException) -> str:
@@ -62,7 +78,7 @@ def fault_of(error: BaseException) -> str:
         foreign = text[text.index("WRONGTYPE") :]
         return f"Redis holds what we did not write, and part of the crawl pauses: {foreign}"
     for pattern, sentence in _FAULTS:
-        if re.search(pattern, str(error)):
+        if re.search(pattern, _coded(error)):
             return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
         return "Redis does not answer, trying again until it does: start it, or see to the network"
