@@ -120,7 +120,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
     except BadEntry:
         raise
     except Exception as error:  # whatever msgpack, Request or the spider's names find wrong
-        raise BadEntry(f"stored request cannot be read: {error!s:.200}") from None
+        raise BadEntry(f"stored request cannot be read: {type(error).__name__} {error!s:.200}".rstrip()) from None
 
 
 def _check(data: Mapping[str, Any]) -> None:

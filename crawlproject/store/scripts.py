@@ -249,7 +249,10 @@ class Scripts:
         return reply
 
     def _observe(self, ran: bytes) -> None:
-        self._clock.observe(int(ran), asyncio.get_running_loop().time())
+        moment, ahead = ran.split()
+        back = self._clock.observe(int(moment), asyncio.get_running_loop().time(), int(ahead))
+        if back:
+            logger.warning("The clock of Redis was set back by %.0f s: the crawl keeps its own time", back)
 
     async def lease(
         self,
@@ -417,11 +420,7 @@ class Scripts:
 
     async def lead(self, worker: str, *, ready: bool) -> int | None:
         """Take or renew the lead, with its pulse if `ready`; return the fence, None when another leads."""
-        leads, fence, back = await self._run("lead", worker=worker, ttl=int(LEADER_TTL * 1000), ready=ready)
-        if back:
-            logger.warning(
-                "The clock of Redis was set back by %.1f s: the crawl keeps its own time", back / MICROS
-            )
+        leads, fence = await self._run("lead", worker=worker, ttl=int(LEADER_TTL * 1000), ready=ready)
         return int(fence) if leads else None
 
     async def resign(self, worker: str) -> None:

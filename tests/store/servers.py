@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from crawlproject.store import embedded
 
@@ -39,7 +41,7 @@ class Server:
         lines += [f"{name.replace('_', '-')} {value}" for name, value in options.items()]
         self.config = self.folder / "redis.conf"
         self.config.write_text("\n".join(lines) + "\n")
-        self.client: Any = redis.Redis(port=self.port, retry=None)
+        self.client: Any = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
         self.start()
 
     @property

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import redis
 
@@ -62,6 +64,12 @@ def all_once(crawl: Crawl, count: int) -> None:
     assert worst_second(crawl.arrivals("photos")) <= 1.1 * RATE + 1
 
 
+def hang(port: int) -> None:
+    """Run a script that does not end until it is killed."""
+    with redis.Redis(port=port) as client, pytest.raises(redis.ResponseError):
+        client.eval("while true do end", 0)
+
+
 def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server: Server) -> None:
     crawl.start()
     seed(crawl, 120)
@@ -106,10 +114,11 @@ def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: 
     crawl.until(lambda: fetched(crawl) > before + 30)
 
     server.client.config_set("lua-time-limit", "200")
-    with redis.Redis(port=server.port, socket_timeout=0.5, retry=None) as other, pytest.raises(redis.TimeoutError):
-        other.eval("while true do end", 0)
+    hanging = threading.Thread(target=hang, args=(server.port,))
+    hanging.start()
     time.sleep(2)
     server.client.script_kill()
+    hanging.join()
     crawl.finish()
 
     all_once(crawl, 300)
@@ -227,3 +236,60 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     assert client.get(keys.outstanding) == b"3"
     assert client.llen(keys.queue_of + "0:museum") == 3
     await store.close()
+
+
+# Data of others, met by a worker
+
+
+def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, server: Server) -> None:
+    client = server.client
+    seed(crawl, 60)
+    hostile = {"identifier": "evil", "proxy": "http://127.0.0.1:9", "handle_httpstatus_all": True}
+    entries = [
+        b"",
+        b"\x02\x00\x00other version",
+        b"\x01\x00\x00" + b"\x91" * 10_000,
+        b"\x01\x00\x00" + msgpack.packb({"url": "file:///etc/passwd", "meta": {"identifier": "1"}}),
+        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "callback": "close"}),
+        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "meta": {"source": "photos"}}),
+        b"\x01\x00\x00" + msgpack.packb({"url": f"{crawl.gallery.urls['photos']}/0.jpg?evil", "meta": hostile}),
+    ]
+    client.rpush(KEYS.queue_of + "0:photos", *entries)
+    client.zadd(KEYS.delayed_of + "photos", {b"no newline": 0, b"\n": 0})
+    client.rpush(KEYS.suspects, b"no newline", b"photos\nnoise")
+    client.zadd(KEYS.due_fast, {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
+    client.zadd(KEYS.workers, {b"\xff": 0, "gone": 0, "later": float("inf")})
+    client.hset(KEYS.leases_of + "gone", mapping={b"nonsense": b"x", b"1.0:\xff": b"y"})
+    client.hset(KEYS.limits, mapping={b"\xff": "junk", "photos": "nan"})
+    client.hset(KEYS.rates, mapping={b"\xff": "junk", "photos": "inf"})
+    client.hset(KEYS.options, mapping={"photos": "[" * 10_000})
+    client.hset(KEYS.hosts, mapping={"museum.org": b"\xff\n"})
+    client.hset(KEYS.readers, mapping={"x": "y", f"x\n{KEYS.image_events}": "junk"})
+    client.hset(KEYS.circuit_of + "photos", mapping={"state": "molten", "hold": "nan", "factor": "-3"})
+    client.sadd(KEYS.halted, b"\xff")
+    client.sadd(KEYS.sources, b"\xff", "")
+    client.set(KEYS.leader, "nobody")
+    client.set(KEYS.override_rate_of + "photos", b"\xff")
+    client.xadd(KEYS.dead, {"other": "fields"})
+    client.lpush(
+        KEYS.seeds, b"\xff\xfe", b'{"url": 5}', b"[" * 100_000, b'{"url": "http://a/", "uuid": {"a": []}}'
+    )
+    crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
+    crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 61)
+    crawl.until(lambda: not client.exists(KEYS.leases_of + "gone"))
+    client.hset(KEYS.leases_of + client.zrange(KEYS.workers, 0, -1)[0].decode(), "nonsense", "z")
+    client.zrem(KEYS.due_fast, "never")
+    crawl.finish()
+    assert lines(crawl) == [
+        line for line in lines(crawl) if "Dead letter" in line or "WRONGTYPE" in line or "rate" in line
+    ]
+    assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {
+        *(f"photos-{number}.jpg" for number in range(60)),
+        "evil",
+    }
+    letters = [fields for _, fields in client.xrange(KEYS.dead)]
+    assert len(letters) == 1 + 4 + 6 + 2 + 2 + 3  # foreign, seeds, queued, suspects, delayed, leases
+    done = crawl.dead()  # the command reads them all
+    assert "stored request has a url that is none: 'file:///etc/passwd'" in done.values()
+    assert "stored request of unknown version 02" in done.values()
+    crawl.command("dead retry")

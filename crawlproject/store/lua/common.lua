@@ -71,11 +71,14 @@ end
 
 -- The clock: Redis' own, which never goes back here. It does there, when somebody sets it, or after a fail-over to a
 -- host with another. `seen` is the latest moment of the crawl's time that a leader or a lease has seen. Where the
--- server is behind, time stands still until a leader, within a second, notes by how much the crawl is `ahead`: slots,
--- delays, holds and heartbeats keep their meaning, and no source gets more than its rate. A clock that is set forward
--- lets time pass quickly; lead.lua and heartbeat.lua see to it that this costs no worker its leases.
+-- server is behind, time stands still until one of them notes by how much the crawl is `ahead`: slots, delays, holds
+-- and heartbeats keep their meaning, and no source gets more than its rate. A clock that is set forward
+-- lets time pass quickly. As nobody can tell that from a time without a leader, after either nothing goes out until
+-- `resume`: what had its slot before goes first. heartbeat.lua sees to it that no worker loses its leases for it.
 
 local CENTURY = 3e15
+local LEADERS_LOOK_EVERY = 1000000
+local MOST_SLOTS_AHEAD = 500000 -- slots are given out 250 ms ahead, and may be used 250 ms late
 
 local function clock()
   local time = redis.call('TIME')
@@ -83,11 +86,20 @@ local function clock()
 end
 
 local server_time = clock()
-local kept = redis.call('HMGET', K.clock, 'seen', 'ahead', 'hold')
+local kept = redis.call('HMGET', K.clock, 'seen', 'ahead', 'resume')
 local seen, ahead = number(kept[1], 0) or 0, number(kept[2], 0) or 0
 if seen > server_time + CENTURY then seen = 0 end
 if ahead > CENTURY then ahead = 0 end
 local now = math.max(server_time + ahead, seen)
+local resume = math.min(number(kept[3], 0) or 0, now + MOST_SLOTS_AHEAD)
+if seen > 0 and now - seen > 1.5 * LEADERS_LOOK_EVERY then resume = now + MOST_SLOTS_AHEAD end
+local function keep_time()
+  ahead = math.max(now - server_time, 0)
+  redis.call('HSET', K.clock, 'seen', text(now), 'ahead', text(ahead), 'resume', text(resume))
+end
+
+-- When a script ran, for the clocks of the workers; they begin anew where `ahead` has changed.
+local function moment() return text(now) .. ' ' .. text(ahead) end
 
 -- Queues
 

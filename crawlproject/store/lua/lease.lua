@@ -4,7 +4,7 @@
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
 --    that slots are reserved); spread (us between sources that have waited); min_rate; circuit;
 --    refuse_unknown; dead_maxlen; max_deliveries.
--- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
+-- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
@@ -17,7 +17,7 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds a suspect. One whose source
 -- has no slot within a second lets the others pass.
 
-local reply = {text(now), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
+local reply = {moment(), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
 
 if not redis.call('ZSCORE', K.workers, A.worker) then
   reply[2] = 'lapsed'
@@ -42,7 +42,12 @@ local leases = K.leases_of .. A.worker
 require_type(leases, 'hash')
 
 -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
-redis.call('HSET', K.clock, 'seen', text(now))
+keep_time()
+reply[1] = moment()
+if resume > now then
+  reply[4] = text(resume)
+  return reply
+end
 
 -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
 local sequence = math.max(number(redis.call('GET', K.lease_sequence), 0) or 0, now)
