@@ -91,7 +91,7 @@ async def crawl(store: Store, seconds: float, slots: list[tuple[str, float]]) ->
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("step", [-HOUR, -2.0, HOUR, 3.0])
+@pytest.mark.parametrize("step", [-HOUR, -2.0, HOUR, 4.0])
 async def test_sources_keep_their_rate_when_the_clock_is_set(
     store: Store, step: float, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,7 +77,7 @@ end
 -- `resume`: what had its slot before goes first. heartbeat.lua sees to it that no worker loses its leases for it.
 
 local CENTURY = 3e15
-local LEADERS_LOOK_EVERY = 1000000
+local LONGEST_SILENCE = 3000000 -- leaders look each second
 local MOST_SLOTS_AHEAD = 500000 -- slots are given out 250 ms ahead, and may be used 250 ms late
 
 local function clock()
@@ -92,7 +92,7 @@ if seen > server_time + CENTURY then seen = 0 end
 if ahead > CENTURY then ahead = 0 end
 local now = math.max(server_time + ahead, seen)
 local resume = math.min(number(kept[3], 0) or 0, now + MOST_SLOTS_AHEAD)
-if seen > 0 and now - seen > 1.5 * LEADERS_LOOK_EVERY then resume = now + MOST_SLOTS_AHEAD end
+if seen > 0 and now - seen > LONGEST_SILENCE then resume = now + MOST_SLOTS_AHEAD end
 local function keep_time()
   ahead = math.max(now - server_time, 0)
   redis.call('HSET', K.clock, 'seen', text(now), 'ahead', text(ahead), 'resume', text(resume))
