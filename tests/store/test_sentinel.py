@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,3 +150,28 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
             assert 1 <= len(faults) <= 3, faults
     finally:
         crawl.stop()
+
+
+async def test_a_master_that_is_demoted_is_left_for_the_new_one(pair: Pair) -> None:
+    store = Store(config.load({"REDIS_URL": pair.url}), "images")
+    await store.open()
+    first = await store.scripts.lead("leader", ready=True)
+    pair.sentinel.client.execute_command("SENTINEL", "FAILOVER", "crawl")
+    deadline = time.monotonic() + 15
+    while pair.master.client.info("replication")["role"] != "slave":
+        with suppress(redis.RedisError):  # its connections are in use all the time
+            await store.scripts.lead("leader", ready=True)
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+    while True:
+        try:
+            fence = await store.scripts.lead("leader", ready=True)
+            break
+        except redis.RedisError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+    assert fence is not None
+    assert first is not None
+    assert fence >= first
+    assert pair.replica.client.get(KEYS.leader) == b"leader"
+    await store.close()
