@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import SplitResult, urlsplit
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from crawlproject import __version__
 from crawlproject.errors import ConfigError
@@ -134,10 +134,61 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
+class SentinelAddress(NamedTuple):
+    """What a `redis+sentinel://` URL says: which sentinels to ask, and for whom."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    service: str
+    db: int
+    credentials: Mapping[str, str]  # username, password: of the Redis servers
+    sentinel_credentials: Mapping[str, str]  # the same of the sentinels, where they want some
+
+
+_SENTINEL = "redis+sentinel://"
+_SENTINEL_FORM = f"{_SENTINEL}[user:password@]host:26379[,host2:26379]/service[/db][?sentinel_password=...]"
+
+
+def sentinel_address(url: str) -> SentinelAddress | None:
+    """Return what a `redis+sentinel://` URL says, None for a URL of another kind.
+
+    Raises:
+        ValueError: it is one, and makes no sense; the message names no secret.
+
+    """
+    if not url.startswith(_SENTINEL):
+        return None
+    place, _, query = url.removeprefix(_SENTINEL).partition("?")
+    login, at, place = place.rpartition("@")
+    user, colon, password = login.partition(":")
+    if at and not colon:
+        raise ValueError(f"{_SENTINEL_FORM}, with user:password or :password before the @")
+    hosts, *path = place.split("/")
+    found = [re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?", host) for host in hosts.split(",")]
+    sentinels = tuple((match[1].strip("[]"), int(match[2] or 26379)) for match in found if match)
+    if len(sentinels) < len(found) or any(not 0 < port < 65536 for _, port in sentinels):
+        raise ValueError(f"{_SENTINEL_FORM}, with each host as name, name:port or [address]:port")
+    service, db = ([*path, "", ""])[:2]
+    if not service or len(path) > 2 or not re.fullmatch(r"\d{0,4}", db):
+        raise ValueError(f"{_SENTINEL_FORM}, with the name of the service and a whole number as db")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if options.keys() - {"sentinel_username", "sentinel_password"}:
+        raise ValueError(f"{_SENTINEL_FORM}, with sentinel_username and sentinel_password as its only options")
+    given = {"username": unquote(user), "password": unquote(password)}
+    return SentinelAddress(
+        sentinels,
+        unquote(service),
+        int(db or 0),
+        {name: value for name, value in given.items() if value},
+        {name.removeprefix("sentinel_"): value for name, value in options.items() if value},
+    )
+
+
 def _redis_url(value: Any) -> str | None:
     url = _text(value)
-    if url is not None and not (_split(url).scheme and url.startswith(("redis://", "rediss://", "unix://"))):
-        raise ValueError("a URL that begins with redis://, rediss:// or unix://")
+    if url is None or sentinel_address(url):
+        return url
+    if not (_split(url).scheme and url.startswith(("redis://", "rediss://", "unix://"))):
+        raise ValueError("a URL that begins with redis://, rediss://, unix:// or redis+sentinel://")
     return url
 
 
@@ -241,7 +292,10 @@ class Config:
     """The settings in force; the metadata of each field holds its name, default and meaning."""
 
     redis_url: str | None = _setting(
-        "REDIS_URL", None, _redis_url, "the Redis to share; none: an embedded one under `.crawl/`"
+        "REDIS_URL",
+        None,
+        _redis_url,
+        "the Redis to share, also as `redis+sentinel://host:26379/service`; none: an embedded one under `.crawl/`",
     )
     images_store: str = _setting(
         "IMAGES_STORE", ".crawl/thumbnails", _store, "where thumbnails go: a folder or `s3://bucket/prefix/`"
@@ -435,6 +489,7 @@ def load(settings: Mapping[str, Any]) -> Config:
             values[f.name] = parse(value)
         except (TypeError, ValueError) as error:
             shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
+            shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
             raise ConfigError(f"{name}={shown} must be {error}") from None
     return Config(**values)
 

@@ -15,7 +15,7 @@ from redis import Redis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, connected, opened_store, reports_errors
+from crawlproject.commands import QUIET, connected, opened_store, remark, reports_errors
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
@@ -86,7 +86,10 @@ class Command(ScrapyCommand):
         moved = 0
         async with opened_store(self, spider) as store:
             while batch := list(islice(letters, _PAGE)):
-                moved += await store.scripts.retry_dead([_retry_of(letter) for letter in batch])
+                known = [letter for letter in batch if any(letter["raw"])]
+                if len(known) < len(batch):
+                    remark(f"{len(batch) - len(known)} letters hold neither request nor seed: they stay")
+                moved += await store.scripts.retry_dead([_retry_of(letter) for letter in known])
         return moved
 
 
@@ -114,11 +117,11 @@ def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:
 
 
 def _letter(at: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
-    seed, entry = fields.get(b"seed"), fields.get(b"entry")
+    seed, entry, deliveries = fields.get(b"seed"), fields.get(b"entry"), fields.get(b"deliveries", b"")
     identifier = url = None
     if entry is not None:
         data = codec.peek(codec.renewed(entry))
-        identifier, url = data.get("meta", {}).get(IDENTIFIER), data.get("url")
+        identifier, url = _text(data.get("meta", {}).get(IDENTIFIER)), _text(data.get("url"))
     elif seed is not None:
         try:
             parsed = parse_seed(seed)
@@ -129,13 +132,17 @@ def _letter(at: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
         "id": at,
         "identifier": identifier,
         "url": url and without_userinfo(str(url)),
-        "source": fields[b"source"].decode(errors="replace") or None,
-        "reason": fields[b"reason"].decode(errors="replace"),
-        "deliveries": int(fields[b"deliveries"]),
+        "source": fields.get(b"source", b"").decode(errors="replace") or None,
+        "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
+        "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
         "time": datetime.fromtimestamp(int(at.partition("-")[0]) / 1000, UTC).isoformat(timespec="milliseconds"),
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:

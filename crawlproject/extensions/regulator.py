@@ -199,7 +199,8 @@ class Regulator:
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
         stored: dict[Any, Any] = await self.store.redis.hgetall(self.store.keys.limits)
-        self._limits = {source.decode(): float(rate) for source, rate in stored.items()}
+        rates = ((source.decode(errors="replace"), override_of(rate)) for source, rate in stored.items())
+        self._limits = {source: rate for source, rate in rates if rate is not None}  # others can write there, too
         self._overridden = {}
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self._limits or self.config.sources is None:
@@ -268,13 +269,13 @@ class Regulator:
         redis, keys = self.store.redis, self.store.keys
         async for sources in self._known_sources():
             overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source in sources])
-            in_force = await redis.hmget(keys.rates, sources)
+            in_force: list[Any] = await redis.hmget(keys.rates, sources)
             changes: list[tuple[str, float, float | None]] = []
             for source, override, present in zip(sources, overrides, in_force, strict=True):
                 by_size = self._limits.get(source, MINIMUM_RATE)
                 self._note_override(source, override, by_size)
                 rate = self._in_force(source, by_size)
-                if present is None or float(present) != rate:
+                if present is None or override_of(present) != rate:
                     changes.append((source, rate, self._limits.get(source)))
             if changes:
                 await self.store.scripts.set_rates(fence, changes, {})

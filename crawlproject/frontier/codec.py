@@ -2,52 +2,97 @@
 
 The first byte is the version of this format, the second counts the deliveries, the third is the priority;
 the Lua scripts read and write those. What follows is a map of the request's attributes that are not the
-defaults, with callback and errback as names of the spider's methods.
+defaults, with callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
+
+Of its meta only the names in `_META` are stored, and only they come back: whoever can write to Redis can put an
+address into the crawl, as with a seed, but no proxy, no time-out and no other switch of Scrapy's.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgpack
 from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
-from crawlproject.records import LEASE, OPT_OUT, PRIORITIES, RETRIES, TLS_FAILURE, WAIVED
+from crawlproject.records import AGAIN, IDENTIFIER, PRIORITIES, RETRIES, SOURCE, WAIVED
 
 VERSION = 1
+LONGEST_ENTRY = 1024 * 1024  # bytes
 
 _HEADER = 3
+_LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
+_LONGEST_TEXT = 1_024  # characters
+_MOST = 1_000_000  # of what is counted
+_MOST_VALUES = 256  # headers, for one
 _DEFAULTS = Request("http://localhost/").to_dict()
-_OF_THIS_ATTEMPT = frozenset(
-    {
-        LEASE,
-        OPT_OUT,
-        TLS_FAILURE,
-        "download_slot",
-        "download_timeout",
-        "download_latency",
-        "download_maxsize",
-        "download_warnsize",
-    }
-)
+_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: what a stored request may have called
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT
+
+
+def _is_source(value: Any) -> bool:
+    return _is_text(value) and value.isprintable() and " " not in value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_urls(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(url, str) and 0 < len(url) <= _LONGEST_URL for url in value)
+
+
+def _is_reasons(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_count(reason) or _is_text(reason) for reason in value)
+
+
+# What is stored of a request's meta: our names, and Scrapy's for redirects and depth.
+_META: Mapping[str, Callable[[Any], bool]] = {
+    IDENTIFIER: _is_text,
+    SOURCE: _is_source,
+    RETRIES: _is_count,
+    WAIVED: _is_count,
+    AGAIN: _is_flag,
+    "redirect_times": _is_count,
+    "redirect_ttl": _is_count,
+    "redirect_urls": _is_urls,
+    "redirect_reasons": _is_reasons,
+    "depth": _is_count,
+}
 
 
 def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
-    """Return `request` as stored.
+    """Return `request` as stored; what is not in `_META` of its meta is left out.
 
     Raises:
-        TypeError, ValueError: its meta holds something that is no plain data, or a callback is no method of
-            the spider.
+        TypeError, ValueError: it holds something that is no plain data, is too large, or a callback is no
+            method of the spider that may be one.
 
     """
     data = request.to_dict(spider=spider)
     data.pop("_class", None)  # a FormRequest or JsonRequest is its body by now
-    data["meta"] = {name: value for name, value in data["meta"].items() if name not in _OF_THIS_ATTEMPT}
+    data["meta"] = {name: value for name, value in data["meta"].items() if name in _META}
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)
+    try:
+        _check(data)
+    except BadEntry as error:
+        raise ValueError(str(error)) from None
     body: bytes = msgpack.packb(data)
+    if len(body) > LONGEST_ENTRY - _HEADER:
+        raise ValueError(f"request of {len(body)} bytes, more than {LONGEST_ENTRY}")
     return bytes((VERSION, deliveries, priority)) + body
 
 
@@ -60,15 +105,55 @@ def decode(entry: bytes, spider: Spider) -> Request:
     """
     if len(entry) < _HEADER or entry[0] != VERSION:
         raise BadEntry(f"stored request of unknown version {entry[:1].hex() or 'none'}")
+    if len(entry) > LONGEST_ENTRY:
+        raise BadEntry(f"stored request of {len(entry)} bytes, more than {LONGEST_ENTRY}")
     try:
         data = msgpack.unpackb(entry[_HEADER:])
         if not isinstance(data, dict) or not data.keys() <= _DEFAULTS.keys():
             raise BadEntry("stored request is no map of a request's attributes")
-        return request_from_dict(_DEFAULTS | data | {"priority": entry[2]}, spider=spider)
+        _check(data)
+        for name in getattr(spider, "needs_meta", ()):
+            if name not in data.get("meta", {}):
+                raise BadEntry(f"stored request has no {name!r} in its meta")
+        meta = {name: value for name, value in data.get("meta", {}).items() if name in _META}
+        return request_from_dict(_DEFAULTS | data | {"meta": meta, "priority": entry[2]}, spider=spider)
     except BadEntry:
         raise
     except Exception as error:  # whatever msgpack, Request or the spider's names find wrong
-        raise BadEntry(f"stored request cannot be read: {error}") from None
+        raise BadEntry(f"stored request cannot be read: {type(error).__name__} {error!s:.200}".rstrip()) from None
+
+
+def _check(data: Mapping[str, Any]) -> None:
+    """See to it that attributes are such as `encode` writes, as far as `Request` itself does not.
+
+    Raises:
+        BadEntry: they are not; the message names what.
+
+    """
+    url = data.get("url")
+    if not isinstance(url, str) or len(url) > _LONGEST_URL:
+        raise BadEntry("stored request has no url")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadEntry(f"stored request has a url that is none: {error!s:.200}") from None
+    if parts.scheme not in {"http", "https"} or not host or port == 0:
+        raise BadEntry(f"stored request has a url that is none: {url!r:.80}")
+    for name in ("headers", "cookies", "cb_kwargs", "flags"):
+        values = data.get(name) or ()
+        if isinstance(values, (dict, list)) and len(values) > _MOST_VALUES:
+            raise BadEntry(f"stored request has {len(values)} {name}, more than {_MOST_VALUES}")
+    for name in ("callback", "errback"):
+        method = data.get(name)
+        if method is not None and not (isinstance(method, str) and _METHODS.fullmatch(method)):
+            raise BadEntry(f"stored request has a {name} that may not be one: {method!r:.80}")
+    meta = data.get("meta", {})
+    if not isinstance(meta, dict):
+        raise BadEntry("stored request has meta that is no map")
+    for name, good in _META.items():
+        if name in meta and not good(meta[name]):
+            raise BadEntry(f"stored request has meta {name!r} that makes no sense: {meta[name]!r:.80}")
 
 
 def seed_url(request: Request) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ _SETTLE_BATCH = 200
 _MOST_PARKED = 64  # leases that wait for a robots.txt
 _PARKED_ELSEWHERE = 0.5  # seconds that those beyond wait in Redis
 _MAX_STAT_SOURCES = 1000
+_LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
 
 class _Waiting(NamedTuple):
@@ -297,13 +299,13 @@ class LeaseQueue:
         async with self._exchange:
             stored: dict[Any, Any] = await self.store.redis.hgetall(self.store.keys.leases_of + self.store.worker)
             ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
-            lost = {
-                name.decode(): entry
-                for name, entry in stored.items()
-                if name.decode() not in self.held and name.decode() not in ending
-            }
-            for name in sorted(lost, key=lambda name: -int(name.partition(".")[0])):
+            named = ((name.decode(errors="surrogateescape"), entry) for name, entry in stored.items())
+            lost = {name: entry for name, entry in named if name not in self.held and name not in ending}
+            ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
+            for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
+            for name in lost.keys() - ours.keys():
+                self._settlements.append(Settlement(name, "", lost[name], dead="lease that is none of ours"))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
             self.settled.set()

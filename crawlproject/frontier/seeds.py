@@ -208,10 +208,9 @@ class SeedReader:
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:
             seed = parse_seed(line)
-            request = self.request_for(seed)
-        except (BadSeed, ValueError) as error:
+            return new_request(self.request_for(seed), self.spider, self.seen)
+        except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
-        return new_request(request, self.spider, self.seen)
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:

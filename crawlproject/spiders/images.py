@@ -62,6 +62,7 @@ class ImagesSpider(Spider):
     """
 
     name = "images"
+    needs_meta = frozenset({IDENTIFIER})  # what a stored request must have (frontier/codec.py)
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.retry import Retry as BlockingRetry
+from redis.sentinel import Sentinel as BlockingSentinel
 
-from crawlproject.config import Config, project_dir
+from crawlproject.config import Config, project_dir, sentinel_address
 from crawlproject.errors import RedisUnavailable
 from crawlproject.store import embedded
 from crawlproject.store.clock import RedisClock
+from crawlproject.store.health import Health, plain
 from crawlproject.store.keys import Keys
 from crawlproject.store.scripts import Scripts
-
-logger = logging.getLogger(__name__)
 
 # What a call to Redis may raise when Redis is the trouble, and not the caller.
 REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
@@ -30,6 +32,7 @@ REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 _FIRST_TROUBLE = (*REDIS_TROUBLE, TypeError)
 
 _OLDEST = (6, 2)
+_SENTINEL_PATIENCE = 1.0  # seconds that one sentinel has to answer before the next is asked
 
 
 def crawl_dir() -> Path:
@@ -56,7 +59,15 @@ def connect_blocking(config: Config) -> redis.Redis:
     """
     url = redis_url(config)
     try:
-        client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=30, retry=None)
+        client: redis.Redis = _client(
+            url,
+            redis.Redis,
+            BlockingSentinel,
+            BlockingRetry(NoBackoff(), 0),
+            socket_connect_timeout=5,
+            socket_timeout=30,
+            retry=None,
+        )
     except ValueError as error:
         raise _unavailable(url, error) from None
     try:
@@ -70,6 +81,16 @@ def connect_blocking(config: Config) -> redis.Redis:
     return client
 
 
+def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
+    """Return a client of `url`, by the classes given; `once` has no sentinel asked again: there are others."""
+    address = sentinel_address(url)
+    if address is None:
+        return client.from_url(url, **options)
+    asked = {"socket_connect_timeout": _SENTINEL_PATIENCE, "socket_timeout": _SENTINEL_PATIENCE, "retry": once}
+    sentinels = sentinel(address.sentinels, sentinel_kwargs={**asked, **address.sentinel_credentials})
+    return sentinels.master_for(address.service, db=address.db, **options, **address.credentials)
+
+
 def _without_secrets(url: str) -> str:
     """Return `url` for a message: neither user and password nor options, which may hold them, too."""
     return url.rpartition("@")[2].partition("?")[0]
@@ -79,7 +100,8 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
     where = _without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
         return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
-    return RedisUnavailable(f"Redis at {where} does not answer ({error}): start it, or correct REDIS_URL.")
+    what = plain(error)
+    return RedisUnavailable(f"Redis at {where} does not answer ({what}): start it, or correct REDIS_URL.")
 
 
 def _check_version(url: str, info: dict[str, object]) -> None:
@@ -99,7 +121,7 @@ class Store:
         self.keys = Keys(config.namespace, spider)
         self.worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
-        self._unreachable = False
+        self.health = Health()
 
     async def open(self) -> None:
         """Connect; starts the embedded server when there is no REDIS_URL.
@@ -110,15 +132,18 @@ class Store:
         """
         url = await asyncio.to_thread(redis_url, self.config)
         try:
-            self.redis = Redis.from_url(
+            self.redis: Redis = _client(
                 url,
+                Redis,
+                Sentinel,
+                Retry(NoBackoff(), 0),
                 socket_connect_timeout=5,
                 socket_timeout=5,
                 retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
-        self.scripts = Scripts(self.redis, self.keys, self.clock, self.answered, self.config.circuit)
+        self.scripts = Scripts(self.redis, self.keys, self.clock, self.health, self.config.circuit)
         try:
             _check_version(url, await self.redis.info("server"))
         except _FIRST_TROUBLE as error:
@@ -131,15 +156,10 @@ class Store:
     async def close(self) -> None:
         """Close all connections."""
         await self.redis.aclose()
+        sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
+        if sentinels is not None:
+            await sentinels.aclose()
 
     def failed(self, error: BaseException) -> None:
-        """Note that a call failed; the first of a row is logged."""
-        if not self._unreachable:
-            self._unreachable = True
-            logger.error("Redis fails, trying again until it answers: %s", error)
-
-    def answered(self) -> None:
-        """Note that a call succeeded; the first after failures is logged."""
-        if self._unreachable:
-            self._unreachable = False
-            logger.info("Redis answers again")
+        """Note that a call failed; the first of each fault is logged."""
+        self.health.failed(error)

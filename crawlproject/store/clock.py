@@ -12,22 +12,32 @@ class RedisClock:
     Every reply says when its script ran, and arrives some time after: `received - ran` is the difference of
     the clocks plus the way back. The smallest of the last five to ten seconds is the best estimate of the
     difference (the filter of NTP, RFC 5905 section 10), and never too small: a slot is never used early. A
-    reply that a busy reactor reads late moves nothing. After a step of Redis' clock it is right again
-    within ten seconds; until then slots look missed, and nothing is sent.
+    reply that a busy reactor reads late moves nothing. Where Redis' clock was set back, scripts tell how far
+    the crawl's time is ahead of it since (see common.lua), and it begins anew.
     """
 
     def __init__(self) -> None:
         self._since = float("-inf")
         self._recent = self._previous = float("inf")
+        self._ahead: int | None = None
 
-    def observe(self, ran: int, received: float) -> None:
-        """Learn from a script that ran at `ran` (Redis, µs) and whose reply came at `received` (here, s)."""
+    def observe(self, ran: int, received: float, ahead: int = 0) -> float:
+        """Learn from a script that ran at `ran` (Redis, µs) and whose reply came at `received` (here, s).
+
+        `ahead` (µs) is how far the crawl's time is ahead of the server's; return the seconds that it has grown.
+        """
+        grown = 0 if self._ahead is None else ahead - self._ahead
+        self._ahead = ahead
+        if grown:
+            self._since = float("-inf")
+            self._previous = float("inf")
         if received - self._since > _WINDOW:
             fresh = received - self._since <= 2 * _WINDOW
             self._previous = self._recent if fresh else float("inf")
             self._recent = float("inf")
             self._since = received
         self._recent = min(self._recent, received - ran / MICROS)
+        return max(grown, 0) / MICROS
 
     def local(self, moment: int) -> float:
         """Return the moment `moment` (Redis, µs) on the local clock; `observe` came first."""

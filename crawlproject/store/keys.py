@@ -96,7 +96,7 @@ class Keys:
 
     @property
     def lease_sequence(self) -> str:
-        """Integer: the number of the last lease granted."""
+        """Integer: the number of the last lease granted; never below the clock (µs), so that none comes twice."""
         return self._of_spider("lease_sequence")
 
     # Politeness
@@ -200,6 +200,16 @@ class Keys:
     def paused(self) -> str:
         """String, TTL 5 s: why nothing is leased at present (unread events at their bound)."""
         return f"{self.namespace}:paused"
+
+    @property
+    def clock(self) -> str:
+        """Hash: the latest time that was seen (µs), and how far the crawl's time is ahead of the server's."""
+        return f"{self.namespace}:clock"
+
+    @property
+    def complaint(self) -> str:
+        """String, TTL 10 s: the key of one source that holds what we did not write; the leader logs it."""
+        return f"{self.namespace}:complaint"
 
     # Results
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, NamedTuple
@@ -16,10 +17,14 @@ from typing import Any, NamedTuple
 import msgpack
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError, ResponseError
 
 from crawlproject.config import MINIMUM_RATE, CircuitRules
 from crawlproject.store.clock import MICROS, RedisClock
+from crawlproject.store.health import Health, is_readonly
 from crawlproject.store.keys import Keys
+
+logger = logging.getLogger(__name__)
 
 LEADER_TTL = 5.0  # seconds that the lead and the pulse outlive their last renewal
 _SPREAD = 1500  # microseconds between the slots of sources that are all free now: what starting one takes
@@ -206,7 +211,7 @@ class DeadRetry(NamedTuple):
 class Scripts:
     """The scripts of one Redis. Each method is one round trip and raises what the client raises.
 
-    `answered` is called after each one that went well.
+    `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     """
 
     def __init__(
@@ -214,7 +219,7 @@ class Scripts:
         redis: Redis,
         keys: Keys,
         clock: RedisClock,
-        answered: Callable[[], None] = lambda: None,
+        health: Health | None = None,
         rules: CircuitRules | None = None,
     ) -> None:
         self._redis = redis
@@ -223,7 +228,7 @@ class Scripts:
         self._streams = keys.streams
         self._known = keys
         self._clock = clock
-        self._answered = answered
+        self._health = health or Health()
         self._loaded: dict[str, AsyncScript] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
@@ -232,12 +237,22 @@ class Scripts:
             script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
         arguments |= {"min_rate": MINIMUM_RATE, "circuit": self._rules}
         # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes
-        reply = await script(keys=self._keys, args=[msgpack.packb(arguments, use_bin_type=False)])
-        self._answered()
+        try:
+            # surrogateescape: an id that is no UTF-8 goes back as it came
+            packed = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
+            reply = await script(keys=self._keys, args=[packed])
+        except RedisError as error:
+            if is_readonly(error):  # a master that was demoted: the next call looks for the new one
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
+        self._health.answered()
         return reply
 
     def _observe(self, ran: bytes) -> None:
-        self._clock.observe(int(ran), asyncio.get_running_loop().time())
+        moment, ahead = ran.split()
+        back = self._clock.observe(int(moment), asyncio.get_running_loop().time(), int(ahead))
+        if back:
+            logger.warning("The clock of Redis was set back by %.0f s: the crawl keeps its own time", back)
 
     async def lease(
         self,
@@ -273,7 +288,7 @@ class Scripts:
         )
         self._observe(ran)
         return LeaseReply(
-            state.decode(),
+            state.decode(errors="replace"),
             int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
@@ -371,7 +386,8 @@ class Scripts:
             refuse_unknown=refuse_unknown,
         )
         settled, held_back = reply
-        return SettleReply([one == 1 for one in settled], [source.decode() for source in held_back])
+        sources = [source.decode(errors="replace") for source in held_back]
+        return SettleReply([one == 1 for one in settled], sources)
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
         """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
@@ -385,7 +401,10 @@ class Scripts:
         return HeartbeatReply(
             bool(alive),
             leases,
-            [Lost(w.decode(), r, d) for w, r, d in zip(lost[::3], lost[1::3], lost[2::3], strict=True)],
+            [
+                Lost(worker.decode(errors="replace"), returned, dead)
+                for worker, returned, dead in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+            ],
         )
 
     async def leave(self, worker: str) -> int:
@@ -447,7 +466,7 @@ class Scripts:
                 float(row[1]) if row[1] else None,
                 row[2] or None,
                 float(row[3]),
-                row[4].decode(),
+                row[4].decode(errors="replace"),
                 int(row[5]) / MICROS,
                 int(row[6]) / MICROS,
                 float(row[7]),
@@ -467,7 +486,9 @@ class Scripts:
         what, body, seconds, reason, slower = await self._run(
             "look_robots", worker=worker, origin=origin, source=source
         )
-        return RobotsReply(what.decode(), body, float(seconds), reason.decode(errors="replace"), bool(slower))
+        return RobotsReply(
+            what.decode(errors="replace"), body, float(seconds), reason.decode(errors="replace"), bool(slower)
+        )
 
     async def keep_robots(
         self,
@@ -504,10 +525,12 @@ class Scripts:
 
     async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
-        reason, dropped = await self._run(
+        reason, dropped, complaint = await self._run(
             "trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL * 1000), streams=self._streams
         )
-        return reason.decode(), int(dropped)
+        if complaint:
+            self._health.failed(ResponseError(complaint.decode(errors="replace")))
+        return reason.decode(errors="replace"), int(dropped)
 
     async def retry_dead(self, letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

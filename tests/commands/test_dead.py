@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,9 @@ async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrap
     redis, keys = store.redis, store.keys
     assert await redis.get(keys.outstanding) == b"3"
     assert await redis.lrange(keys.seeds, 0, -1) == [b"http://a/"]
+    for _ in range(2):  # nobody has led while the commands ran: nothing goes out for half a second
+        await store.scripts.lead("leader", ready=True)
+        await asyncio.sleep(0.6)
     reply = await store.scripts.lease(
         "w", 9, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
     )

@@ -6,11 +6,14 @@ import datetime
 import os
 import pickle
 import random
+import time
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.http import Response
 
@@ -19,7 +22,12 @@ from crawlproject.frontier import codec
 from crawlproject.records import AGAIN, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, WAIVED, Lease
 from crawlproject.spiders.images import ImagesSpider
 
-SPIDER = ImagesSpider()
+
+class AnySpider(ImagesSpider):
+    needs_meta = frozenset()
+
+
+SPIDER = AnySpider()
 URL = "https://museum.org/a.jpg?b=1"
 
 
@@ -39,7 +47,15 @@ def attributes(request: Request) -> dict[str, Any]:
         {"callback": SPIDER.parse, "errback": SPIDER.failed},
         {"method": "POST", "body": b"\x00\xff", "headers": {"A": ["1", "2"], "B-C": "ž"}},
         {"meta": {IDENTIFIER: "馬 \x00", SOURCE: "museum", RETRIES: 1, WAIVED: 2, AGAIN: True}},
-        {"meta": {"nested": {"list": [1, 2.5, None, [], {}, b"\xff"]}, "redirect_times": 3}},
+        {
+            "meta": {
+                "redirect_times": 3,
+                "redirect_urls": [URL],
+                "redirect_reasons": [301, "meta refresh"],
+                "depth": 2,
+            }
+        },
+        {"cb_kwargs": {"list": [1, 2.5, None, [], {}, b"\xff"]}},
         {"cookies": {"a": "b"}, "encoding": "latin-1", "dont_filter": True, "flags": ["x"]},
         {"cb_kwargs": {"a": 1}, "callback": SPIDER.parse, "priority": 3},
     ],
@@ -86,6 +102,8 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
         "download_latency": 0.1,
         "download_maxsize": 5,
         "download_warnsize": 0,
+        "proxy": "http://10.0.0.1:3128",
+        "object": object(),
         IDENTIFIER: "1",
     }
     request = Request(URL, meta=meta)
@@ -96,9 +114,13 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"meta": {"x": object()}},
-        {"meta": {"x": datetime.datetime.now(datetime.UTC)}},
-        {"meta": {"x": "\ud800"}},
+        {"cb_kwargs": {"x": object()}},
+        {"cb_kwargs": {"x": datetime.datetime.now(datetime.UTC)}},
+        {"meta": {IDENTIFIER: "\ud800"}},
+        {"meta": {IDENTIFIER: 5}},
+        {"meta": {RETRIES: "1"}},
+        {"callback": SPIDER.request_for},
+        {"body": b"x" * codec.LONGEST_ENTRY},
         {"callback": lambda response: None},
         {"errback": print},
     ],
@@ -106,6 +128,88 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
 def test_what_cannot_be_stored_is_refused_at_once(more: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         codec.encode(Request(URL, **more), SPIDER)
+
+
+@pytest.mark.parametrize("meta", [{}, {SOURCE: "museum"}, {b"identifier": "1"}])
+def test_what_the_spider_cannot_do_without_is_missed_at_once(meta: dict[Any, Any]) -> None:
+    with pytest.raises(BadEntry, match="no 'identifier' in its meta"):
+        codec.decode(packed({"url": URL, "meta": meta}), ImagesSpider())
+
+
+def test_no_switch_of_scrapys_comes_back_from_redis() -> None:
+    hostile = {
+        "proxy": "http://10.0.0.1:3128",
+        "_auth_proxy": "x",
+        "download_timeout": 1e9,
+        "download_maxsize": 0,
+        "download_slot": "museum",
+        "handle_httpstatus_all": True,
+        "handle_httpstatus_list": [404],
+        "dont_redirect": True,
+        "dont_obey_robotstxt": True,
+        "bindaddress": "127.0.0.1",
+        "cookiejar": 1,
+        "lease": "1.0:museum",
+        "slot": 0.0,
+        "opt_out": [],
+    }
+    entry = packed({"url": URL, "meta": hostile | {IDENTIFIER: "1", "redirect_times": 1}})
+    assert codec.decode(entry, ImagesSpider()).meta == {IDENTIFIER: "1", "redirect_times": 1}
+
+
+WILD = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 9), inner),
+    max_leaves=20,
+)
+NAMES = st.sampled_from(sorted([*Request(URL).to_dict(), "_class", "extra"]))
+META = st.sampled_from([IDENTIFIER, SOURCE, RETRIES, WAIVED, AGAIN, "redirect_urls", "redirect_times", "proxy"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.dictionaries(NAMES, WILD), meta=st.dictionaries(META, WILD), whole=WILD, header=st.binary(max_size=4)
+)
+def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again(
+    data: dict[str, Any], meta: dict[str, Any], whole: object, header: bytes
+) -> None:
+    for entry in (
+        packed(data),
+        packed({"url": URL} | data),
+        packed({"url": URL} | data | {"meta": meta}),
+        packed({"url": URL, "meta": meta}),
+        packed(whole),
+        header + packed(whole, b""),
+        header,
+    ):
+        began = time.monotonic()
+        try:
+            request = codec.decode(entry, SPIDER)
+        except BadEntry as error:
+            assert "\n" not in str(error) or "cannot be read" in str(error)
+        else:
+            codec.encode(request, SPIDER)
+        codec.renewed(entry)
+        assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"\x01\x00\x00" + b"\x91" * 1_000_000,  # lists in lists
+        b"\x01\x00\x00" + b"\x81\xa1a" * 300_000,  # maps in maps
+        packed({"url": "http://a/" + "\u00fc" * 500_000}),
+        packed({"url": URL, "headers": {str(n): "x" for n in range(100_000)}}),
+        packed({str(n): 1 for n in range(100_000)}),
+        packed([0] * 1_000_000),
+    ],
+)
+def test_a_large_or_deep_one_is_refused_quickly(entry: bytes) -> None:
+    began = time.monotonic()
+    with pytest.raises(BadEntry):
+        codec.decode(entry, SPIDER)
+    assert codec.peek(entry) is not None
+    assert time.monotonic() - began < 1
 
 
 class Bomb:
@@ -160,6 +264,30 @@ def test_a_pickle_is_never_loaded(tmp_path: Path, header: bytes) -> None:
         packed({"url": URL, "_class": "subprocess.Popen"}),
         packed({"url": URL, "_class": "scrapy.http.FormRequest"}),
         packed({"url": msgpack.ExtType(5, b"x")}),
+        packed({"url": URL, "callback": "update_settings"}),
+        packed({"url": URL, "callback": "__init__"}),
+        packed({"url": URL, "errback": "close"}),
+        packed({"url": "file:///etc/passwd"}),
+        packed({"url": "data:text/plain,x"}),
+        packed({"url": "s3://bucket/x"}),
+        packed({"url": "http://museum.org:99999/"}),
+        packed({"url": "http://museum.org:0/"}),
+        packed({"url": "http:///a.jpg"}),
+        packed({"url": "http://museum.org/" + "x" * 70_000}),
+        packed({"url": URL, "body": b"x" * 1_048_576}),
+        packed({"url": URL, "meta": {IDENTIFIER: 5}}),
+        packed({"url": URL, "meta": {IDENTIFIER: ""}}),
+        packed({"url": URL, "meta": {IDENTIFIER: b"1"}}),
+        packed({"url": URL, "meta": {SOURCE: "mu seum"}}),
+        packed({"url": URL, "meta": {SOURCE: ["museum"]}}),
+        packed({"url": URL, "meta": {RETRIES: -1}}),
+        packed({"url": URL, "meta": {RETRIES: True}}),
+        packed({"url": URL, "meta": {WAIVED: 2**63}}),
+        packed({"url": URL, "meta": {AGAIN: 1}}),
+        packed({"url": URL, "meta": {"redirect_urls": URL}}),
+        packed({"url": URL, "meta": {"redirect_urls": [5]}}),
+        packed({"url": URL, "meta": {"redirect_reasons": [{}]}}),
+        packed({"url": URL, "meta": {"redirect_times": "1"}}),
     ],
 )
 def test_an_entry_that_is_none_is_a_bad_entry(entry: bytes) -> None:

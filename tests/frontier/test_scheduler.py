@@ -58,7 +58,7 @@ async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: Front
     assert scheduler.has_pending_requests()
 
 
-@pytest.mark.parametrize("meta", [{"x": object()}, {"x": 2**80}])
+@pytest.mark.parametrize("meta", [{"identifier": object()}, {"identifier": "\ud800"}])
 async def test_what_cannot_be_stored_is_refused_without_an_exception(
     scheduler: FrontierScheduler, meta: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

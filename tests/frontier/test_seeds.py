@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from typing import Any
 
+import msgpack
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, LONGEST_URL, new_request, parse_seed
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, LONGEST_URL, SeedReader, new_request, parse_seed
 from crawlproject.records import Seed
 from crawlproject.spiders.images import ImagesSpider
 
@@ -237,3 +241,102 @@ def test_whatever_passes_as_a_url_can_be_stored(host: str, path: str) -> None:
     request = new_request(SPIDER.request_for(parse_seed(f"http://{host}{path}")), SPIDER, SeenFilter())
     assert request.domain
     assert request.entry
+
+
+# Whatever comes, quickly
+
+GOOD = json.dumps(
+    {"url": "https://museum.org/a.jpg", "uuid": "1", "source": "museum", "priority": 2, "again": True}
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["\ud800", "\x00", "\n"]),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=10,
+)
+FIELDS = st.sampled_from(["url", "uuid", "identifier", "source", "priority", "again", "more"])
+
+
+def understood(line: bytes | str) -> None:
+    """Have a line become what the enqueue script takes, or a dead letter; nothing else may come of it."""
+    began = time.monotonic()
+    try:
+        parse_seed(line)
+    except BadSeed as error:
+        str(error).encode()
+    spider = ImagesSpider()
+    reader = SeedReader(None, spider, spider.request_for, SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
+    packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass")).packed()
+    msgpack.packb(packed, use_bin_type=False)
+    assert time.monotonic() - began < 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary() | st.text())
+def test_noise_is_a_seed_or_a_dead_letter(line: bytes | str) -> None:
+    understood(line)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(FIELDS, JSON), JSON)
+def test_json_of_any_shape_is_a_seed_or_a_dead_letter(fields: dict[str, Any], whole: Any) -> None:
+    understood(json.dumps(fields))
+    understood(json.dumps({"url": "https://museum.org/a.jpg"} | fields))
+    understood(json.dumps(whole))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_mutated_seed_is_a_seed_or_a_dead_letter(data: st.DataObject) -> None:
+    line = bytearray(GOOD.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(line)))
+        line[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    understood(bytes(line))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=30),
+    st.sampled_from(["http://{}/", "https://a/{}", "http://a:{}/", "http://{}@a/", "{}://a/"]),
+)
+def test_a_url_of_any_kind_is_a_seed_or_a_dead_letter(text: str, form: str) -> None:
+    understood(form.format(text))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 1_000_000,
+        '{"a":' * 500_000,
+        '{"url": ' + "[" * 10_000 + "]" * 10_000 + "}",
+        "http://a/" + "x" * 1_000_000,
+        "x" * 1_000_000,
+        json.dumps({"url": "http://a/", "uuid": "x" * 1_000_000}),
+        json.dumps({"url": "http://a/", "source": "x" * 1_000_000}),
+        '{"url": "http://a/", "uuid": ' + "9" * 1_000_000 + "}",
+        '{"url": "http://a/", "priority": ' + "9" * 4_000 + "}",
+        '{"url": "http://a/", "priority": 1e400}',
+        '{"url": "http://a/", "priority": NaN}',
+        '{"url": "http://a/", "uuid": "\\ud800"}',
+        '{"url": "http://a/\\ud800"}',
+        '{"url": "http://a/", "source": "\\udfff"}',
+        '{"url": "http://a/", "uuid": "\\u0000"}',
+        '{"url": "http://a/\\u0000"}',
+        "http://" + "a." * 4_000 + "/",
+        "http://" + "\u00fc" * 300 + ".de/",
+        "http://[" + ":" * 1_000 + "]/",
+        b"\xff\xfe" + GOOD.encode("utf-16-le"),
+    ],
+)
+def test_what_is_large_deep_or_odd_is_understood_quickly(line: bytes | str) -> None:
+    understood(line)
+
+
+def test_of_two_equal_keys_the_last_counts() -> None:
+    seed = parse_seed('{"url": "http://a/", "uuid": "1", "url": "http://b/", "uuid": "2"}')
+    assert (seed.url, seed.identifier) == ("http://b/", "2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import socketserver
@@ -170,19 +169,6 @@ def test_every_worker_has_a_name_of_its_own(redis_url: str) -> None:
     names = {Store(settings(redis_url), "images").worker for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(f"{socket.gethostname()}:{os.getpid()}:") for name in names)
-
-
-async def test_trouble_is_logged_once_and_so_is_its_end(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    store.answered()
-    for _ in range(3):
-        store.failed(redis.ConnectionError("gone"))
-    for _ in range(3):
-        store.answered()
-    store.failed(redis.ConnectionError("gone again"))
-    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
-    assert "gone" in caplog.records[0].message
-    assert "answers again" in caplog.records[1].message
 
 
 async def test_an_open_store_speaks_with_its_redis(store: Store, redis_url: str) -> None:

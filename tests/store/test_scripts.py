@@ -574,16 +574,16 @@ async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(store: S
     assert (await store.scripts.settle("w", [done])).settled == [True]
 
 
-async def test_a_key_that_an_operator_has_spoilt_stops_a_settlement_before_its_event(store: Store) -> None:
+async def test_a_key_of_a_source_that_an_operator_has_spoilt_holds_no_settlement_up(store: Store) -> None:
     await join(store)
     await rule(store, ("museum", 100))
     await put(store, [entry("a")])
     (grant,) = (await lease(store)).grants
     await db(store).set(store.keys.statuses_of + "museum", "200")
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
-    with pytest.raises(redis.ResponseError, match="statuslast50req:museum is a string, not a list"):
-        await store.scripts.settle("w", [done])
-    assert await db(store).xlen(store.keys.image_events) == 0
+    assert (await store.scripts.settle("w", [done])).settled == [True]
+    assert await db(store).xlen(store.keys.image_events) == 1
+    assert b"statuslast50req:museum is a string" in await db(store).get(store.keys.complaint)
 
 
 async def test_only_the_last_fifty_statuses_are_kept(store: Store) -> None:
@@ -608,10 +608,12 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     await put(store, [entry(str(n)) for n in range(200)])
     assert len((await lease(store, want=150, cap_alone=150)).grants) == 150
     await db(store).lpush(store.keys.in_hand_of + "w", "s1", "s2")
-    await asyncio.sleep(0.15)
-    late = await store.scripts.heartbeat("other", join=False, timeout=0.1, max_deliveries=3)
-    assert late.lost == []  # silent itself until now: perhaps Redis was away
-    beat = await store.scripts.heartbeat("other", join=False, timeout=0.1, max_deliveries=3)
+    await asyncio.sleep(0.5)
+    for _ in range(4):  # silent itself until now: perhaps Redis was away, and all have their time anew
+        late = await store.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
+        assert late.lost == []
+        await asyncio.sleep(0.11)
+    beat = await store.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
     assert beat.alive
     assert beat.lost == [("w", 150, 0)]
     assert await waiting(store) == [b"s1", b"s2"]

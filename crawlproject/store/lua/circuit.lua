@@ -13,20 +13,27 @@
 -- What is changed here is written once, at the end of a script: save_circuits(), save_windows().
 
 local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted'}
+local STATES = {closed = 'closed', open = 'open', half_open = 'half_open', halted = 'halted'}
 local TENTH_BACK_EVERY = 60000000 -- us of quiet that give back a tenth of the limit
 local SLOWED_AT_MOST_EVERY = 10000000 -- us
 local LEAST_FACTOR = 1 / 32
 local BUCKETS = 60
+-- The least that a rule may be.
+local LEAST = {window = 1000000, samples = 0, errors = 0, open = 1, open_max = 1, probes = 1, halt_after = 1}
 
 local circuits, changed, windows, rules_cache = {}, {}, {}, {}
 
 local function circuit_of(source)
   local circuit = circuits[source]
   if not circuit then
-    local values = redis.call('HMGET', K.circuit_of .. source, 'state', 'why', unpack(NUMBERS))
-    circuit = {state = values[1] or 'closed', why = values[2] or ''}
-    for index, name in ipairs(NUMBERS) do circuit[name] = tonumber(values[index + 2] or '') or 0 end
-    if circuit.factor == 0 then circuit.factor = 1 end
+    local values = attempt('HMGET', K.circuit_of .. source, 'state', 'why', unpack(NUMBERS))
+    local broken = not values -- no telling how it stands: nothing goes out
+    values = values or {}
+    circuit = {state = STATES[values[1]] or 'closed', why = values[2] or '', broken = broken}
+    for index, name in ipairs(NUMBERS) do circuit[name] = number(values[index + 2], 0) or 0 end
+    circuit.generation = math.floor(circuit.generation)
+    if circuit.factor < LEAST_FACTOR then circuit.factor = 1 end
+    if broken then circuit.hold = now + 5000000 end
     circuits[source] = circuit
   end
   return circuit
@@ -44,18 +51,33 @@ local function save_circuits()
       values[#values + 1] = name
       values[#values + 1] = string.format('%.17g', circuit[name])
     end
-    redis.call('HSET', K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
+    if not circuit.broken then
+      redis.call('HSET', K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
+    end
     redis.call('SADD', K.troubled, source)
   end
+end
+
+-- What the catalogue says of a source; nothing, where that is no JSON of ours.
+local function options_of(source)
+  local options = redis.call('HGET', K.options, source)
+  if not options then return {} end
+  local good, found = pcall(cjson.decode, options)
+  if good and type(found) == 'table' then return found end
+  complain('WRONGTYPE ' .. K.options .. ' holds no JSON object for ' .. source .. ': remove that field')
+  return {}
 end
 
 local function rules_of(source)
   local rules = rules_cache[source]
   if not rules then
-    local options = redis.call('HGET', K.options, source)
-    local own = options and cjson.decode(options).circuit or {}
+    local own = options_of(source).circuit
+    if type(own) ~= 'table' then own = {} end
     rules = {}
-    for name, value in pairs(A.circuit) do rules[name] = own[name] or value end
+    for name, value in pairs(A.circuit) do
+      local good = type(own[name]) == 'number' and number(own[name], LEAST[name])
+      rules[name] = good or value
+    end
     rules_cache[source] = rules
   end
   return rules
@@ -79,7 +101,7 @@ end
 -- Events
 
 local function iso_time()
-  local seconds = math.floor(now / 1000000)
+  local seconds = math.floor(server_time / 1000000)
   local days = math.floor(seconds / 86400)
   -- Howard Hinnant, "chrono-compatible low-level date algorithms": civil_from_days
   local z = days + 719468
@@ -92,13 +114,13 @@ local function iso_time()
   local year = yoe + era * 400 + (month <= 2 and 1 or 0)
   local rest = seconds % 86400
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03d+00:00', year, month, day, math.floor(rest / 3600),
-    math.floor(rest / 60) % 60, rest % 60, math.floor(now / 1000) % 1000)
+    math.floor(rest / 60) % 60, rest % 60, math.floor(server_time / 1000) % 1000)
 end
 
 local function status_counts(source)
   local counts, names, parts = {}, {}, {}
-  for _, status in ipairs(redis.call('LRANGE', K.statuses_of .. source, 0, -1)) do
-    status = status:gsub('[\128-\255]', '?')
+  for _, status in ipairs(attempt('LRANGE', K.statuses_of .. source, 0, 49) or {}) do
+    status = status:sub(1, 20):gsub('[%c\128-\255]', '?')
     if not counts[status] then names[#names + 1] = status end
     counts[status] = (counts[status] or 0) + 1
   end
@@ -167,17 +189,19 @@ end
 local function window_of(source)
   local window = windows[source]
   if window then return window end
-  local fields = redis.call('HGETALL', K.window_of .. source)
-  local number = math.floor(now / (rules_of(source).window / BUCKETS))
-  window = {number = number, all = 0, errors = 0, here = {0, 0}, heard = 0, usual = 0, recent = 0}
+  local fields = attempt('HGETALL', K.window_of .. source) or {}
+  local bucket = math.floor(now / (rules_of(source).window / BUCKETS))
+  window = {number = bucket, all = 0, errors = 0, here = {0, 0}, heard = 0, usual = 0, recent = 0}
   for index = 1, #fields, 2 do
     local at, first, second = fields[index + 1]:match('^(%d+):(%d+):(%d+)$')
-    at, first, second = tonumber(at), tonumber(first), tonumber(second)
-    if fields[index] == 'latency' then
+    at, first, second = number(at), number(first), number(second)
+    if not (at and first and second) then
+      -- none of ours
+    elseif fields[index] == 'latency' then
       window.heard, window.usual, window.recent = at, first, second
-    elseif at > number - BUCKETS and at <= number then
+    elseif at > bucket - BUCKETS and at <= bucket then
       window.all, window.errors = window.all + first + second, window.errors + second
-      if at == number then window.here = {first, second} end
+      if at == bucket then window.here = {first, second} end
     end
   end
   windows[source] = window
@@ -187,9 +211,9 @@ end
 local function save_windows()
   for source, window in pairs(windows) do
     local key = K.window_of .. source
-    redis.call('HSET', key, text(window.number % BUCKETS),
-      string.format('%.0f:%d:%d', window.number, window.here[1], window.here[2]),
-      'latency', string.format('%d:%.0f:%.0f', window.heard, window.usual, window.recent))
+    attempt('HSET', key, text(window.number % BUCKETS),
+      string.format('%.0f:%.0f:%.0f', window.number, window.here[1], window.here[2]),
+      'latency', string.format('%.0f:%.0f:%.0f', window.heard, window.usual, window.recent))
     redis.call('PEXPIRE', key, text(math.max(rules_of(source).window / 1000, 600000)))
   end
 end

@@ -3,8 +3,10 @@
 -- The rate at which a source is asked: its limit, less what trouble takes, and never above its robots.txt's.
 local function effective_rate(source)
   local rate = rate_of(source) * factor_of(circuit_of(source))
-  local delay = tonumber(redis.call('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')[2] or '')
-  return delay and delay > 0 and math.min(rate, 1 / delay) or rate
+  local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
+  if not longest then return 0 end -- no telling what it asks for
+  local delay = math.min(tonumber(longest[2] or '') or 0, 86400)
+  return delay > 0 and math.min(rate, 1 / delay) or rate
 end
 
 -- The moment before which nothing goes out, whatever its slots; 0 when there is none.
@@ -27,7 +29,7 @@ local function admitted(source)
 end
 
 local function next_slot(source)
-  return math.max(tonumber(redis.call('ZSCORE', K.slots, source) or '') or 0, now)
+  return math.max(number(redis.call('ZSCORE', K.slots, source)) or 0, now)
 end
 
 -- Puts a source where its next request is due, or nowhere when it has no work.
@@ -41,7 +43,7 @@ local function schedule(source)
   if redis.call('EXISTS', unpack(queues_of(source))) > 0 then
     at = now
   else
-    local first = redis.call('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
+    local first = attempt('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES') or {}
     at = tonumber(first[2] or '')
   end
   if not at then
@@ -66,10 +68,11 @@ end
 -- when the source is asked less often than before, else 0.
 local function ask_for_delay(source, origin, delay)
   local key = K.robots_delays_of .. source
+  require_type(key, 'zset')
   -- An origin that nobody asks any more is not to slow its source for good.
   redis.call('PEXPIRE', key, 2 * 86400 * 1000)
   if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay then return 0 end
-  local slot, before = tonumber(redis.call('ZSCORE', K.slots, source) or ''), interval_of(effective_rate(source))
+  local slot, before = number(redis.call('ZSCORE', K.slots, source)), interval_of(effective_rate(source))
   if delay > 0 then
     redis.call('ZADD', key, string.format('%.17g', delay), origin)
   else

@@ -9,10 +9,13 @@
 
 local slower = 0
 local key, lock = K.robots_of .. A.origin, K.robots_fetch_of .. A.origin
-if redis.call('GET', lock) == A.worker then redis.call('DEL', lock) end
+require_type(key, 'hash')
+require_type(K.robots_delays_of .. A.source, 'zset')
+if attempt('GET', lock) == A.worker then redis.call('DEL', lock) end
 if A.kind == 'unreachable' then
   redis.call('HSETNX', key, 'since', text(now))
-  local failures = redis.call('HINCRBY', key, 'failures', 1)
+  local failures = (number(redis.call('HGET', key, 'failures'), 0) or 0) + 1
+  redis.call('HSET', key, 'failures', text(failures))
   local wait = math.min(A.retry * 2 ^ math.min(failures - 1, 30), A.retry_max)
   redis.call('HSET', key, 'retry', text(now + wait), 'reason', A.reason)
 elseif A.kind ~= '' then

@@ -4,7 +4,7 @@
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
 --    that slots are reserved); spread (us between sources that have waited); min_rate; circuit;
 --    refuse_unknown; dead_maxlen; max_deliveries.
--- Reply: {now, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
+-- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
@@ -17,13 +17,14 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds a suspect. One whose source
 -- has no slot within a second lets the others pass.
 
-local reply = {text(now), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
+local reply = {moment(), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
 
 if not redis.call('ZSCORE', K.workers, A.worker) then
   reply[2] = 'lapsed'
   return reply
 end
 if redis.call('EXISTS', K.pulse) == 0 then
+  redis.call('INCRBY', K.lease_sequence, 0) -- changes nothing; out of memory, that is what is to be told
   reply[2] = 'no pulse'
   return reply
 end
@@ -38,19 +39,42 @@ end
 
 local leases = K.leases_of .. A.worker
 
+require_type(leases, 'hash')
+
+-- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
+keep_time()
+reply[1] = moment()
+if resume > now then
+  reply[4] = text(resume)
+  return reply
+end
+
+-- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
+local sequence = math.max(number(redis.call('GET', K.lease_sequence), 0) or 0, now)
+
 local function give(source, slot, rate, entry)
   local circuit = circuit_of(source)
-  local id = text(redis.call('INCR', K.lease_sequence)) .. '.' .. text(circuit.generation) .. ':' .. source
+  sequence = sequence + 1
+  redis.call('SET', K.lease_sequence, text(sequence))
+  local id = text(sequence) .. '.' .. text(circuit.generation) .. ':' .. source
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + 1 end
   redis.call('HSET', leases, id, entry)
   for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
 end
 
 local kept_for_suspect -- the source of the suspect that a worker makes room for: its next slot is that one's
+local function is_suspect(line) return is_name(line:match('^(.-)\n') or '') end
 local suspect = redis.call('LINDEX', K.suspects, 0)
-if suspect then
+for _ = 1, 100 do
+  if not suspect or is_suspect(suspect) then break end
+  bury('entry', redis.call('LPOP', K.suspects), '', 'suspect that is none of ours', 0)
+  suspect = redis.call('LINDEX', K.suspects, 0)
+end
+if suspect and is_suspect(suspect) then
   local at = suspect:find('\n', 1, true)
   local source = suspect:sub(1, at - 1)
+  local lasts = redis.call('PTTL', K.suspect_turn)
+  if lasts > 30000 or lasts == -1 then redis.call('DEL', K.suspect_turn) end -- the clock was set back, or not our word
   local rate, slot = effective_rate(source), next_slot(source)
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then
@@ -92,11 +116,11 @@ local function spread(slot)
   return now + (behind - 1) * A.spread
 end
 
--- Work of a source that has left the catalogue, where unknown ones are refused: a hundred a call.
-local function refuse(source)
+-- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is none: a hundred a call.
+local function refuse(source, reason)
   local entry, count = take(source), 0
   while entry do
-    bury('entry', entry, source, 'unknown source: ' .. source, entry:byte(2) or 0)
+    bury('entry', entry, source, reason, entry:byte(2) or 0)
     count = count + 1
     entry = count < 100 and take(source) or nil
   end
@@ -107,7 +131,8 @@ end
 
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
-  if refused(source) then return refuse(source) end
+  if not is_name(source) then return refuse(source, 'source whose name is none of ours') end
+  if refused(source) then return refuse(source, 'unknown source: ' .. source) end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
@@ -153,7 +178,7 @@ for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
 end
 
 for _, tier in ipairs(tiers) do
-  local first = tonumber(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2] or '')
+  local first = number(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2])
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
 if found_suspect then reply[4] = text(now) end

@@ -15,8 +15,9 @@
 
 local MONTH = 30 * 86400 * 1000000
 
-local options = redis.call('HGET', K.options, A.source)
-if options and cjson.decode(options).robots == 'ignore' then
+require_type(K.robots_of .. A.origin, 'hash')
+require_type(K.robots_delays_of .. A.source, 'zset')
+if options_of(A.source).robots == 'ignore' then
   ask_for_delay(A.source, A.origin, 0)
   return {'ignore', '', '60', '', 0}
 end
@@ -26,18 +27,22 @@ local copy = {}
 for index, value in ipairs(redis.call('HMGET', K.robots_of .. A.origin, unpack(names))) do
   copy[names[index]] = value or nil
 end
+if copy.kind ~= 'rules' and copy.kind ~= 'none' then copy.kind = nil end
 
 local function seconds(moment) return string.format('%.3f', math.max(moment - now, 0) / 1000000) end
 
-local slower = copy.kind and ask_for_delay(A.source, A.origin, tonumber(copy.delay or '') or 0) or 0
-local fresh, retry = tonumber(copy['until'] or '') or 0, tonumber(copy.retry or '') or 0
+local slower = copy.kind and ask_for_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400)) or 0
+local fresh, retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
+copy.body, copy.reason = copy.body or '', copy.reason or ''
+if fresh > now + MONTH or retry > now + MONTH then fresh, retry = 0, 0 end -- we promise no copy for so long
 if copy.kind and fresh > now then return {copy.kind, copy.body, seconds(fresh), '', slower} end
+if redis.call('PTTL', K.robots_fetch_of .. A.origin) == -1 then redis.call('DEL', K.robots_fetch_of .. A.origin) end
 if retry <= now and redis.call('SET', K.robots_fetch_of .. A.origin, A.worker, 'NX', 'PX', 60000) then
   return {'fetch', '', '0', '', slower}
 end
 if copy.kind then return {copy.kind, copy.body, '10', '', slower} end
 if retry > now then
-  if tonumber(copy.since) < now - MONTH then return {'none', '', seconds(retry), '', slower} end
+  if (number(copy.since, 0) or now) < now - MONTH then return {'none', '', seconds(retry), '', slower} end
   return {'unreachable', '', seconds(retry), copy.reason, slower}
 end
 return {'wait', '', '0', '', slower}

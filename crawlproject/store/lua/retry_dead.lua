@@ -3,7 +3,6 @@
 -- A: min_rate; letters, a list of {id, source, entry} or {id, seed}.
 -- Reply: letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
 
-require_type(K.outstanding, 'string')
 require_type(K.seeds, 'list')
 local moved, requests, touched = 0, 0, {}
 for _, letter in ipairs(A.letters) do
@@ -11,8 +10,7 @@ for _, letter in ipairs(A.letters) do
     moved = moved + 1
     if letter.seed then
       redis.call('LPUSH', K.seeds, letter.seed)
-    else
-      append(letter.source, letter.entry)
+    elseif append(letter.source, letter.entry) then
       touched[letter.source] = true
       requests = requests + 1
     end

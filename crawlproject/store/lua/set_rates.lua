@@ -11,7 +11,7 @@
 if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
 for _, row in ipairs(A.rates) do
   local source, rate = row[1], tonumber(row[2])
-  local slot = tonumber(redis.call('ZSCORE', K.slots, source) or '')
+  local slot = number(redis.call('ZSCORE', K.slots, source))
   local before = interval_of(effective_rate(source))
   redis.call('HSET', K.rates, source, row[2])
   local after = interval_of(effective_rate(source))

@@ -17,20 +17,13 @@
 
 local leases = K.leases_of .. A.worker
 require_type(leases, 'hash')
-require_type(K.outstanding, 'string')
-require_type(K.dead, 'stream')
 for _, stream in ipairs(A.streams) do require_type(stream, 'stream') end
-for _, settlement in ipairs(A.settlements) do
-  local _, _, payer = parts_of(settlement.id)
-  require_type(K.statuses_of .. (payer or ''), 'list')
-  require_type(K.delayed_of .. settlement.source, 'zset')
-  for name in pairs(settlement.counts) do require_type(K.counts_of .. name, 'hash') end
-end
 
 local reply, ended, touched, counts, looked_at = {}, 0, {}, {}, {}
 
 local function learn(settlement)
   local _, generation, payer = parts_of(settlement.id)
+  if not payer then return end
   if not settlement.status then
     returned(payer, generation)
     return
@@ -41,8 +34,9 @@ local function learn(settlement)
     close_circuit(payer, kind, 'an operator deleted the statuses', true)
   end
   looked_at[payer] = true
-  redis.call('LPUSH', K.statuses_of .. payer, settlement.status)
-  redis.call('LTRIM', K.statuses_of .. payer, 0, 49)
+  if attempt('LPUSH', K.statuses_of .. payer, settlement.status) then
+    redis.call('LTRIM', K.statuses_of .. payer, 0, 49)
+  end
   local standing = circuit_of(payer)
   if standing.noted == 0 and (settlement.throttled or standing.state ~= 'closed' or standing.factor < 1) then
     change(payer).noted = 1
@@ -70,7 +64,7 @@ for index, settlement in ipairs(A.settlements) do
       ended = ended + 1
     elseif settlement.dead then
       bury('entry', settlement.entry, settlement.source, settlement.dead, settlement.entry:byte(2) or 0)
-      ended = ended + 1
+      if parts_of(settlement.id) then ended = ended + 1 end -- what we did not lease we did not count
     else
       local source = settlement.domain and source_of_domain(settlement.domain) or settlement.source
       if refused(source) then
@@ -78,12 +72,13 @@ for index, settlement in ipairs(A.settlements) do
         ended = ended + 1
       else
         introduce(source)
+        local kept_there
         if settlement.delay > 0 then
-          delay(source, settlement.entry, settlement.id, settlement.delay)
+          kept_there = delay(source, settlement.entry, settlement.id, settlement.delay)
         else
-          put_back(source, settlement.entry)
+          kept_there = put_back(source, settlement.entry)
         end
-        touched[source] = true
+        if kept_there then touched[source] = true else ended = ended + 1 end
       end
     end
     for name, number in pairs(settlement.counts) do
@@ -96,7 +91,7 @@ end
 
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
 for name, sources in pairs(counts) do
-  for source, number in pairs(sources) do redis.call('HINCRBY', K.counts_of .. name, source, text(number)) end
+  for source, count in pairs(sources) do add(K.counts_of .. name, source, count) end
 end
 for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)

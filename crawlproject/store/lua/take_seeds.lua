@@ -4,6 +4,8 @@
 -- Reply: all seeds in hand, the one taken first at the head; none for a worker that is not registered: nobody
 --    would look after them if it died.
 
+require_type(K.seeds, 'list')
+require_type(K.in_hand_of .. A.worker, 'list')
 if not redis.call('ZSCORE', K.workers, A.worker) then
   return_seeds(A.worker)
   return {}

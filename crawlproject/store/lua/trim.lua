@@ -1,19 +1,26 @@
 -- Keeps the event streams and the slots within bounds.
 --
 -- A: fence; maxlen; ttl (ms); streams.
--- Reply: {reason of a pause or '', entries dropped unread}
+-- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from its due or ''}
 --
 -- Nothing that a reader has yet to read is dropped: past `maxlen` unread entries leasing pauses. Without a
 -- reader the oldest go, counted.
 
-if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {'', 0} end
+if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {'', 0, ''} end
+require_type(K.readers, 'hash')
 redis.call('ZREMRANGEBYSCORE', K.slots, '-inf', '(' .. text(now))
 
-local function before(a, b) -- of two stream ids
-  local a_time, a_number = a:match('^(%d+)-(%d+)$')
-  local b_time, b_number = b:match('^(%d+)-(%d+)$')
-  if tonumber(a_time) ~= tonumber(b_time) then return tonumber(a_time) < tonumber(b_time) end
-  return tonumber(a_number) < tonumber(b_number)
+local function parts(id) -- of a stream id; one that is none has read nothing
+  local time, sequence = id:match('^(%d+)-(%d+)$')
+  if not time or #time > 16 or #sequence > 16 then return 0, 0 end
+  return tonumber(time), tonumber(sequence)
+end
+
+local function before(a, b)
+  local a_time, a_number = parts(a)
+  local b_time, b_number = parts(b)
+  if a_time ~= b_time then return a_time < b_time end
+  return a_number < b_number
 end
 
 local read = {} -- stream -> {reader furthest behind, its id}
@@ -31,7 +38,8 @@ for _, stream in ipairs(A.streams) do
     if not behind then
       dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 0)
     else
-      redis.call('XTRIM', stream, 'MINID', behind[2])
+      local time, sequence = parts(behind[2])
+      redis.call('XTRIM', stream, 'MINID', text(time) .. '-' .. text(sequence))
       if redis.call('XLEN', stream) > A.maxlen then
         reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
           .. ' has not read: run its scrapy events, or scrapy events --forget to give it up'
@@ -39,6 +47,11 @@ for _, stream in ipairs(A.streams) do
     end
   end
 end
-if dropped > 0 then redis.call('HINCRBY', K.totals, 'events_trimmed', dropped) end
-if reason ~= '' then redis.call('SET', K.paused, reason, 'PX', A.ttl) end
-return {reason, dropped}
+add(K.totals, 'events_trimmed', dropped)
+if reason ~= '' then
+  redis.call('SET', K.paused, reason, 'PX', A.ttl)
+elseif redis.call('PTTL', K.paused) > A.ttl then
+  redis.call('DEL', K.paused) -- the clock was set back
+end
+local complaint = redis.pcall('GET', K.complaint)
+return {reason, dropped, type(complaint) == 'string' and complaint or ''}

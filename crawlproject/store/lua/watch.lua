@@ -41,7 +41,7 @@ local function look(source)
     say(source, 'probing')
   elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
     redis.call('SREM', K.troubled, source)
-    if circuit.factor < 1 then
+    if circuit.factor < 1 and not circuit.broken then
       redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
   end
