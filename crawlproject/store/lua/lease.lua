@@ -40,7 +40,11 @@ local leases = K.leases_of .. A.worker
 
 local function give(source, slot, rate, entry)
   local circuit = circuit_of(source)
-  local id = text(redis.call('INCR', K.lease_sequence)) .. '.' .. text(circuit.generation) .. ':' .. source
+  -- Not the next number alone: a Redis that came back without its last second would give some twice, and their
+  -- first holders, who do not know, would settle what was leased to them since.
+  local number = text(math.max(tonumber(redis.call('GET', K.lease_sequence) or '0') + 1, now))
+  redis.call('SET', K.lease_sequence, number)
+  local id = number .. '.' .. text(circuit.generation) .. ':' .. source
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + 1 end
   redis.call('HSET', leases, id, entry)
   for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
