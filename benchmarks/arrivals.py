@@ -35,13 +35,18 @@ ROBOTS = "robots.txt"
 PICTURES = 64  # different ones
 _PATIENCE = 10.0  # seconds to start, and to end
 _LOOK = 0.005  # seconds between two looks at how late we are
+_LAPSE = 0.02  # seconds
 
 
 class Report(TypedDict):
-    """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness."""
+    """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
+
+    What arrived during a lapse was noted at its end.
+    """
 
     arrivals: dict[str, list[float]]
     late: float  # seconds; the most that this process was
+    lapses: list[tuple[float, float]]  # begin and end of each time that it was late by more than 20 ms
 
 
 class Listener(NamedTuple):
@@ -158,7 +163,7 @@ async def _serve(listeners: Sequence[Listener]) -> Report:
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
     loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
-    report = Report(arrivals=sites.arrivals, late=0.0)
+    report = Report(arrivals=sites.arrivals, late=0.0, lapses=[])
     servers = [
         await loop.create_server(
             lambda source=listener.source: _Connection(source, sites),  # type: ignore[misc]
@@ -173,7 +178,10 @@ async def _serve(listeners: Sequence[Listener]) -> Report:
     while not stopped.is_set():
         before = time.monotonic()
         await asyncio.sleep(_LOOK)
-        report["late"] = max(report["late"], time.monotonic() - before - _LOOK)
+        after = time.monotonic()
+        report["late"] = max(report["late"], after - before - _LOOK)
+        if after - before - _LOOK > _LAPSE:
+            report["lapses"].append((before, after))
     return report
 
 
@@ -183,7 +191,7 @@ class Sites:
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0)
+        self.report = Report(arrivals={}, late=0.0, lapses=[])
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners)]

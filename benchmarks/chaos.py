@@ -37,9 +37,9 @@ from typing import Any
 
 from PIL import Image
 
-from benchmarks.arrivals import Listener, Sites, size_of
+from benchmarks.arrivals import Listener, Report, Sites, size_of
 from benchmarks.ours import ROOT, SCRAPY, Crawl
-from benchmarks.politeness import allowed, judge, size_for, until
+from benchmarks.politeness import allowed, seconds_from, size_for, until
 from crawlproject.store import embedded
 from crawlproject.store.keys import Keys
 
@@ -140,11 +140,12 @@ class Chaos:
         self.rng = Random(plan.random)
         self.workers: list[Worker] = []
         self.reader: subprocess.Popen[bytes] | None = None
-        self.faults: Counter[str] = Counter()
+        self.struck: list[tuple[float, str]] = []  # the faults and their ends, with their moments
         self.broken: list[str] = []
         self.redis_up = self.store_up = self.sites_up = True
         self._numbers = count()
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._later: list[tuple[float, int, str, Callable[[], None]]] = []
+        self._present = ""  # the fault that strikes
         self._deck: list[str] = []
         self._dealt = 0
 
@@ -152,7 +153,7 @@ class Chaos:
 
     def after(self, seconds: float, undo: Callable[[], None]) -> None:
         """Call `undo` after so many seconds."""
-        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), undo))
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), self._present, undo))
 
     def any_worker(self) -> Worker | None:
         """Return a worker that runs, None if there is none."""
@@ -176,6 +177,11 @@ class Chaos:
         os.kill(pid, how)
         until("Redis has gone", 20, lambda: not _lives(pid))
         self.redis_up = False
+
+    @property
+    def faults(self) -> Counter[str]:
+        """How often each fault has struck."""
+        return Counter(name for _, name in self.struck if name in FAULTS)
 
     # The run
 
@@ -203,7 +209,7 @@ class Chaos:
                 self.broken.append("not done in time")
                 break
             while self._later and self._later[0][0] <= now:
-                heapq.heappop(self._later)[2]()
+                self._undo()
             if self.redis_up:
                 self._look_after()
                 if fed < len(lines) and self.redis.llen(KEYS.seeds) + self._outstanding() < ahead:
@@ -219,7 +225,12 @@ class Chaos:
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
             time.sleep(_TICK)
         while self._later:  # what is broken is mended, so that the account can be made
-            heapq.heappop(self._later)[2]()
+            self._undo()
+
+    def _undo(self) -> None:
+        _, _, name, undo = heapq.heappop(self._later)
+        undo()
+        self.struck.append((time.monotonic(), f"end of {name}"))
 
     def _wanted(self, seeds_left: bool) -> bool:
         """Tell whether another fault shall come."""
@@ -234,9 +245,10 @@ class Chaos:
             self._dealt += len(self._deck)
             self.rng.shuffle(self._deck)
         for name in self._deck:
+            self._present = name
             if FAULTS[name](self):
                 self._deck.remove(name)
-                self.faults[name] += 1
+                self.struck.append((time.monotonic(), name))
                 return
 
     def _ended(self) -> int:
@@ -385,6 +397,22 @@ def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
     return True
 
 
+def hang_redis(chaos: Chaos) -> bool:
+    """SIGSTOP of Redis, then SIGCONT: what was asked and given up meanwhile is done then all the same."""
+    if not chaos.redis_up or chaos.starting:
+        return False
+    pid = chaos.redis.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    chaos.redis_up = False
+
+    def wake() -> None:
+        os.kill(pid, signal.SIGCONT)
+        chaos.redis_up = True
+
+    chaos.after(chaos.rng.choice((1.0, chaos.plan.heartbeat_timeout + 1, 7.0)), wake)
+    return True
+
+
 def store_away(chaos: Chaos) -> bool:
     """The folder of the thumbnails vanishes for a while."""
     folder = chaos.crawl.thumbnails
@@ -448,6 +476,7 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "sleep": sleep,
     "restart-redis": restart_redis,
     "kill-redis": kill_redis,
+    "hang-redis": hang_redis,
     "store-away": store_away,
     "sites-silent": sites_silent,
     "sites-away": sites_away,
@@ -553,6 +582,19 @@ def _wrong_file(crawl: Crawl, events: Mapping[str, Sequence[dict[str, Any]]]) ->
         yield f"the reader's file lacks {less} events of the streams and has {more} more"
 
 
+def _too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
+    """Yield what is wrong with the rates, but where the sites were late themselves."""
+    for source, times in report["arrivals"].items():
+        most = allowed(chaos.plan.rates[source])
+        for moment, seen in zip(times, seconds_from(times), strict=True):
+            if seen > most and not any(begin < moment + 1 and end > moment for begin, end in report["lapses"]):
+                before = [
+                    f"{name} {moment - at:.2f} s ago" for at, name in chaos.struck if moment - 8 < at < moment
+                ]
+                yield f"{source} saw {seen} requests in a second, allowed are {most:g}; {', '.join(before)}"
+                break
+
+
 def run(plan: Plan, keep: Path | None = None) -> Account:
     """Run a plan from nothing to nothing; logs are left in `keep`, if it is given."""
     seeds = [Seed(source, number) for source, total in plan.sources() for number in range(total)]
@@ -572,14 +614,7 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
             finally:
                 if keep is not None:
                     shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
-        for source, times in sites.report["arrivals"].items():
-            figures = judge(source, plan.rates[source], times)
-            if figures.seconds_over:
-                result.broken.append(
-                    f"{source} saw {figures.worst} requests in a second, allowed are {allowed(figures.rate):g}; "
-                    f"{figures.seconds_over} sliding seconds are over "
-                    f"(the sites were late by {sites.report['late'] * 1000:.0f} ms at most)"
-                )
+        result.broken += _too_fast(chaos, sites.report)
     return result
 
 
