@@ -1,6 +1,6 @@
 """Does every seed end in exactly one way, whatever fails meanwhile?
 
-    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--keep DIR]
+    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
@@ -81,6 +81,7 @@ class Plan:
     pause: tuple[float, float] = (1.5, 4.5)  # seconds between two faults
     rounds: int | None = None  # how often each fault comes; None: as long as there is work
     heartbeat_timeout: float = 3.0  # seconds
+    appendfsync: str = "always"  # when Redis writes to disk
     deadline: float = 540.0  # seconds
 
     def sources(self) -> Iterator[tuple[str, int]]:
@@ -166,9 +167,9 @@ class Chaos:
         return any(worker.state == "starting" for worker in self.workers)
 
     def start_redis(self) -> None:
-        """Start Redis on its data, and have it write everything down before it answers."""
+        """Start Redis on its data."""
         embedded.ensure(self.crawl.home / "redis")
-        self.redis.config_set("appendfsync", "always")
+        self.redis.config_set("appendfsync", self.plan.appendfsync)
         self.redis_up = True
 
     def end_redis(self, how: signal.Signals) -> None:
@@ -187,7 +188,7 @@ class Chaos:
 
     def run(self, seeds: Sequence[Seed], authorities: Mapping[str, str]) -> float:
         """Crawl the seeds to the end, disturbed; return the seconds it took."""
-        self.redis.config_set("appendfsync", "always")
+        self.redis.config_set("appendfsync", self.plan.appendfsync)
         lines = [seed.line(authorities[seed.source]) for seed in seeds]
         began = time.monotonic()
         try:
@@ -624,11 +625,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
+    parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
     random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
     print(f"random {random}", flush=True)
-    result = run(Plan(options.seeds, random, faults=options.only or ()), options.keep)
+    result = run(
+        Plan(options.seeds, random, faults=options.only or (), appendfsync=options.appendfsync), options.keep
+    )
     print(result.text(random))
     return 1 if result.lost or result.doubled or result.broken else 0
 
