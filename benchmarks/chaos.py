@@ -198,6 +198,7 @@ class Chaos:
             self._disturb(lines, began + self.plan.deadline)
             self._end()
         finally:
+            self._mend()
             self._kill_all()
         return time.monotonic() - began
 
@@ -207,8 +208,9 @@ class Chaos:
         while True:
             now = time.monotonic()
             if now > deadline:
-                self.broken.append("not done in time")
-                break
+                self.broken.append(f"not done in {self.plan.deadline:.0f} s")
+                self._mend()
+                return
             while self._later and self._later[0][0] <= now:
                 self._undo()
             if self.redis_up:
@@ -225,7 +227,10 @@ class Chaos:
                 self._strike()
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
             time.sleep(_TICK)
-        while self._later:  # what is broken is mended, so that the account can be made
+
+    def _mend(self) -> None:
+        """End all faults now."""
+        while self._later:
             self._undo()
 
     def _undo(self) -> None:
