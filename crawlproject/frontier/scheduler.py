@@ -174,7 +174,7 @@ class FrontierScheduler(Scheduler):
         if engine.is_closing(self.crawler):
             if len(self.queue):
                 self.queue.give_back_waiting()
-            await self._pause(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY)
             return
         if self.queue.room <= 0 or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY)
