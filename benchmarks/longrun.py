@@ -5,7 +5,7 @@
 One worker fetches N small pictures from sites (arrivals.py) on as many addresses of this machine as there are
 hosts, and is looked at every second: its memory, its open files and connections, and Redis' memory. Prints the
 figures at twenty moments and the slope of the worker's memory per 100,000 requests, by least squares over what
-comes after the first quarter. Takes ten minutes at most. Ends with 1 when that slope is above 10 MiB.
+comes after the first quarter. Takes ten minutes, fifteen at most. Ends with 1 when that slope is above 10 MiB.
 
 Seeds are pushed as the worker comes along, so that Redis holds no more than a few thousand at a time. Its memory
 grows all the same, by the hash of each request that it has seen.
@@ -31,7 +31,7 @@ from crawlproject.store.keys import Keys
 
 KEYS = Keys("crawl", "images")
 MOST = 10.0  # MiB per 100,000 requests
-DEADLINE = 570.0  # seconds
+DEADLINE = 900.0  # seconds
 _AHEAD = 4_000  # seeds that wait in Redis
 _FEED = 1_000
 _EVERY = 1.0  # seconds between two looks
