@@ -644,6 +644,7 @@ def main() -> int:
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
     print(f"random {random}", flush=True)
     result = run(

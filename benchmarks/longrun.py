@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -146,6 +147,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", type=float, help="of each host; default: 600 a second for all together")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     with tempfile.TemporaryDirectory(prefix="longrun-") as folder:
         rate = options.rate or 600 / options.hosts
         looks = run(options.requests, options.hosts, rate, Path(folder))
