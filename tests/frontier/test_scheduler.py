@@ -135,7 +135,9 @@ async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(schedule
             await asyncio.sleep(0.05)
 
 
-async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(scheduler: FrontierScheduler) -> None:
+async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(
+    scheduler: FrontierScheduler,
+) -> None:
     slot: Any = scheduler.crawler.engine._slot
     slot.closing = object()
     scheduler._wanted.set()
