@@ -2,10 +2,14 @@
 
     python -m benchmarks.arrivals '[["127.0.0.1", "fast"], ["127.0.0.1", null]]'
 
-One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` is
-not there, `/redirect/HOST:PORT/PATH` leads to that URL, everything else is one small picture. Prints the ports,
-and at SIGTERM a report. A judge that comes late itself sees bursts that were none: so nothing is written while
-requests come, and the report says how late this process was at most.
+One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` and
+what is below `/gone` are not there, `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is
+below `/once` fails once with status 500; everything else is a small picture, which one by the number that the
+path ends in. Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were
+none: so nothing is written while requests come, and the report says how late this process was at most.
+
+SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
+ends at once, until the next SIGUSR2).
 """
 
 from __future__ import annotations
@@ -28,15 +32,21 @@ from typing import NamedTuple, Self, TypedDict
 from PIL import Image
 
 ROBOTS = "robots.txt"
+PICTURES = 64  # different ones
 _PATIENCE = 10.0  # seconds to start, and to end
 _LOOK = 0.005  # seconds between two looks at how late we are
+_LAPSE = 0.02  # seconds
 
 
 class Report(TypedDict):
-    """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness."""
+    """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
+
+    What arrived during a lapse was noted at its end.
+    """
 
     arrivals: dict[str, list[float]]
     late: float  # seconds; the most that this process was
+    lapses: list[tuple[float, float]]  # begin and end of each time that it was late by more than 20 ms
 
 
 class Listener(NamedTuple):
@@ -46,9 +56,15 @@ class Listener(NamedTuple):
     source: str | None
 
 
-def _picture() -> bytes:
+def size_of(number: int) -> tuple[int, int]:
+    """Return width and height of the picture of a path that ends in `number`; no two pictures have the same."""
+    return 10 + number % PICTURES, 10
+
+
+def _picture(number: int) -> bytes:
+    width, height = size_of(number)
     buffer = io.BytesIO()
-    Image.frombytes("RGB", (10, 10), Random(1).randbytes(300)).save(buffer, "PNG")
+    Image.frombytes("RGB", (width, height), Random(number).randbytes(3 * width * height)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -56,43 +72,101 @@ def _answer(status: str, headers: str = "", body: bytes = b"") -> bytes:
     return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-_IMAGE = _answer("200 OK", "Content-Type: image/png\r\n", _picture())
+_IMAGES = [_answer("200 OK", "Content-Type: image/png\r\n", _picture(number)) for number in range(PICTURES)]
+_PAGE = _answer("200 OK", "Content-Type: image/png\r\n", b"<!DOCTYPE html><title>Not here</title>")
 _NOT_FOUND = _answer("404 Not Found")
+_FAILED = _answer("500 Internal Server Error")
+
+
+def _image(path: str) -> bytes:
+    digits = path[len(path.rstrip("0123456789")) :]
+    return _IMAGES[int(digits or 0) % PICTURES]
+
+
+class _Sites:
+    """What the connections of all ports share."""
+
+    def __init__(self) -> None:
+        self.arrivals: dict[str, list[float]] = {}
+        self.open: set[asyncio.Transport] = set()
+        self.silent = self.away = False
+        self._failed: set[tuple[str | None, str]] = set()
+        self._unsaid: list[tuple[asyncio.Transport, bytes]] = []
+
+    def answer(self, source: str | None, path: str) -> bytes:
+        """Return the answer to a request."""
+        first, _, rest = path[1:].partition("/")
+        if path.endswith(ROBOTS) or first == "gone":
+            return _NOT_FOUND
+        if first == "redirect":
+            return _answer("302 Found", f"Location: http://{rest}\r\n")
+        if first == "page":
+            return _PAGE
+        if first == "once" and (source, path) not in self._failed:
+            self._failed.add((source, path))
+            return _FAILED
+        return _image(path)
+
+    def say(self, transport: asyncio.Transport, answer: bytes) -> None:
+        """Send an answer, or keep it until the sites speak again."""
+        if self.silent:
+            self._unsaid.append((transport, answer))
+        elif not transport.is_closing():
+            transport.write(answer)
+
+    def toggle_silent(self) -> None:
+        """Fall silent, or say all that was not said."""
+        self.silent = not self.silent
+        if not self.silent:
+            for transport, answer in self._unsaid:
+                self.say(transport, answer)
+            self._unsaid.clear()
+
+    def toggle_away(self) -> None:
+        """Go away with all connections, or come back."""
+        self.away = not self.away
+        for transport in list(self.open):
+            transport.abort()
 
 
 class _Connection(asyncio.Protocol):
     """Answers the requests of one connection; none of them has a body."""
 
-    def __init__(self, source: str | None, arrivals: dict[str, list[float]]) -> None:
+    def __init__(self, source: str | None, sites: _Sites) -> None:
         self._source = source
-        self._arrivals = arrivals
+        self._sites = sites
         self._read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._sites.open.add(transport)
+        if self._sites.away:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sites.open.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
         *heads, self._read = (self._read + data).split(b"\r\n\r\n")
         for head in heads:
             path = head.split(b" ", 2)[1].decode("latin-1")
-            first, _, rest = path[1:].partition("/")
-            self._arrivals.setdefault(self._source or first, []).append(now)
-            if first == "redirect":
-                self._transport.write(_answer("302 Found", f"Location: http://{rest}\r\n"))
-            else:
-                self._transport.write(_NOT_FOUND if path.endswith(ROBOTS) else _IMAGE)
+            self._sites.arrivals.setdefault(self._source or path[1:].partition("/")[0], []).append(now)
+            self._sites.say(self._transport, self._sites.answer(self._source, path))
 
 
 async def _serve(listeners: Sequence[Listener]) -> Report:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    sites = _Sites()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    report = Report(arrivals={}, late=0.0)
+    loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
+    loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
+    report = Report(arrivals=sites.arrivals, late=0.0, lapses=[])
     servers = [
         await loop.create_server(
-            lambda source=listener.source: _Connection(source, report["arrivals"]),  # type: ignore[misc]
+            lambda source=listener.source: _Connection(source, sites),  # type: ignore[misc]
             listener.host,
             0,
             backlog=1024,
@@ -104,7 +178,10 @@ async def _serve(listeners: Sequence[Listener]) -> Report:
     while not stopped.is_set():
         before = time.monotonic()
         await asyncio.sleep(_LOOK)
-        report["late"] = max(report["late"], time.monotonic() - before - _LOOK)
+        after = time.monotonic()
+        report["late"] = max(report["late"], after - before - _LOOK)
+        if after - before - _LOOK > _LAPSE:
+            report["lapses"].append((before, after))
     return report
 
 
@@ -114,7 +191,7 @@ class Sites:
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0)
+        self.report = Report(arrivals={}, late=0.0, lapses=[])
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners)]
@@ -125,6 +202,14 @@ class Sites:
             self._process.wait(_PATIENCE)
             raise RuntimeError("the sites do not start: see above")
         return self
+
+    def toggle_silent(self) -> None:
+        """Have the sites answer nothing, or answer again, what was asked meanwhile, too."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def toggle_away(self) -> None:
+        """Have the sites end every connection at once, or come back."""
+        self._process.send_signal(signal.SIGUSR2)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

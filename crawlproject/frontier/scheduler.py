@@ -195,7 +195,7 @@ class FrontierScheduler(Scheduler):
     async def _lease(self) -> None:
         if engine.is_closing(self.crawler):
             self._stop_in_time()
-            await self._pause(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY)
             return
         if self._pauses:
             self._report(self._pauses[0])

@@ -160,7 +160,8 @@ class SeedReader:
                 return _FULL
             self.unfinished = True
             if not self.full and not await self._come():
-                self.unfinished = False
+                # A call that was given up while Redis hung may have been carried out since.
+                self.unfinished = bool(await store.redis.llen(store.keys.in_hand_of + store.worker))
                 return 0.0
         lines = await store.scripts.take_seeds(store.worker, _BATCH)
         if lines:

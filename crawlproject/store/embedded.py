@@ -145,6 +145,7 @@ def _start(folder: Path, sock: Path) -> None:
         "--logfile": str(log),
     }
     command = [find_server(), *(word for pair in options.items() for word in pair)]
+    (folder / "redis.pid").unlink(missing_ok=True)  # a killed server's: it would pass for the death of this one
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     deadline = time.monotonic() + _START_TIMEOUT
     while done.returncode == 0 and time.monotonic() < deadline:

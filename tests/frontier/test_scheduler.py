@@ -123,6 +123,35 @@ async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> 
     await one.store.close()
 
 
+async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(scheduler: FrontierScheduler) -> None:
+    await lead(scheduler, museum=20)
+    await asyncio.sleep(0.1)
+    redis: Any = scheduler.store.redis
+    keys = scheduler.store.keys
+    # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
+    await redis.lpush(keys.in_hand_of + scheduler.store.worker, "http://museum.example/a.jpg")
+    async with asyncio.timeout(4):
+        while await redis.get(keys.outstanding) != b"1":
+            await asyncio.sleep(0.05)
+
+
+async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(
+    scheduler: FrontierScheduler,
+) -> None:
+    slot: Any = scheduler.crawler.engine._slot
+    slot.closing = object()
+    scheduler._wanted.set()
+    step = scheduler._lease()
+    try:
+        step.send(None)  # ends, with StopIteration, if it has waited for nothing
+    except StopIteration:
+        pytest.fail("a step of the leasing loop ended without letting go of the reactor")
+    finally:
+        step.close()
+        slot.closing = None  # the loop itself shall not try before all is as it was
+        scheduler._wanted.clear()
+
+
 async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None:
     with pytest.raises(ConfigError, match="CRAWL_NAMESPACE"):
         scheduler.flush()

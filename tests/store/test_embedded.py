@@ -103,6 +103,18 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
         assert client.llen("seeds") == 1001
 
 
+def test_a_pid_file_that_a_killed_server_has_left_does_not_pass_for_the_next_ones(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir()
+    (folder / "redis.pid").write_text(str(2**22 + 1))  # above the largest process id
+    slow = tmp_path / "redis-server"
+    slow.write_text(f'#!/bin/sh\n(sleep 0.3; exec "{embedded.find_server()}" "$@") > /dev/null 2>&1 &\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert is_alive(pid_of(embedded.ensure(folder)))
+
+
 def test_it_listens_for_nobody_else(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:

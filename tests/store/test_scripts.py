@@ -503,6 +503,22 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(store: Store) ->
     assert await outstanding(store) == 1
 
 
+async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(store: Store) -> None:
+    await join(store)
+    await rule(store, ("museum", 100))
+    await put(store, [entry("a"), entry("b")])
+    keys = await db(store).keys()
+    before = {key: await db(store).dump(key) for key in keys}
+    (forgotten,) = (await lease(store, 1)).grants
+    await db(store).flushdb()  # a Redis that lost its last second, or a replica that takes over without it
+    for key, value in before.items():
+        await db(store).restore(key, 0, value)
+    (other,) = (await lease(store, 1)).grants
+    settled = await store.scripts.settle("w", [Settlement(forgotten.id, "museum", dead="x")])
+    assert settled.settled == [False]
+    assert (await store.scripts.settle("w", [Settlement(other.id, "museum", dead="x")])).settled == [True]
+
+
 async def test_a_retry_waits_out_its_delay_and_then_comes_first(store: Store) -> None:
     await join(store)
     await rule(store, ("museum", 200))

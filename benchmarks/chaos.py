@@ -1,0 +1,658 @@
+"""Does every seed end in exactly one way, whatever fails meanwhile?
+
+    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
+
+Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
+the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
+streams, the dead letters, and the file of a `scrapy events --follow` that was killed, too. Ends with 1 when a
+seed was lost or has more than one outcome, an event tells of another picture than its seed's, a thumbnail is
+missing, a worker did not stop as it should, or something is left behind in Redis. Takes six minutes, ten at most.
+
+A sliding second with too many requests is only told: three workers that start again and again keep two cores so
+busy that what left in time may arrive late. benchmarks/politeness.py is the judge of that.
+
+Redis runs with `appendfsync always`: what it has acknowledged is on disk, so that the promise is exact. With
+`everysec`, its default, a killed Redis may forget the last second or two (docs/reliability.md).
+
+The same random number gives the same faults in the same order; when they strike depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from PIL import Image
+
+from benchmarks.arrivals import Listener, Report, Sites, size_of
+from benchmarks.ours import ROOT, SCRAPY, Crawl
+from benchmarks.politeness import allowed, seconds_from, size_for, until
+from crawlproject.store import embedded
+from crawlproject.store.keys import Keys
+
+KEYS = Keys("crawl", "images")
+SETTINGS: dict[str, object] = {
+    "CRAWL_RETRY_DELAY": 4,  # half of it at least, which outlasts a fault of the store
+    "CRAWL_MAX_RETRIES": 4,
+    "DOWNLOAD_TIMEOUT": 8,
+    "CRAWL_CIRCUIT_OPEN": 1,
+    "CRAWL_CIRCUIT_OPEN_MAX": 4,
+    "CRAWL_CIRCUIT_HALT_AFTER": 1_000_000,  # no operator is there to resume anything
+    "CRAWL_STRAIN": False,  # what is slow here is this machine
+    "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
+}
+# How a worker may end. The second of two signals may come when it has closed, and heeds none any more.
+_STATUSES: Mapping[str, Sequence[int]] = {
+    "leaving": (0,),
+    "leaving at once": (0, -signal.SIGTERM),
+    "killed": (-signal.SIGKILL,),
+}
+_TICK = 0.05  # seconds
+_START = 40.0  # seconds for a worker to register
+_STOP = 40.0  # seconds for a worker to stop when it is asked to
+_FEED = 50  # seeds pushed at a time
+_AHEAD = 6.0  # seconds of work that wait in Redis
+_AFTERWARDS = 2.0  # seconds in which an end too many would show, when all heartbeats that could lapse have
+
+
+# The seeds: one in fifty each is gone, fails once, is no picture, is moved.
+
+_KINDS = {0: "gone", 1: "once", 2: "page", 3: "moved"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is crawled, and how it is disturbed."""
+
+    seeds: int
+    random: int
+    workers: int = 3
+    rates: Mapping[str, float] = field(
+        default_factory=lambda: {"a": 60.0, "b": 60.0, "c": 40.0, "d": 20.0, "e": 8.0, "f": 0.8}
+    )
+    faults: Sequence[str] = ()  # names of FAULTS, dealt out again and again; none: all
+    pause: tuple[float, float] = (1.5, 4.5)  # seconds between two faults
+    rounds: int | None = None  # how often each fault comes; None: as long as there is work
+    heartbeat_timeout: float = 3.0  # seconds
+    appendfsync: str = "always"  # when Redis writes to disk
+    deadline: float = 540.0  # seconds
+
+    def sources(self) -> Iterator[tuple[str, int]]:
+        """Yield the sources and the number of their seeds: each has work for the same time."""
+        total = sum(self.rates.values())
+        for name, rate in self.rates.items():
+            yield name, max(round(self.seeds * rate / total), 1)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A seed and what may become of it."""
+
+    source: str
+    number: int
+
+    @property
+    def identifier(self) -> str:
+        """Its identifier."""
+        return f"{self.source}-{self.number}"
+
+    @property
+    def kind(self) -> str:
+        """How the site answers it."""
+        return _KINDS.get(self.number % 50, "picture")
+
+    def line(self, authority: str) -> str:
+        """Return the line of the seed list."""
+        path = {"picture": "", "moved": f"redirect/{authority}/"}.get(self.kind, f"{self.kind}/") + str(
+            self.number
+        )
+        url = f"http://{authority}/{path}"
+        return json.dumps({"url": url, "uuid": self.identifier, "source": self.source})
+
+
+# The disturbance
+
+
+@dataclass
+class Worker:
+    """A worker's process, and its state: 'starting', 'up', 'stopped', 'leaving', 'leaving at once', 'killed'."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    since: float
+    state: str = "starting"
+
+
+class Chaos:
+    """A crawl under way, its supervisor, and its tormentor."""
+
+    def __init__(self, plan: Plan, crawl: Crawl, sites: Sites) -> None:
+        self.plan = plan
+        self.crawl = crawl
+        self.redis: Any = crawl.redis
+        self.sites = sites
+        self.rng = Random(plan.random)
+        self.workers: list[Worker] = []
+        self.reader: subprocess.Popen[bytes] | None = None
+        self.struck: list[tuple[float, str]] = []  # the faults and their ends, with their moments
+        self.broken: list[str] = []
+        self.redis_up = self.store_up = self.sites_up = True
+        self._numbers = count()
+        self._later: list[tuple[float, int, str, Callable[[], None]]] = []
+        self._present = ""  # the fault that strikes
+        self._deck: list[str] = []
+        self._dealt = 0
+
+    # What faults use
+
+    def after(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Call `undo` after so many seconds."""
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), self._present, undo))
+
+    def any_worker(self) -> Worker | None:
+        """Return a worker that runs, None if there is none."""
+        up = [worker for worker in self.workers if worker.state == "up"]
+        return self.rng.choice(up) if up else None
+
+    @property
+    def starting(self) -> bool:
+        """Whether a worker starts: it needs Redis and store, and says so when they are not there."""
+        return any(worker.state == "starting" for worker in self.workers)
+
+    def start_redis(self) -> None:
+        """Start Redis on its data."""
+        embedded.ensure(self.crawl.home / "redis")
+        self.redis.config_set("appendfsync", self.plan.appendfsync)
+        self.redis_up = True
+
+    def end_redis(self, how: signal.Signals) -> None:
+        """End Redis and wait until it has gone."""
+        pid = self.redis.info("server")["process_id"]
+        os.kill(pid, how)
+        until("Redis has gone", 20, lambda: not _lives(pid))
+        self.redis_up = False
+
+    @property
+    def faults(self) -> Counter[str]:
+        """How often each fault has struck."""
+        return Counter(name for _, name in self.struck if name in FAULTS)
+
+    # The run
+
+    def run(self, seeds: Sequence[Seed], authorities: Mapping[str, str]) -> float:
+        """Crawl the seeds to the end, disturbed; return the seconds it took."""
+        self.redis.config_set("appendfsync", self.plan.appendfsync)
+        lines = [seed.line(authorities[seed.source]) for seed in seeds]
+        began = time.monotonic()
+        try:
+            for _ in range(self.plan.workers):
+                self._start_worker()
+            until("all workers are there", _START, self._complete)
+            self._disturb(lines, began + self.plan.deadline)
+            self._end()
+        finally:
+            self._mend()
+            self._kill_all()
+        return time.monotonic() - began
+
+    def _disturb(self, lines: list[str], deadline: float) -> None:
+        fed, next_fault, next_look = 0, time.monotonic() + 2, 0.0
+        ahead = _AHEAD * sum(self.plan.rates.values())
+        while True:
+            now = time.monotonic()
+            if now > deadline:
+                self.broken.append(f"not done in {self.plan.deadline:.0f} s")
+                self._mend()
+                return
+            while self._later and self._later[0][0] <= now:
+                self._undo()
+            if self.redis_up:
+                self._look_after()
+                if fed < len(lines) and self.redis.llen(KEYS.seeds) + self._outstanding() < ahead:
+                    self.redis.lpush(KEYS.seeds, *lines[fed : fed + _FEED])
+                    fed += _FEED
+                if fed >= len(lines) and now > next_look:
+                    next_look = now + 0.5
+                    done = self._ended() >= len(lines) and not self._outstanding()
+                    if done and not self._later and not self._wanted(fed < len(lines)):
+                        return
+            if now > next_fault and self._wanted(fed < len(lines)):
+                self._strike()
+                next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
+            time.sleep(_TICK)
+
+    def _mend(self) -> None:
+        """End all faults now."""
+        while self._later:
+            self._undo()
+
+    def _undo(self) -> None:
+        _, _, name, undo = heapq.heappop(self._later)
+        undo()
+        self.struck.append((time.monotonic(), f"end of {name}"))
+
+    def _wanted(self, seeds_left: bool) -> bool:
+        """Tell whether another fault shall come."""
+        if self.plan.rounds is None:
+            return seeds_left
+        return bool(self._deck) or self._dealt < self.plan.rounds * len(self.plan.faults or FAULTS)
+
+    def _strike(self) -> None:
+        """Let the next fault strike that can: a shuffled deck, so that all come equally often."""
+        if not self._deck:
+            self._deck = list(self.plan.faults or FAULTS)
+            self._dealt += len(self._deck)
+            self.rng.shuffle(self._deck)
+        for name in self._deck:
+            self._present = name
+            if FAULTS[name](self):
+                self._deck.remove(name)
+                self.struck.append((time.monotonic(), name))
+                return
+
+    def _ended(self) -> int:
+        return sum(self.redis.xlen(key) for key in (*KEYS.streams, KEYS.dead))
+
+    def _outstanding(self) -> int:
+        return int(self.redis.get(KEYS.outstanding) or 0)
+
+    # The supervisor
+
+    def _start_worker(self) -> None:
+        number = next(self._numbers)
+        self.workers.append(Worker(number, self.crawl.worker(number), time.monotonic()))
+
+    def _look_after(self) -> None:
+        """Note who has come and gone, and start others in their place."""
+        registered = b" ".join(self.redis.zrange(KEYS.workers, 0, -1))
+        now = time.monotonic()
+        for worker in list(self.workers):
+            if worker.state == "starting" and f":{worker.process.pid}:".encode() in registered:
+                worker.state = "up"
+            status = worker.process.poll()
+            if status is not None:
+                self.workers.remove(worker)
+                self._judge_end(worker, status)
+            elif worker.state in {"starting", "leaving", "leaving at once"} and now - worker.since > _STOP:
+                self.broken.append(f"worker {worker.number} is {worker.state} for more than {_STOP:.0f} s")
+                worker.state = "killed"
+                worker.process.kill()
+        if self.store_up:
+            for _ in range(self.plan.workers - len(self.workers)):
+                self._start_worker()
+        if self.reader is None or self.reader.poll() is not None:
+            command = [*SCRAPY, "events", str(self.crawl.home / "events.jsonl"), "--follow"]
+            with (self.crawl.home / "reader.log").open("ab") as log:
+                self.reader = subprocess.Popen(
+                    command, cwd=ROOT, env=self.crawl.environment, stdout=log, stderr=log
+                )
+
+    def _complete(self) -> bool:
+        """Tell whether all workers are there."""
+        self._look_after()
+        return not self.starting
+
+    def _judge_end(self, worker: Worker, status: int) -> None:
+        if status not in _STATUSES.get(worker.state, ()):
+            self.broken.append(f"worker {worker.number}, {worker.state}, ended with status {status}")
+
+    def _end(self) -> None:
+        """Wait for ends too many, then stop all workers as an operator does."""
+        end = time.monotonic() + self.plan.heartbeat_timeout + _AFTERWARDS
+        while time.monotonic() < end:
+            self._look_after()
+            time.sleep(_TICK)
+        until("all workers are up", _START, self._complete)
+        for worker in self.workers:
+            worker.process.terminate()
+            worker.state = "leaving"
+        for worker in self.workers:
+            try:
+                self._judge_end(worker, worker.process.wait(_STOP))
+            except subprocess.TimeoutExpired:
+                self.broken.append(f"worker {worker.number} does not stop")
+
+    def _kill_all(self) -> None:
+        for process in [*(worker.process for worker in self.workers), self.reader]:
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
+
+
+# The faults. Each tells whether it could strike now.
+
+
+def kill(chaos: Chaos) -> bool:
+    """kill -9 of a worker."""
+    worker = chaos.any_worker()
+    if worker is None:
+        return False
+    worker.state = "killed"
+    worker.process.kill()
+    return True
+
+
+def stop(chaos: Chaos) -> bool:
+    """SIGTERM or SIGINT: a worker leaves in order, with status 0."""
+    worker = chaos.any_worker()
+    if worker is None:
+        return False
+    worker.state, worker.since = "leaving", time.monotonic()
+    worker.process.send_signal(chaos.rng.choice((signal.SIGTERM, signal.SIGINT)))
+    return True
+
+
+def stop_twice(chaos: Chaos) -> bool:
+    """Two signals: a worker ends at once."""
+    worker = chaos.any_worker()
+    if worker is None:
+        return False
+    worker.state, worker.since = "leaving at once", time.monotonic()
+    worker.process.terminate()
+    chaos.after(chaos.rng.uniform(0.05, 0.5), worker.process.terminate)  # nothing, if it has ended by then
+    return True
+
+
+def sleep(chaos: Chaos) -> bool:
+    """SIGSTOP of a worker for longer than its heartbeat may be late, then SIGCONT."""
+    worker = chaos.any_worker()
+    if worker is None:
+        return False
+    worker.state = "stopped"
+    worker.process.send_signal(signal.SIGSTOP)
+
+    def wake() -> None:
+        worker.process.send_signal(signal.SIGCONT)
+        worker.state = "up"
+
+    chaos.after(chaos.plan.heartbeat_timeout + chaos.rng.uniform(0.5, 4), wake)
+    return True
+
+
+def restart_redis(chaos: Chaos) -> bool:
+    """Redis is shut down, and comes back with its data."""
+    return _without_redis(chaos, signal.SIGTERM)
+
+
+def kill_redis(chaos: Chaos) -> bool:
+    """kill -9 of Redis; it comes back with its data."""
+    return _without_redis(chaos, signal.SIGKILL)
+
+
+def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
+    if not chaos.redis_up or chaos.starting:
+        return False
+    chaos.end_redis(how)
+    chaos.after(chaos.rng.choice((0.0, 1.0, 2.0, chaos.plan.heartbeat_timeout + 1)), chaos.start_redis)
+    return True
+
+
+def hang_redis(chaos: Chaos) -> bool:
+    """SIGSTOP of Redis, then SIGCONT: what was asked and given up meanwhile is done then all the same."""
+    if not chaos.redis_up or chaos.starting:
+        return False
+    pid = chaos.redis.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    chaos.redis_up = False
+
+    def wake() -> None:
+        os.kill(pid, signal.SIGCONT)
+        chaos.redis_up = True
+
+    chaos.after(chaos.rng.choice((1.0, chaos.plan.heartbeat_timeout + 1, 7.0)), wake)
+    return True
+
+
+def store_away(chaos: Chaos) -> bool:
+    """The folder of the thumbnails vanishes for a while."""
+    folder = chaos.crawl.thumbnails
+    if not chaos.store_up or chaos.starting or not folder.exists():
+        return False
+    elsewhere = folder.with_name("elsewhere")
+    folder.rename(elsewhere)
+    chaos.store_up = False
+
+    def back() -> None:
+        if folder.exists():  # somebody has made it anew
+            for path in elsewhere.glob("*/*"):
+                (folder / path.parent.name).mkdir(exist_ok=True)
+                if not (folder / path.parent.name / path.name).exists():
+                    path.rename(folder / path.parent.name / path.name)
+            shutil.rmtree(elsewhere)
+        else:
+            elsewhere.rename(folder)
+        chaos.store_up = True
+
+    chaos.after(chaos.rng.uniform(0.5, 2), back)
+    return True
+
+
+def sites_silent(chaos: Chaos) -> bool:
+    """No site answers for a while; what was asked is answered then."""
+    return _sites_out(chaos, chaos.sites.toggle_silent)
+
+
+def sites_away(chaos: Chaos) -> bool:
+    """Every connection to a site breaks for a while."""
+    return _sites_out(chaos, chaos.sites.toggle_away)
+
+
+def _sites_out(chaos: Chaos, toggle: Callable[[], None]) -> bool:
+    if not chaos.sites_up:
+        return False
+    toggle()
+    chaos.sites_up = False
+
+    def back() -> None:
+        toggle()
+        chaos.sites_up = True
+
+    chaos.after(chaos.rng.uniform(0.5, 3), back)
+    return True
+
+
+def kill_reader(chaos: Chaos) -> bool:
+    """kill -9 of `scrapy events --follow`."""
+    if chaos.reader is None or chaos.reader.poll() is not None:
+        return False
+    chaos.reader.kill()
+    return True
+
+
+FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
+    "kill": kill,
+    "stop": stop,
+    "stop-twice": stop_twice,
+    "sleep": sleep,
+    "restart-redis": restart_redis,
+    "kill-redis": kill_redis,
+    "hang-redis": hang_redis,
+    "store-away": store_away,
+    "sites-silent": sites_silent,
+    "sites-away": sites_away,
+    "kill-reader": kill_reader,
+}
+
+
+# The account
+
+
+@dataclass
+class Account:
+    """What came of a run."""
+
+    seeds: int
+    seconds: float
+    faults: Mapping[str, int]
+    outcomes: Mapping[str, int]  # image events, link rot, and dead letters by reason
+    lost: list[str]
+    doubled: list[str]
+    broken: list[str]  # all else that is not as promised
+    too_fast: list[str]  # sources that saw more than their rate allows
+    totals: Mapping[str, Any]  # scrapy stats
+
+    def text(self, random: int) -> str:
+        """Return it for people."""
+        faults = ", ".join(f"{name} {number}" for name, number in sorted(self.faults.items()))
+        lines = [
+            f"random {random}: {self.seeds} seeds in {self.seconds:.0f} s",
+            f"{sum(self.faults.values())} faults: {faults}",
+            *(f"{number:8} {what}" for what, number in self.outcomes.items()),
+            f"deliveries lost with workers: {self.totals.get('deliveries_lost', 0)}",
+            *(f"BROKEN: {what}" for what in self.broken),
+            *(f"TOO FAST: {what}" for what in self.too_fast),
+            *(f"LOST: {identifier}" for identifier in self.lost[:20]),
+            *(f"DOUBLED: {identifier}" for identifier in self.doubled[:20]),
+            f"lost {len(self.lost)}, doubled {len(self.doubled)}, otherwise broken {len(self.broken)}",
+        ]
+        return "\n".join(lines)
+
+
+def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
+    """Look for the end of every seed."""
+    crawl, redis, expected = chaos.crawl, chaos.redis, {seed.identifier: seed for seed in seeds}
+    events = {
+        stream: [json.loads(fields[b"event"]) for _, fields in redis.xrange(stream)] for stream in KEYS.streams
+    }
+    images, rot = events[KEYS.image_events], events[KEYS.link_rot_events]
+    dead = crawl.dead_letters()
+    ends = Counter(end["identifier"] or end["seed"] for end in (*images, *rot, *dead))
+    outcomes = {"image events": len(images), "link rot": len(rot)}
+    reasons = Counter("dead: " + re.split(r"[:,(]", letter["reason"])[0].strip() for letter in dead)
+    return Account(
+        len(seeds),
+        seconds,
+        chaos.faults,
+        outcomes | dict(reasons.most_common()),
+        sorted(expected.keys() - ends.keys()),
+        sorted(identifier for identifier, number in ends.items() if number > 1),
+        chaos.broken
+        + [f"{identifier} was never asked for" for identifier in ends.keys() - expected.keys()]
+        + list(_wrong_images(crawl, images, expected))
+        + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
+        + list(_left_behind(redis))
+        + list(_wrong_file(crawl, events)),
+        [],
+        crawl.totals(),
+    )
+
+
+def _wrong_images(crawl: Crawl, images: Sequence[dict[str, Any]], seeds: Mapping[str, Seed]) -> Iterator[str]:
+    for event in images:
+        seed = seeds.get(event["identifier"])
+        if seed is None:
+            continue
+        if seed.kind in {"gone", "page"} or (event["width"], event["height"]) != size_of(seed.number):
+            yield f"an image event of {seed.identifier}, {seed.kind}: {event}"
+        try:
+            with Image.open(crawl.thumbnails / event["thumbnail"]) as thumbnail:
+                size = thumbnail.size
+        except OSError as error:
+            yield f"thumbnail of {seed.identifier}: {error}"
+        else:
+            if size != size_of(seed.number):
+                yield f"thumbnail of {seed.identifier} shows another picture"
+
+
+def _left_behind(redis: Any) -> Iterator[str]:
+    """Yield what an empty frontier without workers has no more."""
+    if outstanding := int(redis.get(KEYS.outstanding) or 0):
+        yield f"outstanding is {outstanding}"
+    patterns = (KEYS.leases_of, KEYS.in_hand_of, KEYS.queue_of, KEYS.delayed_of)
+    for pattern in (KEYS.seeds, KEYS.suspects, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
+        for key in redis.scan_iter(pattern):
+            yield f"{key.decode()} is left behind"
+
+
+def _wrong_file(crawl: Crawl, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
+    """Yield a sentence if the reader's file has other events than the streams."""
+    written = Counter((event["event"], event.get("identifier")) for event in crawl.events())
+    emitted = Counter(
+        (stream.rpartition(":")[2], event.get("identifier")) for stream in events for event in events[stream]
+    )
+    if written != emitted:
+        less, more = (emitted - written).total(), (written - emitted).total()
+        yield f"the reader's file lacks {less} events of the streams and has {more} more"
+
+
+def _too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
+    """Yield what is wrong with the rates, but where the sites were late themselves."""
+    for source, times in report["arrivals"].items():
+        most = allowed(chaos.plan.rates[source])
+        for moment, seen in zip(times, seconds_from(times), strict=True):
+            if seen > most and not any(begin < moment + 1 and end > moment for begin, end in report["lapses"]):
+                before = [
+                    f"{name} {moment - at:.2f} s ago" for at, name in chaos.struck if moment - 8 < at < moment
+                ]
+                yield f"{source} saw {seen} requests in a second, allowed are {most:g}; {', '.join(before)}"
+                break
+
+
+def run(plan: Plan, keep: Path | None = None) -> Account:
+    """Run a plan from nothing to nothing; logs are left in `keep`, if it is given."""
+    seeds = [Seed(source, number) for source, total in plan.sources() for number in range(total)]
+    Random(0).shuffle(seeds)
+    listeners = [Listener("127.0.0.1", source) for source in plan.rates]
+    sizes = {source: size_for(rate) for source, rate in plan.rates.items()}
+    settings = SETTINGS | {"CRAWL_HEARTBEAT_TIMEOUT": plan.heartbeat_timeout}
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        with Sites(listeners) as sites, Crawl(Path(folder) / "crawl", sizes, settings) as crawl:
+            authorities = {
+                source: f"127.0.0.1:{port}" for source, port in zip(plan.rates, sites.ports, strict=True)
+            }
+            chaos = Chaos(plan, crawl, sites)
+            try:
+                seconds = chaos.run(seeds, authorities)
+                result = account(chaos, seeds, seconds)
+            finally:
+                if keep is not None:
+                    shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
+        result.too_fast += _too_fast(chaos, sites.report)
+    return result
+
+
+def main() -> int:
+    """Run it and print what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20_000)
+    parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
+    parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
+    parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
+    random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
+    print(f"random {random}", flush=True)
+    result = run(
+        Plan(options.seeds, random, faults=options.only or (), appendfsync=options.appendfsync), options.keep
+    )
+    print(result.text(random))
+    return 1 if result.lost or result.doubled or result.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The chaos benchmark in small (benchmarks/chaos.py): every fault once, over some hundred seeds."""
+
+from __future__ import annotations
+
+from benchmarks.chaos import FAULTS, Plan, run
+
+
+def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
+    plan = Plan(
+        seeds=500,
+        random=4,
+        heartbeat_timeout=1.5,
+        rates={"fast": 25.0, "modest": 8.0, "slow": 0.8},
+        rounds=1,
+        pause=(0.5, 1.5),
+        deadline=90,
+    )
+    result = run(plan)
+    assert result.faults.keys() == FAULTS.keys()
+    assert result.lost == []
+    assert result.doubled == []
+    assert result.broken == []
+    assert result.seeds == sum(result.outcomes.values())
