@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose. Messages name the value and the remedy."""
+"""Every error this project raises on purpose, but that of imaging. Messages name the value and the remedy."""
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -45,7 +45,3 @@ class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
 
 class SlotMissed(CrawlprojectError, IgnoreRequest):
     """A send slot came and went before the request could use it: it needs another."""
-
-
-class UnreadableImage(CrawlprojectError):
-    """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""

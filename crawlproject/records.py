@@ -105,6 +105,14 @@ class ImageFacts:
     exif: dict[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What has been made of a picture. `thumbnail` is a JPEG."""
+
+    facts: ImageFacts
+    thumbnail: bytes = field(repr=False)
+
+
 @dataclass(slots=True)
 class FetchedImage:
     """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,9 @@ from crawlproject.store import embedded
 from crawlproject.store.client import Store
 
 ROOT = Path(__file__).parents[1]
+
+# A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

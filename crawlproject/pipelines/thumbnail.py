@@ -1,4 +1,4 @@
-"""Looks at the picture once, in a thread: its facts, its thumbnail, and the thumbnail's way into the store."""
+"""Looks at the picture once, in a process beside: its facts, its thumbnail, and that one's way into the store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib.parse import quote, urlsplit
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.errors import UnreadableImage
-from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.errors import UnreadableImage
 from crawlproject.records import Failure, FetchedImage
 
 logger = logging.getLogger(__name__)
@@ -27,24 +27,32 @@ _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
 class ThumbnailPipeline:
     """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
 
-    One thread opens the picture, decodes it once and writes the thumbnail. A picture that cannot be read
-    goes on as a `Failure`; trouble of the store is raised, and costs the source nothing.
+    A decoder process opens the picture and decodes it once; the thread that waits for it writes the thumbnail.
+    A picture that cannot be read, or that its decoder does not survive, goes on as a `Failure`; trouble of
+    the store is raised, and costs the source nothing.
     """
 
     def __init__(self, settings: config.Config, store: ThumbnailStore) -> None:
         self.settings = settings
         self.store = store
-        self.threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
+        self.threads = ThreadPoolExecutor(settings.decode_processes, thread_name_prefix="decode")
+        self.decoders = Decoders(
+            settings.decode_processes,
+            max_pixels=settings.max_pixels,
+            quality=settings.thumbnail_quality,
+            timeout=settings.decode_timeout,
+        )
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return the pipeline with the store that `IMAGES_STORE` names."""
         settings = config.load(crawler.settings)
-        return cls(settings, open_store(settings.images_store, crawler.settings, settings.decode_threads))
+        return cls(settings, open_store(settings.images_store, crawler.settings, settings.decode_processes))
 
     def close_spider(self) -> None:
-        """End the threads; nothing is left for them to do by now."""
+        """End threads and processes; nothing is left for them to do by now."""
         self.threads.shutdown()
+        self.decoders.close()
 
     async def process_item(self, item: Any) -> Any:
         """Return a `FetchedImage` with facts and thumbnail for its body, or a `Failure`; other items as is."""
@@ -58,7 +66,7 @@ class ThumbnailPipeline:
             )
 
     def _look(self, item: FetchedImage) -> FetchedImage:
-        analysis = analyse(item.body, max_pixels=self.settings.max_pixels, quality=self.settings.thumbnail_quality)
+        analysis = self.decoders.analyse(item.body)
         item.body = b""
         name = thumbnail_name(item.identifier)
         self.store.write(name, analysis.thumbnail)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from crawlproject.errors import UnreadableImage
-from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, Analysis, analyse
+from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, analyse
+from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.records import Analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 

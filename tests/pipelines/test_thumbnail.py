@@ -211,7 +211,7 @@ def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
 
 async def test_the_pipeline_writes_to_s3_from_its_threads(s3: str) -> None:
     made = bucket(s3, "pipeline")
-    settings = config.load({"IMAGES_STORE": "s3://pipeline/", "CRAWL_DECODE_THREADS": 4})
+    settings = config.load({"IMAGES_STORE": "s3://pipeline/", "CRAWL_DECODE_PROCESSES": 4})
     pipeline = ThumbnailPipeline(settings, open_store(settings.images_store, aws(s3), 4))
     items = [fetched(picture((90, 60)), str(number)) for number in range(12)]
     ready = await asyncio.gather(*(pipeline.process_item(item) for item in items))
@@ -337,13 +337,13 @@ async def test_pictures_are_looked_at_beside_each_other_and_not_on_the_reactor(m
             barrier.wait()
 
     store = Meeting()
-    pipeline = make(store, CRAWL_DECODE_THREADS=3)
+    pipeline = make(store, CRAWL_DECODE_PROCESSES=3)
     await asyncio.gather(*(pipeline.process_item(fetched(picture((90, 60)), str(n))) for n in range(3)))
     assert len(store.threads) == 3
 
 
 async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None:
-    crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_THREADS": 1})
+    crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_PROCESSES": 1})
     pipeline = ThumbnailPipeline.from_crawler(crawler)
     item = await pipeline.process_item(fetched(picture((90, 60))))
     pipeline.close_spider()

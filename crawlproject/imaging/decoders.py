@@ -1,0 +1,285 @@
+"""Processes that decode pictures, so that one which crashes, hangs or bloats its decoder takes nothing else along.
+
+Each runs `child.py`, is sent one body at a time over a socket, and answers in JSON: nothing that comes out of
+a process that strangers' bytes may have taken over is executed. Not concurrent.futures, where one crash breaks
+the pool and there is no time limit. Not pebble, which has both: it pickles, has all processes share one pipe,
+which breaks when one dies in the middle of a message, and multiprocessing loads Scrapy into each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import NoReturn, Self
+
+from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.records import Analysis, ImageFacts
+
+MIB = 1 << 20
+
+# What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what an idle decoder has:
+# either each has `SHARED`, or one has `ALONE` and the others wait. Half of `SHARED` is for what an estimate by
+# size and format leaves out, the body among it.
+SHARED = 192 * MIB
+ALONE = 640 * MIB
+
+# The protocol. A request is the length of the body, and the body. A reply is its kind, the lengths of its text
+# and of its thumbnail, and both.
+REQUEST = struct.Struct("!Q")
+REPLY = struct.Struct("!cII")
+READY = b"r"  # sent once, at the start
+ANALYSIS = b"a"  # the text is the facts as JSON
+UNREADABLE = b"u"  # the text is the reason
+NO_MEMORY = b"m"  # the text, if any, is what takes more memory than the limits allow
+_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # far above ours
+
+_PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
+_START_TIMEOUT = 60.0  # seconds; it takes 0.2 on an idle machine
+_STOP_TIMEOUT = 2.0
+_TICK = 1.0
+
+
+class DecoderCrashed(Exception):
+    """The process ended in the middle of a picture; `str(error)` says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a decoder may do. `memory` is in bytes, beyond what the idle process has; `timeout` in seconds.
+
+    `expected` bytes are the most that a picture may be expected to take; `memory` is a hard limit.
+    """
+
+    max_pixels: int
+    quality: int
+    timeout: float
+    expected: int
+    memory: int
+
+
+class Decoders:
+    """Up to `count` decoder processes, started when needed.
+
+    `timeout` is in seconds a picture, `max_pixels` and `quality` are those of `analyse`.
+    """
+
+    def __init__(self, count: int, *, max_pixels: int, quality: int, timeout: float) -> None:
+        self.shared = Limits(max_pixels, quality, timeout, expected=SHARED // 2, memory=SHARED)
+        self.alone = Limits(max_pixels, quality, timeout, expected=ALONE, memory=ALONE)
+        self._count = count
+        self._idle: queue.LifoQueue[Decoder] = queue.LifoQueue()
+        self._permits = threading.Semaphore(count)
+        self._turnstile = threading.Lock()  # shut while one waits for all permits, or it might wait for ever
+
+    def analyse(self, body: bytes) -> Analysis:
+        """Return facts and thumbnail of a picture. Blocks; to be called from up to `count` threads.
+
+        What crashes a decoder, or needs more memory than each can have, is tried once more in a fresh process
+        and with no other beside it. Raises UnreadableImage when that fails, too, or it takes too long, and
+        OSError when no process can be started.
+        """
+        with self._permits_taken(1):
+            try:
+                return self._analyse_shared(body)
+            except (DecoderCrashed, MemoryError):
+                pass
+        with self._permits_taken(self._count):
+            self.close()  # an idle one may keep some of the memory that it has used
+            with Decoder(self.alone) as decoder:
+                try:
+                    return decoder.analyse(body)
+                except DecoderCrashed as error:
+                    raise UnreadableImage(f"crashes the decoder: {error}") from error
+                except MemoryError as error:
+                    limit = f"takes more memory than the {ALONE // MIB} MiB that a picture may have"
+                    raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
+
+    def close(self) -> None:
+        """End the processes that are idle."""
+        while True:
+            try:
+                decoder = self._idle.get_nowait()
+            except queue.Empty:
+                return
+            decoder.close()
+
+    def _analyse_shared(self, body: bytes) -> Analysis:
+        try:
+            decoder = self._idle.get_nowait()
+        except queue.Empty:
+            decoder = Decoder(self.shared)
+        try:
+            return decoder.analyse(body)
+        finally:
+            if decoder.running and decoder.pictures < _PICTURES:
+                self._idle.put(decoder)
+            else:
+                decoder.close()
+
+    @contextmanager
+    def _permits_taken(self, count: int) -> Iterator[None]:
+        with self._turnstile:
+            for _ in range(count):
+                self._permits.acquire()
+        try:
+            yield
+        finally:
+            self._permits.release(count)
+
+
+class Decoder:
+    """One decoder process, for one thread at a time. Raises OSError when it does not start."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.pictures = 0
+        self._left = _START_TIMEOUT
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(limits))]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the egg's, too
+        # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
+        # whole group, is for the worker, which ends its decoders when it has no more pictures.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env=environment,
+                )
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            self._reply()
+        except (DecoderCrashed, TimeoutError) as error:
+            self._end(at_once=True)
+            reason = str(error) or f"not ready after {_START_TIMEOUT:.0f} s"
+            raise OSError(f"a decoder process ({' '.join(command[:4])}) does not start: {reason}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it can take another picture."""
+        return self._socket.fileno() != -1
+
+    def analyse(self, body: bytes) -> Analysis:
+        """Return facts and thumbnail of a picture.
+
+        Raises UnreadableImage, MemoryError, and DecoderCrashed. With the last, or when it took too long, the
+        process is gone.
+        """
+        self.pictures += 1
+        self._left = self.limits.timeout
+        try:
+            self._send(REQUEST.pack(len(body)))
+            self._send(body)
+            kind, text, thumbnail = self._reply()
+            if kind == ANALYSIS:
+                return Analysis(ImageFacts(**json.loads(text)), thumbnail)
+            reason = text.decode()
+        except TimeoutError:
+            self._end(at_once=True)
+            limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.limits.timeout:g} s)"
+            raise UnreadableImage(limit) from None
+        except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
+            self._crashed(f"answers nonsense ({error})")
+        except BaseException:
+            self._end(at_once=True)  # wherever in the conversation that was
+            raise
+        if kind == NO_MEMORY:
+            raise MemoryError(reason)
+        raise UnreadableImage(reason)
+
+    def close(self) -> None:
+        """End the process, which is idle."""
+        self._end()
+
+    def _end(self, *, at_once: bool = False) -> None:
+        if not self.running:
+            return
+        self._socket.close()
+        if at_once:
+            self._process.kill()
+        try:
+            self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _crashed(self, how: str = "") -> NoReturn:
+        self._end(at_once=bool(how))
+        code = self._process.returncode
+        if not how:
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise DecoderCrashed(how)
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait_for(select.POLLOUT)
+            try:
+                view = view[self._socket.send(view) :]
+            except ConnectionError:
+                self._crashed()
+
+    def _reply(self) -> tuple[bytes, bytes, bytes]:
+        """Return kind, text and thumbnail of the next reply."""
+        kind, text, thumbnail = REPLY.unpack(self._read(REPLY.size))
+        if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
+            self._crashed(f"answers with {text + thumbnail} bytes")
+        return kind, self._read(text), self._read(thumbnail)
+
+    def _read(self, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            self._wait_for(select.POLLIN)
+            try:
+                part = self._socket.recv(length - len(data))
+            except ConnectionError:
+                part = b""
+            if not part:
+                self._crashed()
+            data += part
+        return bytes(data)
+
+    def _wait_for(self, event: int) -> None:
+        """Wait until the socket is ready; raise TimeoutError when the time for this picture is over.
+
+        A tick at a time: had the worker been stopped for minutes (SIGSTOP), the picture is charged one of them.
+        """
+        poll = select.poll()
+        poll.register(self._socket, event)
+        ready = False
+        while not ready:
+            if self._left <= 0:
+                raise TimeoutError
+            began = time.monotonic()
+            ready = bool(poll.poll(min(self._left, _TICK) * 1000))
+            self._left -= min(time.monotonic() - began, _TICK)
