@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.corpus import FOLDER, pictures
-from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.decoders import Decoders, Job
 from crawlproject.imaging.errors import UnreadableImage
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def threads() -> tuple[Submit, Callable[[], None]]:
 
 def processes() -> tuple[Submit, Callable[[], None]]:
     """Decode as the pipeline does."""
-    decoders = Decoders(AT_A_TIME, **LIMITS, timeout=TIMEOUT)
+    decoders = Decoders(AT_A_TIME, Job(**LIMITS, timeout=TIMEOUT))
     pool = ThreadPoolExecutor(AT_A_TIME)
 
     def close() -> None:

@@ -1,6 +1,6 @@
 """The program of a decoder process: bodies in, facts and thumbnails out, over the socket that is its stdin.
 
-    python -m crawlproject.imaging.child LIMITS
+    python -m crawlproject.imaging.child JOB
 
 It loads neither Scrapy nor our settings. What goes wrong with hostile bytes stays in here: the process has a
 bound on its memory and on the CPU time for one picture, and ends with its parent. `decoders.py` starts it.
@@ -28,26 +28,28 @@ _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
 
 def main() -> None:
     """Answer requests until the parent closes its end."""
-    limits = decoders.Limits(**json.loads(sys.argv[1]))
+    job = decoders.Job(**json.loads(sys.argv[1]))
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large as the picture that crashed us
-    _limit_memory(limits.memory)
     channel = socket.socket(fileno=0)
     _send(channel, decoders.READY)
     # From here on, only C libraries write there, and what they say of a picture is of no use.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    while (body := _receive(channel)) is not None:
+    idle = _address_space()
+    while request := channel.recv(decoders.REQUEST.size, socket.MSG_WAITALL):
+        expected, memory, length = decoders.REQUEST.unpack(request)
+        if idle is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
         # The parent minds the clock. This ends us, by SIGPROF, where there is no parent any more.
-        signal.setitimer(signal.ITIMER_PROF, limits.timeout + _GRACE)
-        kind, text, thumbnail = _look(body, limits)
+        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE)
+        reply = _look(_receive(channel, length), job, expected)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        del body
-        _send(channel, kind, text, thumbnail)
+        _send(channel, *reply)
 
 
-def _look(body: bytes, limits: decoders.Limits) -> tuple[bytes, str, bytes]:
+def _look(body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
-        made = analyse(body, max_pixels=limits.max_pixels, quality=limits.quality, memory=limits.expected)
+        made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
     except UnreadableImage as error:
         return decoders.UNREADABLE, str(error), b""
     except MemoryError as error:
@@ -55,28 +57,22 @@ def _look(body: bytes, limits: decoders.Limits) -> tuple[bytes, str, bytes]:
     return decoders.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
 
 
-def _limit_memory(beyond: int) -> None:
-    """Let this process have so many bytes of address space more than it has now (Linux only)."""
+def _address_space() -> int | None:
+    """Return the bytes of address space that this process has; None where only Linux would say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:
-        return  # elsewhere only `Limits.expected` bounds it
-    limit = pages * resource.getpagesize() + beyond
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def _receive(channel: socket.socket) -> bytes | None:
-    """Return the next body, None when the parent is done."""
-    header = channel.recv(decoders.REQUEST.size, socket.MSG_WAITALL)
-    if not header:
         return None
-    (length,) = decoders.REQUEST.unpack(header)
+    return pages * resource.getpagesize()
+
+
+def _receive(channel: socket.socket, length: int) -> bytes:
     body = bytearray(length)
     view = memoryview(body)
     while view:
         count = channel.recv_into(view)
         if not count:
-            return None
+            raise ConnectionError("the parent is gone")
         view = view[count:]
     return bytes(body)
 

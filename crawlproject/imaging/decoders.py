@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from crawlproject.imaging.errors import UnreadableImage
 from crawlproject.records import Analysis, ImageFacts
@@ -30,14 +30,14 @@ from crawlproject.records import Analysis, ImageFacts
 MIB = 1 << 20
 
 # What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what an idle decoder has:
-# either each has `SHARED`, or one has `ALONE` and the others wait. Half of `SHARED` is for what an estimate by
-# size and format leaves out, the body among it.
+# either each has `SHARED`, or one has `ALONE` and the others wait. Who shares is expected, by size and format, to
+# take half of it at most: the rest is for what that estimate leaves out, the body among it.
 SHARED = 192 * MIB
 ALONE = 640 * MIB
 
-# The protocol. A request is the length of the body, and the body. A reply is its kind, the lengths of its text
-# and of its thumbnail, and both.
-REQUEST = struct.Struct("!Q")
+# The protocol. A request is what the picture may be expected to take and the hard limit, both in bytes, the length
+# of the body, and the body. A reply is its kind, the lengths of its text and of its thumbnail, and both.
+REQUEST = struct.Struct("!QQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
@@ -56,29 +56,20 @@ class DecoderCrashed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a decoder may do. `memory` is in bytes, beyond what the idle process has; `timeout` in seconds.
-
-    `expected` bytes are the most that a picture may be expected to take; `memory` is a hard limit.
-    """
+class Job:
+    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds."""
 
     max_pixels: int
     quality: int
     timeout: float
-    expected: int
-    memory: int
 
 
 class Decoders:
-    """Up to `count` decoder processes, started when needed.
+    """Up to `count` decoder processes, started when needed."""
 
-    `timeout` is in seconds a picture, `max_pixels` and `quality` are those of `analyse`.
-    """
-
-    def __init__(self, count: int, *, max_pixels: int, quality: int, timeout: float) -> None:
-        self.shared = Limits(max_pixels, quality, timeout, expected=SHARED // 2, memory=SHARED)
-        self.alone = Limits(max_pixels, quality, timeout, expected=ALONE, memory=ALONE)
+    def __init__(self, count: int, job: Job) -> None:
         self._count = count
+        self._job = job
         self._idle: queue.LifoQueue[Decoder] = queue.LifoQueue()
         self._permits = threading.Semaphore(count)
         self._turnstile = threading.Lock()  # shut while one waits for all permits, or it might wait for ever
@@ -86,25 +77,25 @@ class Decoders:
     def analyse(self, body: bytes) -> Analysis:
         """Return facts and thumbnail of a picture. Blocks; to be called from up to `count` threads.
 
-        What crashes a decoder, or needs more memory than each can have, is tried once more in a fresh process
-        and with no other beside it. Raises UnreadableImage when that fails, too, or it takes too long, and
-        OSError when no process can be started.
+        What crashes a decoder, or takes more memory than each can have, is tried once more with no other beside
+        it, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or it takes too long,
+        and OSError when no process can be started.
         """
         with self._permits_taken(1):
             try:
-                return self._analyse_shared(body)
-            except (DecoderCrashed, MemoryError):
+                return self._analyse(body, SHARED // 2, SHARED)
+            except MemoryError:
                 pass
+            except DecoderCrashed:
+                self.close()
         with self._permits_taken(self._count):
-            self.close()  # an idle one may keep some of the memory that it has used
-            with Decoder(self.alone) as decoder:
-                try:
-                    return decoder.analyse(body)
-                except DecoderCrashed as error:
-                    raise UnreadableImage(f"crashes the decoder: {error}") from error
-                except MemoryError as error:
-                    limit = f"takes more memory than the {ALONE // MIB} MiB that a picture may have"
-                    raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
+            try:
+                return self._analyse(body, ALONE, ALONE)
+            except DecoderCrashed as error:
+                raise UnreadableImage(f"crashes the decoder: {error}") from error
+            except MemoryError as error:
+                limit = f"takes more memory than the {ALONE // MIB} MiB that a picture may have"
+                raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
 
     def close(self) -> None:
         """End the processes that are idle."""
@@ -115,13 +106,13 @@ class Decoders:
                 return
             decoder.close()
 
-    def _analyse_shared(self, body: bytes) -> Analysis:
+    def _analyse(self, body: bytes, expected: int, memory: int) -> Analysis:
         try:
             decoder = self._idle.get_nowait()
         except queue.Empty:
-            decoder = Decoder(self.shared)
+            decoder = Decoder(self._job)
         try:
-            return decoder.analyse(body)
+            return decoder.analyse(body, expected, memory)
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
                 self._idle.put(decoder)
@@ -142,13 +133,13 @@ class Decoders:
 class Decoder:
     """One decoder process, for one thread at a time. Raises OSError when it does not start."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self.pictures = 0
         self._left = _START_TIMEOUT
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
-        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(limits))]
+        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the egg's, too
         # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
         # whole group, is for the worker, which ends its decoders when it has no more pictures.
@@ -173,12 +164,6 @@ class Decoder:
             reason = str(error) or f"not ready after {_START_TIMEOUT:.0f} s"
             raise OSError(f"a decoder process ({' '.join(command[:4])}) does not start: {reason}") from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def pid(self) -> int:
         """The process."""
@@ -189,16 +174,17 @@ class Decoder:
         """Whether it can take another picture."""
         return self._socket.fileno() != -1
 
-    def analyse(self, body: bytes) -> Analysis:
+    def analyse(self, body: bytes, expected: int, memory: int) -> Analysis:
         """Return facts and thumbnail of a picture.
 
-        Raises UnreadableImage, MemoryError, and DecoderCrashed. With the last, or when it took too long, the
-        process is gone.
+        Decoding may be expected to take `expected` bytes, and takes `memory` at most, by a hard limit. Raises
+        UnreadableImage, MemoryError, and DecoderCrashed. With the last, or when it took too long, the process
+        is gone.
         """
         self.pictures += 1
-        self._left = self.limits.timeout
+        self._left = self.job.timeout
         try:
-            self._send(REQUEST.pack(len(body)))
+            self._send(REQUEST.pack(expected, memory, len(body)))
             self._send(body)
             kind, text, thumbnail = self._reply()
             if kind == ANALYSIS:
@@ -206,7 +192,7 @@ class Decoder:
             reason = text.decode()
         except TimeoutError:
             self._end(at_once=True)
-            limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.limits.timeout:g} s)"
+            limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
         except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
             self._crashed(f"answers nonsense ({error})")

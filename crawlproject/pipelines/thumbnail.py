@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.decoders import Decoders, Job
 from crawlproject.imaging.errors import UnreadableImage
 from crawlproject.records import Failure, FetchedImage
 
@@ -38,9 +38,7 @@ class ThumbnailPipeline:
         self.threads = ThreadPoolExecutor(settings.decode_processes, thread_name_prefix="decode")
         self.decoders = Decoders(
             settings.decode_processes,
-            max_pixels=settings.max_pixels,
-            quality=settings.thumbnail_quality,
-            timeout=settings.decode_timeout,
+            Job(settings.max_pixels, settings.thumbnail_quality, settings.decode_timeout),
         )
 
     @classmethod
