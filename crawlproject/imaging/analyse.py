@@ -16,7 +16,7 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.thumbnail import make_thumbnail
 from crawlproject.records import Analysis
@@ -26,10 +26,6 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 # A progressive JPEG has about ten scans. Each is a pass over all pixels, 20 ms for 64 megapixels, and can be
 # as small as 95 bytes: a megabyte of them would take minutes.
 MAX_SCANS = 200
-
-# What decoding takes, where that is more than the picture itself, which Pillow keeps at 4 bytes a pixel. libwebp
-# has two canvases and hands over a copy, AVIF has planes and a copy.
-_BYTES_A_PIXEL = {"WEBP": 16, "AVIF": 12}
 
 # All plugins now, rather than by the first thread that meets an unknown format.
 Image.init()
@@ -48,15 +44,22 @@ def analyse(
 
     A picture of more than `max_pixels` pixels is refused before anything is decoded. `longest_side` (of the
     thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, its reason one line, and
-    MemoryError, at once where decoding would take more than `memory` bytes.
+    MemoryError: a MemoryNeeded, before it decodes, where that would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
     try:
+        if body[8:12] == b"WEBP":  # opening one takes its memory
+            _check_size("WEBP", _webp_size(body), max_pixels, memory)
         image = _open(body)
-        _check_cost(image, body, max_pixels)
-        if (needed := memory_needed(image)) > memory:
-            raise MemoryError(f"{image.format} of {image.width} x {image.height}: some {needed / 1e6:.0f} MB")
+        for size in _sizes(image):
+            _check_size(str(image.format), size, max_pixels, memory, _bytes_a_pixel(image))
+        if (
+            isinstance(image, JpegImageFile)
+            and "progressive" in image.info
+            and body.count(b"\xff\xda") > MAX_SCANS
+        ):
+            raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         return Analysis(read_facts(image, body), make_thumbnail(image, longest_side, quality))
@@ -76,29 +79,52 @@ def _open(body: bytes) -> ImageFile.ImageFile:
         return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=FORMATS)
 
 
-def _check_cost(image: ImageFile.ImageFile, body: bytes, max_pixels: int) -> None:
-    """Refuse what would take too much memory or time to decode."""
+def _check_size(
+    form: str, size: tuple[int, int], max_pixels: int, memory: float, bytes_a_pixel: float = 16
+) -> None:
+    """Refuse what would take too much memory to decode."""
+    width, height = size
+    if width * height > max_pixels:
+        raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
+    needed = int(width * height * bytes_a_pixel)
+    if needed > memory:
+        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB, being {form} of {width} x {height} pixels", needed)
+
+
+def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
+    """Return the sizes of what is decoded in one piece."""
     sizes = [stored_size(image)]
     if isinstance(image, TiffImageFile):
         # A tile is decoded whole, however little of it the picture needs: 16 x 16 pixels can take gigabytes.
         sizes.append((image.tag_v2.get(Base.TileWidth, 0), image.tag_v2.get(Base.TileLength, 0)))
-    for width, height in sizes:
-        if width * height > max_pixels:
-            raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
-    progressive = isinstance(image, JpegImageFile) and "progressive" in image.info
-    if progressive and body.count(b"\xff\xda") > MAX_SCANS:
-        raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
+    return sizes
 
 
-def memory_needed(image: ImageFile.ImageFile) -> int:
-    """Return about how many bytes it takes to decode an opened picture: less than the truth, if anything."""
-    width, height = stored_size(image)
-    if isinstance(image, JpegImageFile):
-        # Decoded at reduced size where it is large; but a progressive one's coefficients are kept in full.
-        each = 2 * len(image.getbands()) if "progressive" in image.info else 1
-    else:
-        each = _BYTES_A_PIXEL.get(str(image.format), 4)
-    return width * height * each
+def _webp_size(body: bytes) -> tuple[int, int]:
+    """Return the size of the canvas, (0, 0) where it is not in its place (RFC 9649, section 2)."""
+    kind, data = body[12:16], body[20:30]
+    if len(data) < 10:
+        return 0, 0
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[4:7], "little"), 1 + int.from_bytes(data[7:10], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(data[1:5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF
+
+
+def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
+    """Return about how many bytes a stored pixel takes to decode; less than the truth, if anything."""
+    if not isinstance(image, JpegImageFile):
+        # Pillow keeps a picture at 4 bytes a pixel. libwebp has two canvases besides and hands over a copy;
+        # AVIF has planes, and a copy.
+        return {"WEBP": 16, "AVIF": 12}.get(str(image.format), 4)
+    if "progressive" not in image.info:
+        return 1  # decoded at reduced size where it is large
+    # All coefficients are kept, two bytes each, whatever the size it is decoded at.
+    factors = [(across, down) for _, across, down, _ in image.layer]
+    largest = max(across for across, _ in factors) * max(down for _, down in factors)
+    return 2 * sum(across * down for across, down in factors) / largest
 
 
 def _reason(body: bytes, error: Exception) -> str:

@@ -53,7 +53,7 @@ def _look(body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, by
     except UnreadableImage as error:
         return decoders.UNREADABLE, str(error), b""
     except MemoryError as error:
-        return decoders.NO_MEMORY, str(error), b""
+        return decoders.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
     return decoders.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
 
 

@@ -24,16 +24,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
-from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
 from crawlproject.records import Analysis, ImageFacts
 
 MIB = 1 << 20
 
-# What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what an idle decoder has:
-# either each has `SHARED`, or one has `ALONE` and the others wait. Who shares is expected, by size and format, to
-# take half of it at most: the rest is for what that estimate leaves out, the body among it.
-SHARED = 192 * MIB
-ALONE = 640 * MIB
+# What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what idle decoders have.
+# Each has `SHARE` without asking, if by size and format half of that is expected to do: the rest is for what such
+# an estimate leaves out, the body among it. Others wait for as much as they need, all of `MOST` at worst.
+SHARE = 192 * MIB
+MOST = 640 * MIB
+_UNIT = 64 * MIB  # of what is given out
 
 # The protocol. A request is what the picture may be expected to take and the hard limit, both in bytes, the length
 # of the body, and the body. A reply is its kind, the lengths of its text and of its thumbnail, and both.
@@ -42,7 +43,7 @@ REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
 UNREADABLE = b"u"  # the text is the reason
-NO_MEMORY = b"m"  # the text, if any, is what takes more memory than the limits allow
+NO_MEMORY = b"m"  # the text is JSON: what takes more memory than it may, and how many bytes, 0 for unknown
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # far above ours
 
 _PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
@@ -68,34 +69,33 @@ class Decoders:
     """Up to `count` decoder processes, started when needed."""
 
     def __init__(self, count: int, job: Job) -> None:
-        self._count = count
         self._job = job
         self._idle: queue.LifoQueue[Decoder] = queue.LifoQueue()
-        self._permits = threading.Semaphore(count)
-        self._turnstile = threading.Lock()  # shut while one waits for all permits, or it might wait for ever
+        self._units = threading.Semaphore(max(MOST, count * SHARE) // _UNIT)
+        self._turnstile = threading.Lock()  # shut while one waits for many units, or it might wait for ever
 
     def analyse(self, body: bytes) -> Analysis:
         """Return facts and thumbnail of a picture. Blocks; to be called from up to `count` threads.
 
-        What crashes a decoder, or takes more memory than each can have, is tried once more with no other beside
-        it, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or it takes too long,
-        and OSError when no process can be started.
+        What crashes a decoder, or turns out to take more memory than it may, is tried once more with as much as
+        any picture can have, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or
+        it takes too long, and OSError when no process can be started.
         """
-        with self._permits_taken(1):
+        expected, memory = SHARE // 2, SHARE
+        while True:
             try:
-                return self._analyse(body, SHARED // 2, SHARED)
-            except MemoryError:
-                pass
-            except DecoderCrashed:
-                self.close()
-        with self._permits_taken(self._count):
-            try:
-                return self._analyse(body, ALONE, ALONE)
+                with self._memory(memory):
+                    return self._analyse(body, expected, memory)
             except DecoderCrashed as error:
-                raise UnreadableImage(f"crashes the decoder: {error}") from error
-            except MemoryError as error:
-                limit = f"takes more memory than the {ALONE // MIB} MiB that a picture may have"
-                raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
+                if memory == MOST:
+                    raise UnreadableImage(f"crashes the decoder: {error}") from error
+                self.close()
+                expected = memory = MOST
+            except MemoryNeeded as error:
+                if memory == MOST:
+                    limit = f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+                    raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
+                expected = memory = min(error.needed * 5 // 4 + _UNIT, MOST) if error.needed else MOST
 
     def close(self) -> None:
         """End the processes that are idle."""
@@ -120,14 +120,15 @@ class Decoders:
                 decoder.close()
 
     @contextmanager
-    def _permits_taken(self, count: int) -> Iterator[None]:
+    def _memory(self, size: int) -> Iterator[None]:
+        units = -(-size // _UNIT)
         with self._turnstile:
-            for _ in range(count):
-                self._permits.acquire()
+            for _ in range(units):
+                self._units.acquire()
         try:
             yield
         finally:
-            self._permits.release(count)
+            self._units.release(units)
 
 
 class Decoder:
@@ -178,7 +179,7 @@ class Decoder:
         """Return facts and thumbnail of a picture.
 
         Decoding may be expected to take `expected` bytes, and takes `memory` at most, by a hard limit. Raises
-        UnreadableImage, MemoryError, and DecoderCrashed. With the last, or when it took too long, the process
+        UnreadableImage, MemoryNeeded, and DecoderCrashed. With the last, or when it took too long, the process
         is gone.
         """
         self.pictures += 1
@@ -189,18 +190,21 @@ class Decoder:
             kind, text, thumbnail = self._reply()
             if kind == ANALYSIS:
                 return Analysis(ImageFacts(**json.loads(text)), thumbnail)
+            if kind == NO_MEMORY:
+                reason, needed = json.loads(text)
+                raise MemoryNeeded(str(reason), int(needed))
             reason = text.decode()
         except TimeoutError:
             self._end(at_once=True)
             limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
+        except MemoryNeeded:
+            raise
         except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
             self._crashed(f"answers nonsense ({error})")
         except BaseException:
             self._end(at_once=True)  # wherever in the conversation that was
             raise
-        if kind == NO_MEMORY:
-            raise MemoryError(reason)
         raise UnreadableImage(reason)
 
     def close(self) -> None:

@@ -3,3 +3,11 @@
 
 class UnreadableImage(Exception):
     """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""
+
+
+class MemoryNeeded(MemoryError):
+    """Decoding takes more memory than it may: some `needed` bytes, 0 for unknown; `str(error)` says what does."""
+
+    def __init__(self, reason: str, needed: int) -> None:
+        super().__init__(reason)
+        self.needed = needed

@@ -26,7 +26,7 @@ except ImportError:  # there are wheels for the usual platforms only
 _DRAFT = 2.0
 
 # Pixels made plain at a time. A second copy of a large picture, four bytes a pixel, would be as large again.
-_BAND = 4_000_000
+_BAND = 1_000_000
 
 # EXIF orientation to what sets the picture upright.
 _UPRIGHT = {
