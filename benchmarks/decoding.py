@@ -51,7 +51,7 @@ def threads() -> tuple[Submit, Callable[[], None]]:
 
 def processes() -> tuple[Submit, Callable[[], None]]:
     """Decode as the pipeline does."""
-    decoders = Decoders(AT_A_TIME, Job(**LIMITS, timeout=TIMEOUT))
+    decoders = Decoders(AT_A_TIME, Job(**LIMITS, max_size=50_000_000, timeout=TIMEOUT))
     pool = ThreadPoolExecutor(AT_A_TIME)
 
     def close() -> None:

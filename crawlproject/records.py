@@ -123,6 +123,7 @@ class FetchedImage:
     content_type: str | None
     fetched_at: str
     body: bytes = field(repr=False)
+    codings: tuple[str, ...] = ()  # the body's content codings, the last applied last
     opt_out: tuple[str, ...] = ()
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnail: str | None = None

@@ -42,6 +42,8 @@ DOWNLOAD_TIMEOUT = 30
 DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
+    "crawlproject.middlewares.compression.CompressionMiddleware": 590,
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
     "crawlproject.middlewares.robots.RobotsMiddleware": 940,
     "crawlproject.middlewares.token.TokenMiddleware": 950,

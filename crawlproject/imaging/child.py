@@ -21,7 +21,8 @@ from PIL import AvifImagePlugin
 
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import analyse
-from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.codings import decoded
+from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
 
 _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
 
@@ -37,19 +38,23 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     idle = _address_space()
     while request := channel.recv(decoders.REQUEST.size, socket.MSG_WAITALL):
-        expected, memory, length = decoders.REQUEST.unpack(request)
+        expected, memory, names, length = decoders.REQUEST.unpack(request)
         if idle is not None:
             resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
         # The parent minds the clock. This ends us, by SIGPROF, where there is no parent any more.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE)
-        reply = _look(_receive(channel, length), job, expected)
+        codings = list(filter(None, _receive(channel, names).decode().split(",")))
+        reply = _look(codings, _receive(channel, length), job, expected)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(channel, *reply)
 
 
-def _look(body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, bytes]:
+def _look(codings: list[str], body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
+        body = decoded(body, codings, job.max_size)
         made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
+    except TooLargeImage as error:
+        return decoders.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
         return decoders.UNREADABLE, str(error), b""
     except MemoryError as error:

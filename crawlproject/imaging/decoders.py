@@ -19,12 +19,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
-from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
+from crawlproject.imaging.errors import MemoryNeeded, TooLargeImage, UnreadableImage
 from crawlproject.records import Analysis, ImageFacts
 
 MIB = 1 << 20
@@ -36,13 +36,15 @@ SHARE = 192 * MIB
 MOST = 640 * MIB
 _UNIT = 64 * MIB  # of what is given out
 
-# The protocol. A request is what the picture may be expected to take and the hard limit, both in bytes, the length
-# of the body, and the body. A reply is its kind, the lengths of its text and of its thumbnail, and both.
-REQUEST = struct.Struct("!QQQ")
+# The protocol. A request is what the picture may be expected to take and the hard limit, both in bytes, the
+# lengths of its content codings and of its body, and both. A reply is its kind, the lengths of its text and of its
+# thumbnail, and both.
+REQUEST = struct.Struct("!QQQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
 UNREADABLE = b"u"  # the text is the reason
+TOO_LARGE = b"l"  # likewise
 NO_MEMORY = b"m"  # the text is JSON: what takes more memory than it may, and how many bytes, 0 for unknown
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # far above ours
 
@@ -58,9 +60,13 @@ class DecoderCrashed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds."""
+    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds.
+
+    `max_size` is that of a body, in bytes, without its content codings.
+    """
 
     max_pixels: int
+    max_size: int
     quality: int
     timeout: float
 
@@ -74,8 +80,10 @@ class Decoders:
         self._units = threading.Semaphore(max(MOST, count * SHARE) // _UNIT)
         self._turnstile = threading.Lock()  # shut while one waits for many units, or it might wait for ever
 
-    def analyse(self, body: bytes) -> Analysis:
+    def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
         """Return facts and thumbnail of a picture. Blocks; to be called from up to `count` threads.
+
+        `codings` are the content codings of the body, the last one applied last.
 
         What crashes a decoder, or turns out to take more memory than it may, is tried once more with as much as
         any picture can have, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or
@@ -85,7 +93,7 @@ class Decoders:
         while True:
             try:
                 with self._memory(memory):
-                    return self._analyse(body, expected, memory)
+                    return self._analyse(codings, body, expected, memory)
             except DecoderCrashed as error:
                 if memory == MOST:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
@@ -106,13 +114,13 @@ class Decoders:
                 return
             decoder.close()
 
-    def _analyse(self, body: bytes, expected: int, memory: int) -> Analysis:
+    def _analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         try:
             decoder = self._idle.get_nowait()
         except queue.Empty:
             decoder = Decoder(self._job)
         try:
-            return decoder.analyse(body, expected, memory)
+            return decoder.analyse(codings, body, expected, memory)
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
                 self._idle.put(decoder)
@@ -175,7 +183,7 @@ class Decoder:
         """Whether it can take another picture."""
         return self._socket.fileno() != -1
 
-    def analyse(self, body: bytes, expected: int, memory: int) -> Analysis:
+    def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         """Return facts and thumbnail of a picture.
 
         Decoding may be expected to take `expected` bytes, and takes `memory` at most, by a hard limit. Raises
@@ -185,7 +193,8 @@ class Decoder:
         self.pictures += 1
         self._left = self.job.timeout
         try:
-            self._send(REQUEST.pack(expected, memory, len(body)))
+            names = ",".join(codings).encode()
+            self._send(REQUEST.pack(expected, memory, len(names), len(body)) + names)
             self._send(body)
             kind, text, thumbnail = self._reply()
             if kind == ANALYSIS:
@@ -205,7 +214,7 @@ class Decoder:
         except BaseException:
             self._end(at_once=True)  # wherever in the conversation that was
             raise
-        raise UnreadableImage(reason)
+        raise TooLargeImage(reason) if kind == TOO_LARGE else UnreadableImage(reason)
 
     def close(self) -> None:
         """End the process, which is idle."""

@@ -5,6 +5,10 @@ class UnreadableImage(Exception):
     """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""
 
 
+class TooLargeImage(UnreadableImage):
+    """The body, without its content coding, is larger than we take."""
+
+
 class MemoryNeeded(MemoryError):
     """Decoding takes more memory than it may: some `needed` bytes, 0 for unknown; `str(error)` says what does."""
 

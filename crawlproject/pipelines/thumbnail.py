@@ -38,7 +38,12 @@ class ThumbnailPipeline:
         self.threads = ThreadPoolExecutor(settings.decode_processes, thread_name_prefix="decode")
         self.decoders = Decoders(
             settings.decode_processes,
-            Job(settings.max_pixels, settings.thumbnail_quality, settings.decode_timeout),
+            Job(
+                max_pixels=settings.max_pixels,
+                max_size=settings.download_maxsize,
+                quality=settings.thumbnail_quality,
+                timeout=settings.decode_timeout,
+            ),
         )
 
     @classmethod
@@ -64,7 +69,7 @@ class ThumbnailPipeline:
             )
 
     def _look(self, item: FetchedImage) -> FetchedImage:
-        analysis = self.decoders.analyse(item.body)
+        analysis = self.decoders.analyse(item.body, item.codings)
         item.body = b""
         name = thumbnail_name(item.identifier)
         self.store.write(name, analysis.thumbnail)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders, J
 from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
 from tests.traps.sitecustomize import BABBLE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 
-JOB = Job(max_pixels=100_000_000, quality=85, timeout=10)
+JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
 
 
 def picture(format_: str = "JPEG", size: tuple[int, int] = (90, 60), **options: Any) -> bytes:
@@ -188,9 +188,9 @@ def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
     limits = []
 
     class Watched(Decoder):
-        def analyse(self, body: bytes, expected: int, memory: int) -> Any:
+        def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Any:
             limits.append(memory)
-            return super().analyse(body, expected, memory)
+            return super().analyse(codings, body, expected, memory)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(6) as pool:
         patch.setattr(decoders, "Decoder", Watched)
@@ -203,12 +203,12 @@ def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
 
 def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
     one = Decoder(JOB)
-    assert one.analyse(picture("WEBP", (1000, 1000)), SHARE, SHARE).facts.width == 1000
+    assert one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE).facts.width == 1000
     with pytest.raises(MemoryNeeded):  # too much, it says
-        one.analyse(picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
+        one.analyse((), picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
     with pytest.raises(MemoryNeeded):  # too much, it turns out
-        one.analyse(picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
-    assert one.analyse(picture("PNG", (3000, 3000)), SHARE, SHARE).facts.width == 3000
+        one.analyse((), picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
+    assert one.analyse((), picture("PNG", (3000, 3000)), SHARE, SHARE).facts.width == 3000
     one.close()
 
 
@@ -238,10 +238,10 @@ def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: 
 PARENT = """
 import sys, threading, time
 from crawlproject.imaging.decoders import Decoder, Job
-one = Decoder(Job(10**6, 85, 0.5))
+one = Decoder(Job(10**6, 10**6, 85, 0.5))
 print(one.pid, flush=True)
 if sys.argv[1] == "busy":
-    threading.Thread(target=one.analyse, args=(sys.stdin.buffer.read(), 10**9, 10**9)).start()
+    threading.Thread(target=one.analyse, args=((), sys.stdin.buffer.read(), 10**9, 10**9)).start()
 time.sleep(60)
 """
 
