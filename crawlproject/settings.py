@@ -39,7 +39,14 @@ HTTPCACHE_ENABLED = False
 DOWNLOAD_MAXSIZE = 50_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
-DOWNLOAD_HANDLERS = {"file": None, "ftp": None, "s3": None, "data": None}
+DOWNLOAD_HANDLERS = {
+    "http": "crawlproject.middlewares.download.BoundedDownloadHandler",
+    "https": "crawlproject.middlewares.download.BoundedDownloadHandler",
+    "file": None,
+    "ftp": None,
+    "s3": None,
+    "data": None,
+}
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,

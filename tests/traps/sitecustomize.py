@@ -27,7 +27,7 @@ def spring(body: bytes) -> None:
     if HOG in body:
         hoard = []
         while True:
-            hoard.append(b"x" * 10_000_000)
+            hoard.append(b"x" * 20_000_000)
     if BABBLE in body:
         os.write(0, b"nonsense" * 100)
 
