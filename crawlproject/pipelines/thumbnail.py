@@ -16,7 +16,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.imaging.decoders import Decoders, Job
-from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
 from crawlproject.records import Failure, FetchedImage
 
 logger = logging.getLogger(__name__)
@@ -64,9 +64,8 @@ class ThumbnailPipeline:
         try:
             return await asyncio.get_running_loop().run_in_executor(self.threads, self._look, item)
         except UnreadableImage as error:
-            return Failure(
-                item.identifier, item.url, item.source, kind="unreadable", reason=str(error), status=200
-            )
+            kind = "too_large" if isinstance(error, TooLargeImage) else "unreadable"
+            return Failure(item.identifier, item.url, item.source, kind=kind, reason=str(error), status=200)
 
     def _look(self, item: FetchedImage) -> FetchedImage:
         analysis = self.decoders.analyse(item.body, item.codings)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
 from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders, Job
@@ -233,6 +234,25 @@ def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: 
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(OSError, match="does not start: exit code 1"):
         make().analyse(GOOD)
+
+
+def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
+    """A few seconds of `benchmarks/fuzz_pictures.py`."""
+    one = make(2)
+    bodies = mutations(seed=7)
+    ended: set[str] = set()
+
+    def work(body: bytes) -> None:
+        try:
+            one.analyse(body)
+            ended.add("analysed")
+        except UnreadableImage as error:
+            ended.add("unreadable")
+            assert not str(error).startswith(("crashes", "takes longer"))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, [next(bodies) for _ in range(3000)]))
+    assert ended == {"analysed", "unreadable"}
 
 
 PARENT = """

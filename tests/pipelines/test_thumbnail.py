@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import threading
@@ -27,6 +28,8 @@ from crawlproject.pipelines.thumbnail import (
     thumbnail_name,
 )
 from crawlproject.records import Failure, FetchedImage, LinkRotEvent, utc_now
+from tests.imaging.test_decoders import is_decoder
+from tests.traps.sitecustomize import CRASH, SPIN
 
 HEX = "0123456789abcdef"
 
@@ -308,6 +311,50 @@ async def test_what_cannot_be_read_is_a_failure_that_no_retry_would_mend(
     assert (item.kind, item.status, item.retryable, item.throttled) == ("unreadable", 200, False, False)
     assert reason in item.reason
     assert store.written == {}
+
+
+@pytest.mark.parametrize(
+    ("trap", "reason"),
+    [
+        (CRASH, "crashes the decoder: killed by SIGSEGV"),
+        (SPIN, "takes longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
+    ],
+)
+async def test_what_a_decoder_does_not_survive_is_unreadable_and_the_next_picture_is_not(
+    make: Make, monkeypatch: pytest.MonkeyPatch, trap: bytes, reason: str
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
+    store = Memory()
+    pipeline = make(store, CRAWL_DECODE_TIMEOUT=1)
+    item = await pipeline.process_item(fetched(picture(comment=trap)))
+    assert isinstance(item, Failure)
+    assert (item.kind, item.reason, item.status, item.retryable) == ("unreadable", reason, 200, False)
+    assert store.written == {}
+    assert isinstance(await pipeline.process_item(fetched(picture())), FetchedImage)
+
+
+async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> None:
+    body, store = picture(), Memory()
+    pipeline = make(store, DOWNLOAD_MAXSIZE=1_000_000)
+    item = fetched(gzip.compress(body))
+    item.codings = ("gzip",)
+    ready = await pipeline.process_item(item)
+    assert (ready.facts.filesize, ready.facts.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    bomb = fetched(gzip.compress(bytes(1_000_001)))
+    bomb.codings = ("gzip",)
+    failure = await pipeline.process_item(bomb)
+    assert (failure.kind, failure.retryable) == ("too_large", False)
+    assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
+
+
+async def test_no_process_stays_when_the_spider_closes(make: Make) -> None:
+    pipeline = make(Memory())
+    await asyncio.gather(*(pipeline.process_item(fetched(picture(), str(n))) for n in range(4)))
+    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    assert [pid for pids in mine for pid in pids if is_decoder(int(pid))]
+    pipeline.close_spider()
+    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    assert not [pid for pids in mine for pid in pids if is_decoder(int(pid))]
 
 
 async def test_trouble_of_the_store_is_raised(make: Make) -> None:
