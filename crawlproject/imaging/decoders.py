@@ -48,6 +48,9 @@ TOO_LARGE = b"l"  # likewise
 NO_MEMORY = b"m"  # the text is JSON: what takes more memory than it may, and how many bytes, 0 for unknown
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # far above ours
 
+# glibc: so much may stay with an idle process. Asking the system anew for each picture's memory costs 7 % of CPU.
+_MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
+
 _PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
 _START_TIMEOUT = 60.0  # seconds; it takes 0.2 on an idle machine
 _STOP_TIMEOUT = 2.0
@@ -149,7 +152,7 @@ class Decoder:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the egg's, too
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
         # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
         # whole group, is for the worker, which ends its decoders when it has no more pictures.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
