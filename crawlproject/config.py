@@ -366,8 +366,14 @@ class Config:
     )
     max_pixels: int = _setting("CRAWL_MAX_PIXELS", 100_000_000, _whole(1), "larger pictures are not decoded")
     thumbnail_quality: int = _setting("CRAWL_THUMBNAIL_QUALITY", 85, _whole(1, 95), "JPEG quality of thumbnails")
-    decode_threads: int = _setting(
-        "CRAWL_DECODE_THREADS", 2, _whole(1, 64), "pictures that a worker decodes at the same time"
+    decode_processes: int = _setting(
+        "CRAWL_DECODE_PROCESSES",
+        2,
+        _whole(1, 64),
+        "pictures that a worker decodes at the same time, each in a process of its own",
+    )
+    decode_timeout: float = _setting(
+        "CRAWL_DECODE_TIMEOUT", 20, _number(0, above=True), "a picture that takes longer to decode is unreadable"
     )
     opt_outs: tuple[str, ...] = _setting(
         "CRAWL_OPT_OUTS",

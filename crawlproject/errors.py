@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose. Messages name the value and the remedy."""
+"""Every error this project raises on purpose, but that of imaging. Messages name the value and the remedy."""
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -61,7 +61,3 @@ class StoreDown(CrawlprojectError):
 
 class TlsFailed(CrawlprojectError):
     """No secure connection to a site came about: its certificate is not valid, or OpenSSL found something else."""
-
-
-class UnreadableImage(CrawlprojectError):
-    """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""

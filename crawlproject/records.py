@@ -109,6 +109,14 @@ class ImageFacts:
     exif: dict[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What has been made of a picture. `thumbnail` is a JPEG."""
+
+    facts: ImageFacts
+    thumbnail: bytes = field(repr=False)
+
+
 @dataclass(slots=True)
 class FetchedImage:
     """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""
@@ -119,6 +127,7 @@ class FetchedImage:
     content_type: str | None
     fetched_at: str
     body: bytes = field(repr=False)
+    codings: tuple[str, ...] = ()  # the body's content codings, the last applied last
     opt_out: tuple[str, ...] = ()
     tls_failure: str | None = None
     facts: ImageFacts | None = field(default=None, repr=False)

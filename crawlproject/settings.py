@@ -52,6 +52,8 @@ DOWNLOAD_HANDLERS = {
 }
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
+    "crawlproject.middlewares.compression.CompressionMiddleware": 590,
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "crawlproject.middlewares.redirect.CheckedRedirectMiddleware": 600,

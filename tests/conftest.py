@@ -30,6 +30,9 @@ from crawlproject.store.client import Store
 
 ROOT = Path(__file__).parents[1]
 
+# A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def local_network() -> dict[str, str]:
     """Return the settings under which the sites of the tests can be crawled."""

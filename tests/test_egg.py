@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).parents[1]
 
 
-def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts(tmp_path: Path) -> None:
+def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictures(tmp_path: Path) -> None:
     for name in ("scrapy.cfg", "setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
@@ -21,14 +24,19 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts(tmp_path: Path) -
         "import crawlproject.spiders.images\n"
         "from crawlproject.store import keys, scripts\n"
         "print(crawlproject.__file__)\n"
+        "from crawlproject.imaging.decoders import Decoders, Job\n"
+        "import sys; made = Decoders(1, Job(10**6, 10**6, 85, 20)).analyse(sys.stdin.buffer.read())\n"
+        "assert made.facts.width == 9\n"
         "for verb in ('lease', 'settle'): assert 'K.leases_of' in scripts.script_text(verb, keys.Keys('a', 'b'))\n"
     )
+    picture = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(picture, "PNG")
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(egg)},
         cwd="/",
         check=True,
+        input=picture.getvalue(),
         capture_output=True,
-        text=True,
     )
-    assert done.stdout.startswith(str(egg))
+    assert done.stdout.startswith(bytes(egg))

@@ -25,6 +25,7 @@ from zope.interface import implementer
 from crawlproject import config
 from crawlproject.errors import ConfigError, Stopped, TlsFailed
 from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.handlers.protocol import BoundedFactory
 from crawlproject.politeness.addresses import literal
 from crawlproject.records import TLS_FAILURE
 
@@ -41,6 +42,7 @@ class BoundedPool(HTTPConnectionPool):
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
         self.maxPersistentPerHost = _MOST_IDLE_A_HOST
+        self._factory = BoundedFactory
         self.cachedConnectionTimeout = _IDLE  # type: ignore[assignment]
         self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
 
@@ -132,20 +134,19 @@ def _tls_trouble(error: DownloadFailedError) -> str | None:
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
-    """Scrapy's handler for http and https, with three bounds of ours.
+    """Scrapy's handler for http and https, with bounds of ours.
 
-    Idle connections are kept for a short time, and not too many. Certificates are verified; with
-    CRAWL_TLS_FAILURES=record, one that is not valid is noted in `meta["tls_failure"]`. When the time that a stop
-    gives to requests in flight is over they are broken off, and end as `Stopped`.
+    Headers must end (handlers/protocol.py). Idle connections are kept for a short time, and not too many.
+    Certificates are verified; with CRAWL_TLS_FAILURES=record, one that is not valid is noted in
+    `meta["tls_failure"]`. When the time that a stop gives to requests in flight is over they are broken off, and
+    end as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         from twisted.internet import reactor
 
-        factory = self._pool._factory
         self._pool = BoundedPool(reactor)
-        self._pool._factory = factory
         self._failures: OrderedDict[str, str] = OrderedDict()
         if config.load(crawler.settings).tls_failures == "record":
             recording = build_from_crawler(_RecordingContextFactory, crawler)

@@ -1,4 +1,4 @@
-"""One picture, from bytes to facts and thumbnail: opened once, decoded once, in any thread.
+"""One picture, from bytes to facts and thumbnail: opened once, decoded once.
 
 The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them comes out as
 `UnreadableImage`.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import warnings
-from dataclasses import dataclass, field
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.errors import UnreadableImage
+from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.thumbnail import make_thumbnail
-from crawlproject.records import ImageFacts
+from crawlproject.records import Analysis
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 
@@ -37,31 +37,35 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.INFO)
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What has been made of a picture. `thumbnail` is a JPEG."""
-
-    facts: ImageFacts
-    thumbnail: bytes = field(repr=False)
-
-
-def analyse(body: bytes, *, max_pixels: int, longest_side: int = 640, quality: int = 85) -> Analysis:
+def analyse(
+    body: bytes, *, max_pixels: int, longest_side: int = 640, quality: int = 85, memory: float = math.inf
+) -> Analysis:
     """Return facts and thumbnail of the picture that `body` is.
 
     A picture of more than `max_pixels` pixels is refused before anything is decoded. `longest_side` (of the
-    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, its reason one line.
+    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, its reason one line, and
+    MemoryError: a MemoryNeeded, before it decodes, where that would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
     try:
+        if body[8:12] == b"WEBP":  # opening one takes its memory
+            _check_size("WEBP", _webp_size(body), max_pixels, memory)
         image = _open(body)
-        _check_cost(image, body, max_pixels)
+        for size in _sizes(image):
+            _check_size(str(image.format), size, max_pixels, memory, _bytes_a_pixel(image))
+        if (
+            isinstance(image, JpegImageFile)
+            and "progressive" in image.info
+            and body.count(b"\xff\xda") > MAX_SCANS
+        ):
+            raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         return Analysis(read_facts(image, body), make_thumbnail(image, longest_side, quality))
-    except UnreadableImage:
+    except (UnreadableImage, MemoryError):
         raise
-    except Exception as error:  # on broken bytes Pillow raises nearly anything, MemoryError included
+    except Exception as error:  # on broken bytes Pillow raises nearly anything
         raise UnreadableImage(_reason(body, error)) from error
 
 
@@ -75,18 +79,52 @@ def _open(body: bytes) -> ImageFile.ImageFile:
         return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=FORMATS)
 
 
-def _check_cost(image: ImageFile.ImageFile, body: bytes, max_pixels: int) -> None:
-    """Refuse what would take too much memory or time to decode."""
+def _check_size(
+    form: str, size: tuple[int, int], max_pixels: int, memory: float, bytes_a_pixel: float = 16
+) -> None:
+    """Refuse what would take too much memory to decode."""
+    width, height = size
+    if width * height > max_pixels:
+        raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
+    needed = int(width * height * bytes_a_pixel)
+    if needed > memory:
+        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB, being {form} of {width} x {height} pixels", needed)
+
+
+def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
+    """Return the sizes of what is decoded in one piece."""
     sizes = [stored_size(image)]
     if isinstance(image, TiffImageFile):
         # A tile is decoded whole, however little of it the picture needs: 16 x 16 pixels can take gigabytes.
         sizes.append((image.tag_v2.get(Base.TileWidth, 0), image.tag_v2.get(Base.TileLength, 0)))
-    for width, height in sizes:
-        if width * height > max_pixels:
-            raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
-    progressive = isinstance(image, JpegImageFile) and "progressive" in image.info
-    if progressive and body.count(b"\xff\xda") > MAX_SCANS:
-        raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
+    return sizes
+
+
+def _webp_size(body: bytes) -> tuple[int, int]:
+    """Return the size of the canvas, (0, 0) where it is not in its place (RFC 9649, section 2)."""
+    kind, data = body[12:16], body[20:30]
+    if len(data) < 10:
+        return 0, 0
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[4:7], "little"), 1 + int.from_bytes(data[7:10], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(data[1:5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF
+
+
+def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
+    """Return about how many bytes a stored pixel takes to decode; less than the truth, if anything."""
+    if not isinstance(image, JpegImageFile):
+        # Pillow keeps a picture at 4 bytes a pixel. libwebp has two canvases besides and hands over a copy;
+        # AVIF has planes, and a copy.
+        return {"WEBP": 16, "AVIF": 12}.get(str(image.format), 4)
+    if "progressive" not in image.info:
+        return 1  # decoded at reduced size where it is large
+    # All coefficients are kept, two bytes each, whatever the size it is decoded at.
+    factors = [(across, down) for _, across, down, _ in image.layer]
+    largest = max(across for across, _ in factors) * max(down for _, down in factors)
+    return 2 * sum(across * down for across, down in factors) / largest
 
 
 def _reason(body: bytes, error: Exception) -> str:

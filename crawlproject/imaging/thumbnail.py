@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from typing import cast
 
 from PIL import Image
@@ -24,7 +25,8 @@ except ImportError:  # there are wheels for the usual platforms only
 # sixth less, and the worst thumbnails would be 0.3 dB below those of a full decode; at 2 there is no difference.
 _DRAFT = 2.0
 
-_BAND = 256  # rows laid on white at a time: each holds the GIL, which the reactor wants in between
+# Pixels made plain at a time. A second copy of a large picture, four bytes a pixel, would be as large again.
+_BAND = 1_000_000
 
 # EXIF orientation to what sets the picture upright.
 _UPRIGHT = {
@@ -49,7 +51,7 @@ def make_thumbnail(image: Image.Image, longest_side: int = 640, quality: int = 8
     image.load()
     # At reduced size the last row and column may stand for less than a whole pixel; the box is exact.
     box = drafted[1] if drafted else (0, 0, *image.size)
-    small = _resized(_on_white(_plain(image)), size, box)
+    small = _small(image, size, box)
     turn = _UPRIGHT.get(_orientation(image))
     if turn is not None:
         small = small.transpose(turn)
@@ -65,10 +67,31 @@ def fit(size: tuple[int, int], longest_side: int) -> tuple[int, int]:
     return width, height
 
 
-def _plain(image: Image.Image) -> Image.Image:
+def _small(image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float]) -> Image.Image:
+    """Return the picture in the size of its thumbnail, as L or RGB, transparency laid on white.
+
+    What needs converting is converted a band of columns at a time, each brought to its height at once. The
+    pixels are those of a conversion in one piece: the resizer, too, does the columns first.
+    """
+    if image.mode in ("L", "RGB") and not image.has_transparency_data:
+        return _resized(image, size, box)
+    eight_bits = _eight_bits(image) if image.mode.startswith("I") or image.mode == "F" else None
+    width = max(1, _BAND // image.height)
+    if width >= image.width:
+        return _resized(_on_white(_plain(image, eight_bits)), size, box)
+    grey = eight_bits is not None or (image.mode == "1" and not image.has_transparency_data)
+    low = Image.new("L" if grey else "RGB", (image.width, size[1]))
+    for left in range(0, image.width, width):
+        band = image.crop((left, 0, min(left + width, image.width), image.height))
+        plain = _on_white(_plain(band, eight_bits))
+        low.paste(_resized(plain, (band.width, size[1]), (0, box[1], band.width, box[3])), (left, 0))
+    return _resized(low, size, (box[0], 0, box[2], size[1]))
+
+
+def _plain(image: Image.Image, eight_bits: Callable[[Image.Image], Image.Image] | None) -> Image.Image:
     """Return the picture in one of the modes L, RGB and RGBA, whatever Pillow opened it in."""
-    if image.mode.startswith("I") or image.mode == "F":
-        image = _eight_bits(image)
+    if eight_bits is not None:
+        return eight_bits(image)
     if image.has_transparency_data:
         return image.convert("RGBA")
     if image.mode in ("L", "RGB"):
@@ -76,32 +99,34 @@ def _plain(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return a picture of 16 or 32 bits as L, by scale, where Pillow would clip.
+def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """Return what makes L of a picture of 16 or 32 bits, or of parts of it, by scale, where Pillow would clip.
 
     16 bits are divided by 257. The values of 32 bits, whole or real, are taken as parts of 1, 255 or 65535,
     whichever first holds them all; what fits none (elevations, negative numbers) is stretched end to end.
     """
-    values = image if image.mode == "F" else image.convert("I")
     low, high = 0.0, 65535.0
     if not image.mode.startswith("I;16"):
-        least, most = cast("tuple[float, float]", values.getextrema())
+        least, most = cast("tuple[float, float]", image.getextrema())
         low, high = min(0.0, least), next((top for top in (1.0, 255.0, 65535.0) if most <= top), most)
         if not math.isfinite(high - low):
             low, high = 0.0, 255.0
     scale = 255 / (high - low)
-    grey = values.point(lambda value: value * scale + (0.5 - low * scale)).convert("L")
-    grey.info.pop("transparency", None)  # a value of the old range
-    return grey
+
+    def convert(part: Image.Image) -> Image.Image:
+        values = part if part.mode == "F" else part.convert("I")
+        grey = values.point(lambda value: value * scale + (0.5 - low * scale)).convert("L")
+        grey.info.pop("transparency", None)  # a value of the old range
+        return grey
+
+    return convert
 
 
 def _on_white(image: Image.Image) -> Image.Image:
     if image.mode != "RGBA":
         return image
     white = Image.new("RGB", image.size, "white")
-    for top in range(0, image.height, _BAND):
-        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
-        white.paste(band, (0, top), band)
+    white.paste(image, (0, 0), image)
     return white
 
 

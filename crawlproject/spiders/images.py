@@ -97,6 +97,7 @@ class ImagesSpider(Spider):
                 content_type=content_type.partition(";")[0].strip().lower() or None,
                 fetched_at=utc_now(),
                 body=response.body,
+                codings=_codings(response),
                 opt_out=tuple(request.meta.get(OPT_OUT, ())),
                 tls_failure=request.meta.get(TLS_FAILURE),
             )
@@ -150,6 +151,12 @@ def _who(request: Request) -> dict[str, Any]:
     """Return whose picture `request` is about: what every item begins with."""
     meta = request.meta
     return {"identifier": meta[IDENTIFIER], "url": without_userinfo(seed_url(request)), "source": meta[SOURCE]}
+
+
+def _codings(response: Response) -> tuple[str, ...]:
+    """Return the content codings of a response, in lower case, in the order they were applied in."""
+    named = b",".join(response.headers.getlist("Content-Encoding")).decode("latin-1").lower().split(",")
+    return tuple(name for name in map(str.strip, named) if name not in {"", "identity"})
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:

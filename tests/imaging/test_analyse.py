@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from crawlproject.errors import UnreadableImage
-from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, Analysis, analyse
+from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, analyse
+from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
+from crawlproject.records import Analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 
@@ -138,6 +139,35 @@ def test_pixels_are_counted_before_any_is_decoded() -> None:
     assert "30000 x 20000" in reason(body)
     # Beyond twice Pillow's own limit, and still our limit decides.
     assert reason(body, 600_000_000).startswith("PNG: ")
+
+
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": b"Exif\0\0II*\0"}])
+def test_a_webp_is_measured_before_it_is_opened(options: dict[str, Any]) -> None:
+    """Opening it is what takes the memory."""
+    body = picture("WEBP", **options)
+    assert reason(body, 5399) == "too many pixels: 90 x 60, CRAWL_MAX_PIXELS is 5399"
+    with pytest.raises(MemoryNeeded, match="some 0 MB, being WEBP of 90 x 60 pixels") as caught:
+        analyse(body, max_pixels=LIMIT, memory=16 * 5400 - 1)
+    assert caught.value.needed == 16 * 5400
+    assert analyse(body, max_pixels=LIMIT, memory=16 * 5400).facts.width == 90
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "each"),
+    [
+        ("JPEG", {}, 1),
+        ("JPEG", {"progressive": True, "subsampling": 0}, 6),
+        ("JPEG", {"progressive": True, "subsampling": 2}, 3),
+        ("PNG", {}, 4),
+        ("AVIF", {}, 12),
+    ],
+)
+def test_memory_is_estimated_before_anything_is_decoded(format_: str, options: dict[str, Any], each: int) -> None:
+    body = picture(format_, **options)
+    with pytest.raises(MemoryNeeded) as caught:
+        analyse(body, max_pixels=LIMIT, memory=5400 * each - 1)
+    assert caught.value.needed == 5400 * each
+    assert analyse(body, max_pixels=LIMIT, memory=5400 * each).facts.width == 90
 
 
 def tiff(width: int, height: int, tile: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import threading
@@ -18,6 +19,8 @@ from crawlproject import config
 from crawlproject.pipelines.stores import PROBE, ThumbnailStore, thumbnail_name
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.records import Failure, FetchedImage, LinkRotEvent, utc_now
+from tests.imaging.test_decoders import is_decoder
+from tests.traps.sitecustomize import CRASH, SPIN
 
 
 def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any) -> bytes:
@@ -113,6 +116,50 @@ async def test_what_cannot_be_read_is_a_failure_that_no_retry_would_mend(
     assert store.written == {}
 
 
+@pytest.mark.parametrize(
+    ("trap", "reason"),
+    [
+        (CRASH, "crashes the decoder: killed by SIGSEGV"),
+        (SPIN, "takes longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
+    ],
+)
+async def test_what_a_decoder_does_not_survive_is_unreadable_and_the_next_picture_is_not(
+    make: Make, monkeypatch: pytest.MonkeyPatch, trap: bytes, reason: str
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
+    store = Memory()
+    pipeline = make(store, CRAWL_DECODE_TIMEOUT=1)
+    item = await pipeline.process_item(fetched(picture(comment=trap)))
+    assert isinstance(item, Failure)
+    assert (item.kind, item.reason, item.status, item.retryable) == ("unreadable", reason, 200, False)
+    assert store.written == {}
+    assert isinstance(await pipeline.process_item(fetched(picture())), FetchedImage)
+
+
+async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> None:
+    body, store = picture(), Memory()
+    pipeline = make(store, DOWNLOAD_MAXSIZE=1_000_000)
+    item = fetched(gzip.compress(body))
+    item.codings = ("gzip",)
+    ready = await pipeline.process_item(item)
+    assert (ready.facts.filesize, ready.facts.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    bomb = fetched(gzip.compress(bytes(1_000_001)))
+    bomb.codings = ("gzip",)
+    failure = await pipeline.process_item(bomb)
+    assert (failure.kind, failure.retryable) == ("too_large", False)
+    assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
+
+
+async def test_no_process_stays_when_the_spider_closes(make: Make) -> None:
+    pipeline = make(Memory())
+    await asyncio.gather(*(pipeline.process_item(fetched(picture(), str(n))) for n in range(4)))
+    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    assert [pid for pids in mine for pid in pids if is_decoder(int(pid))]
+    pipeline.close_spider()
+    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    assert not [pid for pids in mine for pid in pids if is_decoder(int(pid))]
+
+
 async def test_trouble_of_the_store_is_raised(make: Make) -> None:
     """It is ours, and must not look like a bad picture: the lease goes back."""
     with pytest.raises(OSError, match="No space left"):
@@ -140,13 +187,13 @@ async def test_pictures_are_looked_at_beside_each_other_and_not_on_the_reactor(m
             barrier.wait()
 
     store = Meeting()
-    pipeline = make(store, CRAWL_DECODE_THREADS=3)
+    pipeline = make(store, CRAWL_DECODE_PROCESSES=3)
     await asyncio.gather(*(pipeline.process_item(fetched(picture((90, 60)), str(n))) for n in range(3)))
     assert len(store.threads) == 3
 
 
 async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None:
-    crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_THREADS": 1})
+    crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_PROCESSES": 1})
     pipeline = ThumbnailPipeline.from_crawler(crawler)
     item = await pipeline.process_item(fetched(picture((90, 60))))
     pipeline.close_spider()

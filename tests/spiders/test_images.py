@@ -286,3 +286,23 @@ def test_a_date_to_come_back_at_is_by_the_clock_of_the_site(date: bytes, asked: 
     failure = spider.parse(Response(request.url, status=503, headers=headers, request=request))
     assert isinstance(failure, Failure)
     assert failure.retry_after == (asked if asked is not None else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "codings"),
+    [
+        ([], ()),
+        (["gzip"], ("gzip",)),
+        (["GZIP , Br", "zstd"], ("gzip", "br", "zstd")),
+        (["identity", "", " , "], ()),
+        (["\xff"], ("ÿ",)),
+    ],
+)
+def test_a_picture_tells_its_content_codings(
+    spider: ImagesSpider, headers: list[str], codings: tuple[str, ...]
+) -> None:
+    request = Request(URL, meta={IDENTIFIER: "6f1c", SOURCE: "museum"})
+    coded = Response(URL, headers={"Content-Encoding": [h.encode("latin-1") for h in headers]}, request=request)
+    item = spider.parse(coded)
+    assert isinstance(item, FetchedImage)
+    assert item.codings == codings

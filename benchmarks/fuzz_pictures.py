@@ -1,0 +1,166 @@
+"""Mutated pictures through the decoder processes, for some time: nothing may crash the worker, nothing hang.
+
+    python -m benchmarks.fuzz_pictures [--seconds 600] [--seed N] [--keep DIR]
+
+JPEG, PNG, GIF, WebP, TIFF, BMP and AVIF, small ones of many modes, with bytes changed, cut out, doubled and
+exchanged between them. Prints how many ended how, what crashed a decoder process, the slowest, and peak
+memory. `--keep` gets the bodies that crashed one or took too long. Exit code 1 when anything but an analysis or
+`UnreadableImage` came out, or a picture was held beyond its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from benchmarks.pillow_corpus import MIB, kind_of, resident
+from crawlproject.imaging.decoders import Decoders, Job
+from crawlproject.imaging.errors import UnreadableImage
+
+AT_A_TIME = 2
+TIMEOUT = 10.0
+INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "JPEG": [{}, {"progressive": True}, {"subsampling": 0}, {"icc_profile": bytes(300)}],
+    "PNG": [{}, {"compress_level": 1}],
+    "GIF": [{}, {"save_all": True, "append_images": [Image.new("L", (40, 30))] * 3}],
+    "WEBP": [{}, {"lossless": True}, {"save_all": True, "append_images": [Image.new("RGB", (64, 48))] * 2}],
+    "TIFF": [{"compression": name} for name in (None, "tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits")],
+    "BMP": [{}],
+    "AVIF": [{"speed": 10}],
+}
+MODES = ("RGB", "L", "RGBA", "P", "1", "CMYK", "I;16", "LA")
+
+
+def samples() -> list[bytes]:
+    """Return small good pictures, each way of writing them with each mode that it takes."""
+    base = Image.merge(
+        "RGB", [Image.linear_gradient("L").rotate(angle).resize((64, 48)) for angle in (0, 90, 200)]
+    )
+    exif = Image.Exif()
+    exif[0x13B], exif[0x112] = "Ada", 6
+    made = []
+    for form, ways in OPTIONS.items():
+        for mode in MODES:
+            image = base.convert("I").convert("I;16") if mode == "I;16" else base.convert(mode)
+            for way in ways:
+                out = io.BytesIO()
+                more = {} if form in {"GIF", "BMP"} else {"exif": exif}
+                try:
+                    image.save(out, form, **way, **more)
+                except (OSError, ValueError, KeyError, RuntimeError):  # not in this mode
+                    continue
+                made.append(out.getvalue())
+    return made
+
+
+def mutated(rng: random.Random, bodies: list[bytes]) -> bytes:
+    """Return a body with a few mutations."""
+    body = bytearray(rng.choice(bodies))
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        size = len(body)
+        # Headers decide most, so they are hit most.
+        at = rng.randrange(rng.choice((min(64, size), min(512, size), size))) if size else 0
+        match rng.randrange(8):
+            case 0 | 1 | 2 if size:
+                body[at] = rng.randrange(256)
+            case 3 if size:
+                body[at] ^= 1 << rng.randrange(8)
+            case 4:
+                body[at : at + rng.choice((1, 2, 4))] = bytes([rng.choice(INTERESTING)]) * rng.choice((1, 2, 4))
+            case 5:
+                del body[at : at + rng.randrange(1, 64)]
+            case 6:
+                body[at:at] = body[at : at + rng.randrange(1, 200)] * rng.choice((1, 2, 50))
+            case _:
+                other = rng.choice(bodies)
+                start = rng.randrange(len(other))
+                body[at : at + rng.randrange(64)] = other[start : start + rng.randrange(64)]
+    return bytes(body)
+
+
+def mutations(seed: int) -> Iterator[bytes]:
+    """Yield mutated pictures without end, the same for the same seed."""
+    rng, bodies = random.Random(seed), samples()
+    while True:
+        yield mutated(rng, bodies)
+
+
+class Fuzz:
+    """What has come out so far."""
+
+    def __init__(self, seed: int, keep: Path | None) -> None:
+        self.decoders = Decoders(AT_A_TIME, Job(100_000_000, 50_000_000, 85, TIMEOUT))
+        self.ended: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
+        self.slowest = 0.0
+        self._keep = keep
+        self._bodies = mutations(seed)
+        self._lock = threading.Lock()
+
+    def run(self, until: float) -> None:
+        """Work until a moment of the monotonic clock."""
+        while time.monotonic() < until:
+            with self._lock:
+                body = next(self._bodies)
+            began = time.monotonic()
+            ended, reason = "analysed", ""
+            try:
+                self.decoders.analyse(body)
+            except UnreadableImage as error:
+                ended, reason = "unreadable", str(error)
+            except BaseException as error:
+                ended, reason = "ERROR", repr(error)
+            seconds = time.monotonic() - began
+            with self._lock:
+                self.ended[ended] += 1
+                self.slowest = max(self.slowest, seconds)
+                if ended == "ERROR" or reason.startswith(("crashes", "takes")):
+                    self.noted[kind_of(reason)] += 1
+                    if self._keep is not None and "more memory" not in reason:
+                        (self._keep / hashlib.sha1(body).hexdigest()).write_bytes(body)
+
+
+def main() -> None:
+    """Fuzz and tell."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz_pictures", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
+    arguments = parser.parse_args()
+    if arguments.keep is not None:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    fuzz = Fuzz(arguments.seed, arguments.keep)
+    until = time.monotonic() + arguments.seconds
+    peak = 0
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        working = [pool.submit(fuzz.run, until) for _ in range(AT_A_TIME)]
+        while not all(one.done() for one in working):
+            peak = max(peak, resident(os.getpid()))
+            time.sleep(0.05)
+    fuzz.decoders.close()
+    total = sum(fuzz.ended.values())
+    print(f"{total} pictures in {arguments.seconds:.0f} s: {dict(fuzz.ended)}; slowest {fuzz.slowest:.2f} s")
+    print(f"peak memory with decoders {peak / MIB:.0f} MiB")
+    for reason, count in fuzz.noted.most_common():
+        print(f"{count:6} {reason}")
+    if fuzz.ended["ERROR"] or fuzz.slowest > 3 * TIMEOUT + 10:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A connection to a site, with a bound on what may come before a body.
+
+`DOWNLOAD_MAXSIZE` bounds bodies alone: headers without end would fill the memory until `DOWNLOAD_TIMEOUT`.
+"""
+
+# mypy: disable-error-code="no-untyped-call,no-untyped-def"
+# Twisted's client has no types.
+
+from __future__ import annotations
+
+from scrapy.core.downloader.handlers.http11 import (
+    _LenientHTTP11ClientFactory,
+    _LenientHTTP11ClientProtocol,
+)
+from twisted.internet.interfaces import IAddress
+from twisted.python.failure import Failure
+from twisted.web import _newclient
+
+MAX_HEADERS = 262_144  # bytes, as in Chrome; all interim responses and the status line included
+
+
+class HeadersTooLarge(Exception):
+    """Response headers beyond `MAX_HEADERS`."""
+
+
+class BoundedProtocol(_LenientHTTP11ClientProtocol):
+    """A connection that is given up when a response's headers do not end."""
+
+    _received = 0
+
+    def request(self, request):
+        """Send a request; its response is counted from 0."""
+        self._received = 0
+        return super().request(request)
+
+    def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
+        """Count what comes before a body."""
+        if self._parser is not None and self._parser.state in {_newclient.STATUS, _newclient.HEADER}:
+            self._received += len(bytes)
+            if self._received > MAX_HEADERS:
+                self._giveUp(Failure(HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes")))
+                return
+        super().dataReceived(bytes)
+
+
+class BoundedFactory(_LenientHTTP11ClientFactory):
+    """Makes such connections for the pool."""
+
+    def buildProtocol(self, addr: IAddress | None) -> BoundedProtocol:  # noqa: N802, D102 - Twisted's name
+        return BoundedProtocol(self._quiescentCallback)

@@ -1,0 +1,94 @@
+"""The program of a decoder process: bodies in, facts and thumbnails out, over the socket that is its stdin.
+
+    python -m crawlproject.imaging.child JOB
+
+It loads neither Scrapy nor our settings. What goes wrong with hostile bytes stays in here: the process has a
+bound on its memory and on the CPU time for one picture, and ends with its parent. `decoders.py` starts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from PIL import AvifImagePlugin
+
+from crawlproject.imaging import decoders
+from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.codings import decoded
+from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+
+_GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
+
+
+def main() -> None:
+    """Answer requests until the parent closes its end."""
+    job = decoders.Job(**json.loads(sys.argv[1]))
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large as the picture that crashed us
+    channel = socket.socket(fileno=0)
+    _send(channel, decoders.READY)
+    # From here on, only C libraries write there, and what they say of a picture is of no use.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    idle = _address_space()
+    while request := channel.recv(decoders.REQUEST.size, socket.MSG_WAITALL):
+        expected, memory, names, length = decoders.REQUEST.unpack(request)
+        if idle is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
+        # The parent minds the clock. This ends us, by SIGPROF, where there is no parent any more.
+        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE)
+        codings = list(filter(None, _receive(channel, names).decode().split(",")))
+        reply = _look(codings, _receive(channel, length), job, expected)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _send(channel, *reply)
+
+
+def _look(codings: list[str], body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, bytes]:
+    try:
+        body = decoded(body, codings, job.max_size)
+        made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
+    except TooLargeImage as error:
+        return decoders.TOO_LARGE, str(error), b""
+    except UnreadableImage as error:
+        return decoders.UNREADABLE, str(error), b""
+    except MemoryError as error:
+        return decoders.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
+    return decoders.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
+
+
+def _address_space() -> int | None:
+    """Return the bytes of address space that this process has; None where only Linux would say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return None
+    return pages * resource.getpagesize()
+
+
+def _receive(channel: socket.socket, length: int) -> bytes:
+    body = bytearray(length)
+    view = memoryview(body)
+    while view:
+        count = channel.recv_into(view)
+        if not count:
+            raise ConnectionError("the parent is gone")
+        view = view[count:]
+    return bytes(body)
+
+
+def _send(channel: socket.socket, kind: bytes, text: str = "", thumbnail: bytes = b"") -> None:
+    words = text.encode(errors="backslashreplace")
+    channel.sendall(decoders.REPLY.pack(kind, len(words), len(thumbnail)) + words + thumbnail)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ConnectionError:  # the parent is gone
+        sys.exit(1)

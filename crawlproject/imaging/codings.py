@@ -1,0 +1,117 @@
+"""Undoes a Content-Encoding, within bounds: a kilobyte of it can be gigabytes of picture.
+
+Not Scrapy's HttpCompressionMiddleware, which does so on the reactor and copies what is left of the input for
+each 64 KiB of output: 50 MB that do not compress hold it up for ten seconds (deflate), or seven (br).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+
+MOST_CODINGS = 2  # one upon the other; servers that get it wrong compress twice
+
+_CHUNK = 65536  # bytes, of input and of output
+
+
+def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
+    """Return `body` without its content codings (RFC 9110, section 8.4), the last of which was applied last.
+
+    One that is not known is taken for none, and ends it: servers write there what they like. Of what is cut
+    off the beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
+    """
+    if len(codings) > MOST_CODINGS:
+        raise UnreadableImage(f"{len(codings)} content codings one upon the other; {MOST_CODINGS} are undone")
+    for coding in reversed(codings):
+        decode = _DECODERS.get(coding)
+        if decode is None:
+            break
+        parts, size = [], 0
+        try:
+            for part in decode(body):
+                parts.append(part)
+                size += len(part)
+                if size > max_size:
+                    raise TooLargeImage(
+                        f"larger than DOWNLOAD_MAXSIZE ({max_size} bytes) without its {coding} coding"
+                    )
+        except (TooLargeImage, MemoryError):
+            raise
+        except Exception as error:  # each of these libraries has its own
+            raise UnreadableImage(f"content coding {coding}: {' '.join(str(error).split())[:200]}") from error
+        body = b"".join(parts)
+    return body
+
+
+def _slices(body: bytes) -> Iterator[bytes]:
+    return (body[start : start + _CHUNK] for start in range(0, len(body), _CHUNK))
+
+
+def _gzip(body: bytes) -> Iterator[bytes]:
+    """Yield what is in all members of a gzip file."""
+    stream = zlib.decompressobj(wbits=31)
+    for piece in _slices(body):
+        data = piece
+        while data:
+            yield stream.decompress(data, _CHUNK)
+            if stream.eof:
+                data = stream.unused_data.lstrip(b"\0")  # padding
+                stream = zlib.decompressobj(wbits=31)
+            else:
+                data = stream.unconsumed_tail
+    yield stream.flush()
+
+
+def _deflate(body: bytes) -> Iterator[bytes]:
+    """Yield what is in a zlib stream, or in a bare one, which some servers send."""
+    zlib_header = len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
+    stream = zlib.decompressobj(wbits=15 if zlib_header else -15)
+    for piece in _slices(body):
+        data = piece
+        while data and not stream.eof:
+            yield stream.decompress(data, _CHUNK)
+            data = stream.unconsumed_tail
+    yield stream.flush()
+
+
+def _brotli(body: bytes) -> Iterator[bytes]:
+    import brotli
+
+    stream = brotli.Decompressor()
+    for piece in _slices(body):
+        part = stream.process(piece, output_buffer_limit=_CHUNK)
+        while part or not (stream.can_accept_more_data() or stream.is_finished()):
+            yield part
+            part = stream.process(b"", output_buffer_limit=_CHUNK)
+        if stream.is_finished():
+            return
+
+
+def _zstd(body: bytes) -> Iterator[bytes]:
+    """Yield what is in all frames."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found]
+    except ImportError:  # before Python 3.14
+        from backports import zstd
+
+    stream = zstd.ZstdDecompressor()
+    for piece in _slices(body):
+        data = piece
+        while data:
+            yield stream.decompress(data, _CHUNK)
+            while not stream.eof and not stream.needs_input:
+                yield stream.decompress(b"", _CHUNK)
+            data = stream.unused_data if stream.eof else b""
+            if stream.eof:
+                stream = zstd.ZstdDecompressor()
+
+
+_DECODERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "br": _brotli,
+    "zstd": _zstd,
+}

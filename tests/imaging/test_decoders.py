@@ -1,0 +1,293 @@
+"""Decoder processes: what they are for, and what becomes of them."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from benchmarks.fuzz_pictures import mutations
+from crawlproject.imaging import decoders
+from crawlproject.imaging.analyse import FORMATS, analyse
+from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders, Job
+from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
+from tests.traps.sitecustomize import BABBLE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
+
+JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
+
+
+def picture(format_: str = "JPEG", size: tuple[int, int] = (90, 60), **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, format_, **options)
+    return out.getvalue()
+
+
+GOOD = picture()
+
+
+def trap(kind: bytes) -> bytes:
+    return picture(comment=kind)
+
+
+def large_webp(width: int, height: int) -> bytes:
+    """Return a lossless WebP that claims to be so large."""
+    body = bytearray(picture("WEBP", lossless=True))
+    place = body.index(b"VP8L") + 9
+    (bits,) = struct.unpack_from("<L", body, place)
+    struct.pack_into("<L", body, place, (bits & 0xF0000000) | (height - 1) << 14 | (width - 1))
+    return bytes(body)
+
+
+Make = Callable[..., Decoders]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
+    monkeypatch.setenv("CRASHED", str(tmp_path / "crashed"))
+    made: list[Decoders] = []
+
+    def several(count: int = 1, **job: Any) -> Decoders:
+        made.append(Decoders(count, Job(**{**vars_of(JOB), **job})))
+        return made[-1]
+
+    yield several
+    for one in made:
+        one.close()
+
+
+def vars_of(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in Job.__slots__}
+
+
+def children() -> list[int]:
+    """Return the decoder processes of this one."""
+    listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(pid) for path in listed for pid in path.read_text().split() if is_decoder(int(pid))]
+
+
+def is_decoder(pid: int) -> bool:
+    try:
+        return b"crawlproject.imaging.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def reason(one: Decoders, body: bytes) -> str:
+    with pytest.raises(UnreadableImage) as caught:
+        one.analyse(body)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
+    tags = Image.Exif()
+    tags[0x13B] = "Žofie\n馬"
+    options: dict[str, Any] = {} if format_ in ("GIF", "BMP") else {"exif": tags}
+    body = picture(format_, (900, 600), **options)
+    assert make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], b"\xff" * 3_000_000])
+def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> None:
+    with pytest.raises(UnreadableImage) as caught:
+        analyse(body, max_pixels=JOB.max_pixels)
+    assert reason(make(), body) == str(caught.value)
+
+
+def test_a_process_takes_many_pictures_and_is_replaced_some_day(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "_PICTURES", 3)
+    one = make()
+    seen = []
+    for _ in range(7):
+        one.analyse(GOOD)
+        seen += children()
+    # The third of each ends it.
+    assert [seen.count(pid) for pid in dict.fromkeys(seen)] == [2, 2, 1]
+
+
+def test_as_many_processes_as_threads_that_use_it_and_no_more(make: Make) -> None:
+    one = make(3)
+    barrier = threading.Barrier(3)
+
+    def work(_: int) -> int:
+        barrier.wait()
+        return len([one.analyse(GOOD) for _ in range(20)])
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(work, range(3))) == [20, 20, 20]
+    assert 1 <= len(children()) <= 3
+    one.close()
+    assert children() == []
+
+
+def test_a_picture_that_crashes_its_decoder_is_unreadable_and_takes_no_other_along(make: Make) -> None:
+    one = make(2)
+    with ThreadPoolExecutor(2) as pool:
+        bad = [pool.submit(reason, one, trap(CRASH)) for _ in range(3)]
+        good = [pool.submit(one.analyse, GOOD) for _ in range(20)]
+        assert {future.result() for future in bad} == {"crashes the decoder: killed by SIGSEGV"}
+        assert len({future.result().facts.sha256 for future in good}) == 1
+
+
+def test_a_crash_that_a_fresh_process_does_not_have_is_forgiven(make: Make, tmp_path: Path) -> None:
+    assert make().analyse(trap(CRASH_ONCE)).facts.format == "JPEG"
+    assert (tmp_path / "crashed").exists()
+
+
+def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
+    one = make()
+    one.analyse(GOOD)
+    (pid,) = children()
+    os.kill(pid, signal.SIGKILL)
+    assert one.analyse(GOOD).facts.width == 90
+
+
+@pytest.mark.parametrize("kind", [SPIN, SLEEP])
+def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -> None:
+    one = make(timeout=0.5)
+    one.analyse(GOOD)
+    began = time.monotonic()
+    assert reason(one, trap(kind)) == "takes longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
+    assert 0.4 < time.monotonic() - began < 5
+    assert children() == []
+    assert one.analyse(GOOD).facts.width == 90
+
+
+def test_memory_is_limited_hard(make: Make) -> None:
+    one = make()
+    assert reason(one, trap(HOG)) == f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+    (pid,) = children()
+    peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
+    assert MOST < int(peak.split()[1]) * 1024 < MOST + 64 * MIB
+    assert one.analyse(GOOD).facts.width == 90
+
+
+def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decoded(make: Make) -> None:
+    words = reason(make(), large_webp(10_000, 9_000))
+    assert words.endswith("a picture may have: some 1440 MB, being WEBP of 10000 x 9000 pixels")
+
+
+def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
+    body = picture("WEBP", (3000, 3000))
+    one = make(2)
+    limits = []
+
+    class Watched(Decoder):
+        def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Any:
+            limits.append(memory)
+            return super().analyse(codings, body, expected, memory)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(6) as pool:
+        patch.setattr(decoders, "Decoder", Watched)
+        made = list(pool.map(one.analyse, [body, GOOD, body, GOOD, body, GOOD]))
+    assert [each.facts.width for each in made] == [3000, 90] * 3
+    assert sorted(limits)[:6] == [SHARE] * 6
+    assert all(SHARE < limit < MOST for limit in sorted(limits)[6:])
+    assert len(limits) == 9
+
+
+def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
+    one = Decoder(JOB)
+    assert one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE).facts.width == 1000
+    with pytest.raises(MemoryNeeded):  # too much, it says
+        one.analyse((), picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
+    with pytest.raises(MemoryNeeded):  # too much, it turns out
+        one.analyse((), picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
+    assert one.analyse((), picture("PNG", (3000, 3000)), SHARE, SHARE).facts.width == 3000
+    one.close()
+
+
+def test_a_decoder_that_talks_nonsense_is_not_believed(make: Make) -> None:
+    one = make()
+    assert "crashes the decoder: answers" in reason(one, trap(BABBLE))
+    assert one.analyse(GOOD).facts.width == 90
+
+
+def test_signals_are_for_the_worker(make: Make) -> None:
+    one = make()
+    one.analyse(GOOD)
+    (pid,) = children()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+    one.analyse(GOOD)
+    assert children() == [pid]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint({signal.SIGINT, signal.SIGTERM})
+
+
+def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(OSError, match="does not start: exit code 1"):
+        make().analyse(GOOD)
+
+
+def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
+    """A few seconds of `benchmarks/fuzz_pictures.py`."""
+    one = make(2)
+    bodies = mutations(seed=7)
+    ended: set[str] = set()
+
+    def work(body: bytes) -> None:
+        try:
+            one.analyse(body)
+            ended.add("analysed")
+        except UnreadableImage as error:
+            ended.add("unreadable")
+            assert not str(error).startswith(("crashes", "takes longer"))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, [next(bodies) for _ in range(3000)]))
+    assert ended == {"analysed", "unreadable"}
+
+
+PARENT = """
+import sys, threading, time
+from crawlproject.imaging.decoders import Decoder, Job
+one = Decoder(Job(10**6, 10**6, 85, 0.5))
+print(one.pid, flush=True)
+if sys.argv[1] == "busy":
+    threading.Thread(target=one.analyse, args=((), sys.stdin.buffer.read(), 10**9, 10**9)).start()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_decoders_end_with_a_worker_that_is_killed(state: str) -> None:
+    traps = str(Path(__file__).parents[1] / "traps")
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([traps, str(Path(__file__).parents[2])])}
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.stdin.write(trap(SPIN))
+        parent.stdin.close()
+        time.sleep(0.2)
+        assert is_decoder(pid)
+        parent.kill()
+    deadline = time.monotonic() + 15
+    while is_decoder(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_decoder_loads_neither_scrapy_nor_twisted() -> None:
+    code = "import sys, crawlproject.imaging.child; print({'scrapy', 'twisted', 'asyncio'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
