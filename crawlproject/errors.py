@@ -51,6 +51,14 @@ class SlotMissed(CrawlprojectError, IgnoreRequest):
     """A send slot came and went before the request could use it: it needs another."""
 
 
+class MemoryShort(CrawlprojectError, IgnoreRequest):
+    """The bodies under way take more memory than a worker may have, and this request's the most: tried again."""
+
+
+class StaleConnection(CrawlprojectError):
+    """A site closed a connection that was kept open before it answered: the request needs another slot."""
+
+
 class Stopped(CrawlprojectError, IgnoreRequest):
     """The worker stops, and breaks a request off: it goes back to the frontier."""
 

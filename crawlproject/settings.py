@@ -24,7 +24,7 @@ DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
 CONCURRENT_REQUESTS = 256
 CONCURRENT_REQUESTS_PER_DOMAIN = 256
 DOWNLOAD_DELAY = 0
-SCRAPER_SLOT_MAX_ACTIVE_SIZE = 200_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
+SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
 
 # Downloader
 DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # naming formats would have a CDN convert the picture

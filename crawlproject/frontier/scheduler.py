@@ -36,6 +36,7 @@ _LEASE_EVERY = 0.1  # seconds between lease calls, so that each of them brings a
 _LOOK_AGAIN = 0.5  # seconds between lease calls while nothing is due
 _SETTLE_EVERY = 0.15  # seconds that settlements are collected
 _ENQUEUE_BATCH = 500
+MOST_RECEIVING = 64 * 1024 * 1024  # bytes of bodies under way; beyond, nothing is leased
 _LAST_WORDS = 1.0  # seconds from the end of the grace until the leases of pictures still looked at go back, too
 
 
@@ -63,6 +64,7 @@ class FrontierScheduler(Scheduler):
         self._idle_since: float | None = None
         self._drained = False
         self._stop_at: float | None = None
+        self.receiving = 0  # bytes of bodies under way: the download handler counts them
         self.grace_over = asyncio.Event()  # a stop waits no longer for what is in flight
         self._state = "no pulse"  # until a leader has read the catalogue
         self._pauses: list[str] = []
@@ -202,7 +204,7 @@ class FrontierScheduler(Scheduler):
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler):
+        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.receiving > MOST_RECEIVING:
             await asyncio.sleep(_LEASE_EVERY)
             return
         self._wanted.clear()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from OpenSSL import SSL
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.core.downloader.contextfactory import _ScrapyClientContextFactory
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
@@ -23,16 +25,19 @@ from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, Stopped, TlsFailed
-from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.errors import ConfigError, MemoryShort, Stopped, TlsFailed
+from crawlproject.frontier.scheduler import MOST_RECEIVING, frontier_of
 from crawlproject.handlers.protocol import BoundedFactory
 from crawlproject.politeness.addresses import literal
 from crawlproject.records import TLS_FAILURE
 
 _IDLE = 15.0  # seconds that an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
-_MOST_IDLE = 256  # unused connections, of all hosts together
+_MOST_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MOST_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the store, the log, name servers, pictures being decoded
+# Bytes of bodies under way. Beyond half of it nothing is leased (frontier/scheduler.py): it takes many large ones
+# at once to get there.
+_MOST_RECEIVED = 2 * MOST_RECEIVING
 _MOST_RECORDED = 10_000  # hosts whose certificates are not valid
 
 
@@ -42,6 +47,7 @@ class BoundedPool(HTTPConnectionPool):
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
         self.maxPersistentPerHost = _MOST_IDLE_A_HOST
+        self.retryAutomatically = False  # without a send slot: see StaleConnection
         self._factory = BoundedFactory
         self.cachedConnectionTimeout = _IDLE  # type: ignore[assignment]
         self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
@@ -122,6 +128,15 @@ class _RecordingContextFactory(_ScrapyClientContextFactory):
         return _Recording(creator, hostname.decode("ascii").lower(), self.failures)
 
 
+@dataclass(slots=True, eq=False)
+class _Download:
+    """A request under way, and the bytes that have come of its body."""
+
+    task: asyncio.Future[Response]
+    received: int = 0
+    broken_off: bool = False
+
+
 def _tls_trouble(error: DownloadFailedError) -> str | None:
     """Return what was wrong with a secure connection, None if it was something else that failed."""
     for reason in getattr(error.__cause__, "reasons", ()):
@@ -138,8 +153,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     Headers must end (handlers/protocol.py). Idle connections are kept for a short time, and not too many.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, one that is not valid is noted in
-    `meta["tls_failure"]`. When the time that a stop gives to requests in flight is over they are broken off, and
-    end as `Stopped`.
+    `meta["tls_failure"]`. The bodies under way are bounded together: there may be hundreds, each of
+    DOWNLOAD_MAXSIZE. When the time that a stop gives to requests in flight is over they are broken off, and end as
+    `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -147,6 +163,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         from twisted.internet import reactor
 
         self._pool = BoundedPool(reactor)
+        self._under_way: dict[Request, _Download] = {}
         self._failures: OrderedDict[str, str] = OrderedDict()
         if config.load(crawler.settings).tls_failures == "record":
             recording = build_from_crawler(_RecordingContextFactory, crawler)
@@ -158,29 +175,50 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         """Carry out a request.
 
         Raises:
+            MemoryShort: the bodies under way together take more memory than they may, this one the most.
             Stopped: the worker stops, and cannot wait for the response.
             TlsFailed: there is no secure connection to be had.
 
         """
+        frontier = frontier_of(self._crawler)
         if self._stop is None:
-            self._stop = asyncio.ensure_future(frontier_of(self._crawler).grace_over.wait())
+            self._stop = asyncio.ensure_future(frontier.grace_over.wait())
+            self._crawler.signals.connect(self._received, signal=signals.bytes_received)
         download = asyncio.ensure_future(super().download_request(request))
-        await asyncio.wait((download, self._stop), return_when=asyncio.FIRST_COMPLETED)
+        under_way = self._under_way[request] = _Download(download)
+        try:
+            await asyncio.wait((download, self._stop), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._under_way[request]
+            frontier.receiving -= under_way.received
         if not download.done():
             download.cancel()
             await asyncio.wait((download,), timeout=1.0)
             raise Stopped(f"broken off: {request.url}")
+        if under_way.broken_off:
+            raise MemoryShort(f"broken off after {under_way.received} bytes: others came in at the same time")
         try:
             response = download.result()
         except DownloadFailedError as error:
             if trouble := _tls_trouble(error):
                 raise TlsFailed(trouble) from error
             raise
-        if request.url.startswith("https:") and self._failures:
-            host = request.url.split("/", 3)[2].rpartition(":")[0] or request.url.split("/", 3)[2]
-            if failure := self._failures.get(host):
-                request.meta[TLS_FAILURE] = failure
+        if self._failures and (failure := self._failures.get(urlsplit(request.url).hostname or "")):
+            request.meta[TLS_FAILURE] = failure
         return response
+
+    def _received(self, data: bytes, request: Request) -> None:
+        """Count what has come of the bodies under way; at the bound the largest is broken off."""
+        under_way = self._under_way.get(request)
+        if under_way is None:
+            return
+        under_way.received += len(data)
+        frontier = frontier_of(self._crawler)
+        frontier.receiving += len(data)
+        if frontier.receiving > _MOST_RECEIVED:
+            largest = max(self._under_way.values(), key=lambda one: one.received)
+            largest.broken_off = True
+            largest.task.cancel()
 
     async def close(self) -> None:
         """Close the idle connections."""
@@ -198,7 +236,7 @@ def check_open_files(concurrent: int) -> None:
         ConfigError: the hard limit (`ulimit -Hn`) is lower.
 
     """
-    needed = 2 * concurrent + _MOST_IDLE + _OTHER_FILES
+    needed = 2 * concurrent + 2 * _MOST_IDLE + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:

@@ -12,9 +12,12 @@ from scrapy.core.downloader.handlers.http11 import (
     _LenientHTTP11ClientFactory,
     _LenientHTTP11ClientProtocol,
 )
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 from twisted.web import _newclient
+
+from crawlproject.errors import StaleConnection
 
 MAX_HEADERS = 262_144  # bytes, as in Chrome; all interim responses and the status line included
 
@@ -27,11 +30,14 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
     """A connection that is given up when a response's headers do not end."""
 
     _received = 0
+    _requests = 0
 
     def request(self, request):
         """Send a request; its response is counted from 0."""
         self._received = 0
-        return super().request(request)
+        self._requests += 1
+        sent = super().request(request)
+        return sent.addErrback(_never_answered) if self._requests > 1 else sent
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
         """Count what comes before a body."""
@@ -41,6 +47,18 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
                 self._giveUp(Failure(HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes")))
                 return
         super().dataReceived(bytes)
+
+
+def _never_answered(failure: Failure) -> Failure:
+    """Tell a connection that the site had closed meanwhile from other trouble.
+
+    Twisted's pool would send the request again by itself, without a send slot.
+    """
+    if failure.check(_newclient.ResponseNeverReceived, _newclient.RequestTransmissionFailed):
+        reasons = failure.value.reasons  # type: ignore[union-attr]
+        if all(reason.check(ConnectionDone, ConnectionLost) for reason in reasons):
+            raise StaleConnection("the site had closed the connection")
+    return failure
 
 
 class BoundedFactory(_LenientHTTP11ClientFactory):

@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
-from crawlproject.errors import SlotMissed
+from crawlproject.errors import SlotMissed, StaleConnection
 from crawlproject.frontier import engine
 from crawlproject.frontier.queue import HORIZON, LeaseQueue
 from crawlproject.frontier.scheduler import frontier_of
@@ -52,6 +52,20 @@ class TokenMiddleware:
             return request
         lease.spent = True
         return None
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """Send a leased request back to the frontier whose connection had been closed before it was answered.
+
+        Raises:
+            SlotMissed: it was one for a robots.txt, which asks for another slot by itself.
+
+        """
+        if not isinstance(exception, StaleConnection):
+            return None
+        self.crawler.stats.inc_value("tokens/stale_connections")
+        if SLOT in request.meta:
+            raise SlotMissed(str(exception))
+        return request if LEASE in request.meta else None
 
     def _spend(self, request: Request) -> None:
         """Let a request for a robots.txt pass, which has its slot already.

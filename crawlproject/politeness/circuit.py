@@ -5,7 +5,7 @@ from __future__ import annotations
 from crawlproject.records import Failure
 
 # Never reached the site, or was kept from us by its own word: it says nothing of how the site fares.
-_NOT_ASKED = frozenset({"refused_by_us", "robots", "opt_out", "stopped", "error"})
+_NOT_ASKED = frozenset({"refused_by_us", "robots", "opt_out", "stopped", "memory", "error"})
 
 # The site has answered well; what it sent is another matter.
 _ANSWERED = frozenset({"unreadable", "too_large"})

@@ -23,7 +23,15 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import AddressRefused, OptedOut, RobotsDisallowed, RobotsUnreachable, Stopped, TlsFailed
+from crawlproject.errors import (
+    AddressRefused,
+    MemoryShort,
+    OptedOut,
+    RobotsDisallowed,
+    RobotsUnreachable,
+    Stopped,
+    TlsFailed,
+)
 from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
@@ -135,6 +143,8 @@ def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
             said = {"kind": "robots", "reason": str(error), "retryable": True, "retry_after": error.retry_in}
         case AddressRefused():
             said = {"kind": "refused_by_us", "reason": str(error)}
+        case MemoryShort():
+            said = {"kind": "memory", "reason": str(error), "retryable": True}
         case Stopped():
             said = {"kind": STOPPED, "reason": str(error)}
         case DownloadCancelledError():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import ssl
@@ -11,10 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import trustme
@@ -151,6 +152,101 @@ def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch
     assert sorted(pool._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
     for timeout in pool._timeouts.values():
         timeout.cancel()
+
+
+class Fickle(BaseHTTPRequestHandler):
+    """Keeps a connection open, and closes it at the second request, unanswered."""
+
+    protocol_version = "HTTP/1.1"
+    arrivals: ClassVar[list[float]] = []
+
+    def do_GET(self) -> None:
+        if self.path == "/robots.txt":
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.arrivals.append(time.monotonic())
+        if getattr(self, "answered", False):
+            self.close_connection = True
+            return
+        self.answered = True
+        body = picture(1)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_meets_a_connection_that_the_site_has_closed_takes_another_slot(crawl: Crawl) -> None:
+    with served(Fickle) as port:
+        for number in range(12):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.run(CRAWL_MAX_RETRIES="0")
+    assert len(crawl.events(KEYS.image_events)) == 12
+    assert crawl.dead() == {}
+    times = sorted(Fickle.arrivals)
+    assert len(times) > 12  # some were asked for twice
+    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03  # 50 a second
+
+
+# Bodies under way
+
+
+class Huge(BaseHTTPRequestHandler):
+    """Thirty megabytes for every path, in no hurry at its end."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.path == "/robots.txt" else 200)
+        size = 0 if self.path == "/robots.txt" else 30_000_000
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(size // 1_000_000):
+                self.wfile.write(bytes(1_000_000))
+                time.sleep(0.05)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(crawl: Crawl) -> None:
+    with served(Huge) as port:
+        for number in range(12):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.start(CRAWL_RETRY_DELAY="3", CRAWL_MAX_RETRIES="20")
+        peak = 0
+        while crawl.workers[0].poll() is None:
+            with suppress(OSError):
+                status = Path(f"/proc/{crawl.workers[0].pid}/status").read_text()
+                peak = max(peak, *(int(n) for n in re.findall(r"VmRSS:\s+(\d+)", status)))
+            time.sleep(0.05)
+            if crawl.redis.xlen(KEYS.dead) >= 12:
+                break
+    reasons = crawl.dead()
+    assert len(reasons) == 12
+    assert all("no picture in a supported format" in reason for reason in reasons.values()), reasons
+    assert peak < 600_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
+    assert "'crawl/museum/retried'" in crawl.log() or crawl.redis.hget(KEYS.counts_of + "retried", "museum")
 
 
 # A stop
