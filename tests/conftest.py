@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -54,17 +55,24 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         self.records: dict[str, list[list[str] | None]] = {}
         self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
         self.asked: list[str] = []
+        self._kinds: dict[str, set[int]] = {}  # what has been asked of the present answer of a name
+        self._lock = threading.Lock()
 
     def resolve(self, request: Any, handler: Any) -> Any:
-        """Answer a question; a name is asked for its A first, then for its AAAA."""
+        """Answer a question; a name is asked for its A and its AAAA at a time, in any order."""
         name = str(request.q.qname).rstrip(".").lower()
-        if request.q.qtype == dnslib.QTYPE.A:
-            self.asked.append(name)
         time.sleep(self.delays.get(name, 0.0))
-        answers = self.records.get(name, [["127.0.0.1"]])
-        addresses = answers[0]
-        if len(answers) > 1 and request.q.qtype == dnslib.QTYPE.AAAA:
-            answers.pop(0)
+        with self._lock:
+            if request.q.qtype == dnslib.QTYPE.A:
+                self.asked.append(name)
+            answers = self.records.get(name, [["127.0.0.1"]])
+            addresses = answers[0]
+            kinds = self._kinds.setdefault(name, set())
+            kinds.add(request.q.qtype)
+            if len(kinds) == 2:
+                kinds.clear()
+                if len(answers) > 1:
+                    answers.pop(0)
         if addresses is None:
             raise dnslib.DNSError("no word")
         reply = request.reply()
@@ -73,7 +81,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         for address in addresses:
             kind = "AAAA" if ":" in address else "A"
             if dnslib.QTYPE[request.q.qtype] == kind and not name.endswith("invalid"):
-                reply.add_answer(*dnslib.RR.fromZone(f"{name} 1 {kind} {address}"))
+                reply.add_answer(*dnslib.RR.fromZone(f"{name} 0 {kind} {address}"))
         return reply
 
 

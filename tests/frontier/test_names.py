@@ -92,7 +92,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(names: Names
     await names.look_up("http://rebind.org/")
     for _ in range(3):
         assert await given(names, "rebind.org") == [("198.51.100.7", 80)]
-    assert zone.asked == ["rebind.org"]  # its TTL of a second is over before long, but nobody asks at the wire
+    assert zone.asked == ["rebind.org"]  # its TTL is 0, but nobody asks at the wire
 
 
 async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
@@ -106,7 +106,7 @@ async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
     assert await given(names, "museum.org") == [("198.51.100.7", 80)]
     await names.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
     assert names.knows("http://museum.org/")
-    while zone.asked != ["museum.org", "museum.org"] or names._looking:
+    while len(zone.asked) < 2 or names._looking:
         await asyncio.sleep(0.01)
     assert await given(names, "museum.org") == [("198.51.100.8", 80)]
 
