@@ -52,7 +52,7 @@ class SlotMissed(CrawlprojectError, IgnoreRequest):
 
 
 class MemoryShort(CrawlprojectError, IgnoreRequest):
-    """The bodies under way take more memory than a worker may have, and this request's the most: tried again."""
+    """Too many large bodies came in at the same time; this one, the largest of its source, was broken off."""
 
 
 class StaleConnection(CrawlprojectError):

@@ -16,6 +16,8 @@ _USERINFO = re.compile(
     r"""((?:\\?/){2})(?:[^/?\#\s"]*|(?!\[|[^/?\#@\s":]*:\d{0,5}(?:[/?\#]|$))[^/?\#@\s":]*:[^\s"]*)@"""
 )
 
+_ENDS = re.compile(r'([\s"])')  # of a URL within a text
+
 # In JSON allowed as they are, but ends of lines, or orders, for who shows them.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -27,7 +29,16 @@ def printable(text: str, longest: int = 200) -> str:
 
 def without_userinfo(text: str) -> str:
     """Return `text` with `***` in place of the user names and passwords of all URLs in it."""
-    return _USERINFO.sub(r"\1***@", text)
+    if "@" not in text:
+        return text
+    # Part by part, and each no further than its last @: all up to that is taken at once, so that the time grows
+    # with the length alone, whatever a stranger writes.
+    parts = _ENDS.split(text)
+    for index, part in enumerate(parts):
+        last = part.rfind("@") + 1
+        if last:
+            parts[index] = _USERINFO.sub(r"\1***@", part[:last]) + part[last:]
+    return "".join(parts)
 
 
 def shown_seed(text: str) -> str:
@@ -72,18 +83,21 @@ def url_fault(url: str) -> str | None:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         return "url that is none" + ("" if "@" in url else f": {printable(str(error))}")
-    shown = printable(without_userinfo(url), 80)
+
+    def shown() -> str:
+        return printable(without_userinfo(url[:1000]), 80)
+
     fault = None
     if _NEVER_IN_A_URL.search(url):
         fault = "url with blanks or control characters"
     elif parts.scheme.lower() not in {"http", "https"}:
-        fault = f"url without http:// or https://: {shown}"
+        fault = f"url without http:// or https://: {shown()}"
     elif "@" in parts.netloc:
         fault = "url with a user name or password: leave it out"
     elif not host.strip(".") or port == 0:
-        fault = f"url without a host or with port 0: {shown}"
+        fault = f"url without a host or with port 0: {shown()}"
     elif not _is_host(host):
-        fault = f"url with a host that no name can be: {shown}"
+        fault = f"url with a host that no name can be: {shown()}"
     return fault
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -100,3 +101,20 @@ def test_what_passes_for_a_host_cannot_forge_a_log_line(host: str) -> None:
         assert asked.isprintable()
         assert url_fault(asked) is None
         assert "@" not in asked.split("/")[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//a:b" * 100_000,
+        "//a:b" * 100_000 + "@",
+        "@" + "//a:b" * 100_000,
+        "//a:b" * 100_000 + " @" * 1000,
+        ("//a:b" * 50 + "@ ") * 2000,
+        "\\\\/" * 100_000 + "@",
+    ],
+)
+def test_masking_takes_time_by_the_length_alone(text: str) -> None:
+    began = time.process_time()
+    without_userinfo(text)
+    assert time.process_time() - began < 1  # it was minutes

@@ -21,6 +21,7 @@ from crawlproject.politeness.backoff import GiveUp, decide, delay
 from crawlproject.politeness.circuit import sample_of
 from crawlproject.records import (
     LEASE,
+    MEMORY,
     RETRIES,
     SOURCE,
     STOPPED,
@@ -138,6 +139,9 @@ class LeaseKeeper:
         if failure.kind == STOPPED:
             self.frontier.queue.give_back(lease)
             return
+        if failure.kind == MEMORY:
+            self._fault(lease, failure.reason)
+            return
         meta = request.meta
         fetched = {} if failure.status is None else {"fetched": 1}
         evidence = self._evidence(lease, request, failure)
@@ -174,6 +178,7 @@ class LeaseKeeper:
             # What never reached the site is no status of it.
             "status": None if fine is None and failure.status is None else status,
             "fine": fine,
+            "answered": failure.kind == "opt_out",
             "latency": request.meta.get("download_latency") if failure.status is not None else None,
             "throttled": failure.status in {429, 503},
             "hold": hold,

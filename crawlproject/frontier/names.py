@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import aiodns
 import idna
+import pycares
 from scrapy.exceptions import CannotResolveHostError
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IHostnameResolver, IHostResolution
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_FLAGS = pycares.ARES_FLAG_NOSEARCH  # names of strangers are whole: none is asked within our own domain
 _TRIES = 2  # of each name server
 _A_TRY = 2.5  # seconds, the first; c-ares doubles it
 _PATIENCE = 10.0  # seconds for one name, however many servers there are
 _A_MOMENT = 0.03  # seconds that leases wait for names; their slots bear that
 _LEAST, _MOST = 30.0, 3600.0  # seconds that an answer is good for, whatever its TTL
 _STALE = 3600.0  # seconds more that one serves while a new one is looked up (RFC 8767)
-_FAILED = 30.0  # seconds that a failure is remembered
+_FAILED = 30.0  # seconds until a name that failed is looked up again
+_FAILED_SERVES = 600.0  # seconds that it is known to have failed: a source may have a slot once in minutes
+_MOST_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
+_WEB_PORT, _NO_PORT = 80, 0
 _MOST_NAMES = 20_000
 _MOST_LOOKED_FOR = 512  # at a time; those beyond are when their requests are parked
 
@@ -124,7 +129,7 @@ class Names:
                 continue
             if len(self._looking) < _MOST_LOOKED_FOR:
                 task = self._look(host)
-                if answer is None or answer.until <= now + _A_MOMENT:
+                if answer is None or answer.failure or answer.until <= now + _A_MOMENT:
                     unknown.add(task)
         if unknown:
             await asyncio.wait(unknown, timeout=_A_MOMENT)
@@ -167,7 +172,7 @@ class Names:
             if not addresses:
                 raise OSError("no address")
             ttl = min(max(ttl, _LEAST), _MOST)
-            answer = Answer(addresses, "", now() + ttl, now() + ttl + _STALE)
+            answer = Answer(self._chosen(addresses), "", now() + ttl, now() + ttl + _STALE)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
             before = self._answer(host)
             if before is not None and not before.failure:
@@ -175,17 +180,31 @@ class Names:
                 answer = before._replace(renew=now() + _FAILED)
             else:
                 text = str(error.args[-1] if error.args else "") or type(error).__name__
-                answer = Answer((), f"{host[:253]} does not resolve: {text}", now() + _FAILED, now() + _FAILED)
+                answer = Answer(
+                    (), f"{host[:253]} does not resolve: {text}", now() + _FAILED, now() + _FAILED_SERVES
+                )
         self._answers[host] = answer
         self._answers.move_to_end(host)
         while len(self._answers) > _MOST_NAMES:
             self._answers.popitem(last=False)
 
+    def _chosen(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
+        """Return the few to keep: of each family the first; if there is one that may not be asked, that alone."""
+        for address in addresses:
+            if self._forbidden([address], _WEB_PORT):
+                return (address,)
+        # One that only the web's ports are open of speaks for all, where others are open on every port.
+        closed = [address for address in addresses if self._forbidden([address], _NO_PORT)]
+        first = closed[:1] or list(addresses[:1])
+        others = [address for address in addresses if address != first[0]]
+        others.sort(key=lambda address: address.version == first[0].version)
+        return (*first, *others[: _MOST_ADDRESSES - 1])
+
     async def _ask(self, host: str) -> tuple[tuple[Address, ...], float]:
         """Return what the name servers say: addresses in the order to try them in, seconds that they are good."""
         if self._resolver is None:
             self._resolver = aiodns.DNSResolver(
-                self.settings.dns_servers or None, timeout=_A_TRY, tries=_TRIES, rotate=True
+                self.settings.dns_servers or None, timeout=_A_TRY, tries=_TRIES, rotate=True, flags=_FLAGS
             )
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -134,8 +134,12 @@ class LeaseQueue:
             return
 
         async def wait() -> None:
-            await self.names.look_up(url)
-            known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
+            known: object = False
+            try:
+                await self.names.look_up(url)
+                known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
+            except Exception:
+                logger.exception("Bug in looking up a host of source %s", lease.source)
             self.give_back(lease, delay=0.0 if known else _PARKED_ELSEWHERE)
 
         self.stats.inc_value("robots/parked")
@@ -174,15 +178,18 @@ class LeaseQueue:
         source: str | None = None,
         domain: str | None = None,
         delay: float = 0.0,
+        answered: bool = False,
     ) -> bool:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
         With `domain`, it goes to the source that the catalogue gives that domain; with `delay`, for a slot
-        after so many seconds.
+        after so many seconds. `answered`: the site has, by a redirect.
         """
-        return self.settle(
-            lease, Settlement(lease.id, source or lease.source, entry or lease.entry, domain=domain, delay=delay)
+        entry = entry or lease.entry
+        settlement = Settlement(
+            lease.id, source or lease.source, entry, domain=domain, delay=delay, answered=answered
         )
+        return self.settle(lease, settlement)
 
     def give_back_waiting(self) -> None:
         """Return all leases that have not started; at the end of a crawl."""

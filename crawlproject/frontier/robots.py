@@ -20,6 +20,7 @@ from crawlproject.config import Config
 from crawlproject.errors import SlotMissed
 from crawlproject.frontier import engine
 from crawlproject.frontier.names import Names
+from crawlproject.frontier.seeds import LONGEST_URL
 from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import SLOT
@@ -229,7 +230,7 @@ class RobotsCache:
             if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
-            logger.warning("%s cannot be had: %s", origin, printable(fetched.reason))
+            logger.debug("%s cannot be had: %s", origin, printable(fetched.reason))
         async with self._talk:
             slower = await self.store.scripts.keep_robots(
                 self.store.worker,
@@ -259,7 +260,7 @@ class RobotsCache:
                 location = response.headers.get("Location")
                 if not (300 <= response.status < 400 and location):
                     return _outcome(response)
-                url = urljoin(url, location.decode("latin-1").strip())
+                url = _redirected(url, location)
             except IgnoreRequest as error:
                 return _Fetched("unreachable", reason=str(error))
             except Exception as error:  # whatever a download can meet, and a Location can be
@@ -371,6 +372,18 @@ class RobotsCache:
 async def _parse(body: bytes) -> Rules:
     """Parse a robots.txt; a large one takes half a second, which nobody else shall wait."""
     return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)
+
+
+def _redirected(url: str, location: bytes) -> str:
+    """Return where a redirect leads.
+
+    Raises:
+        ValueError: to no URL, or to one that is too long to be looked at.
+
+    """
+    if len(location) > LONGEST_URL:
+        raise ValueError(f"it redirects to a url of {len(location)} characters")
+    return urljoin(url, location.decode("latin-1").strip())
 
 
 def _outcome(response: Response) -> _Fetched:

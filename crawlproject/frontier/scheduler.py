@@ -15,6 +15,7 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec, engine
+from crawlproject.frontier.bodies import Bodies
 from crawlproject.frontier.names import names_of_process
 from crawlproject.frontier.queue import HORIZON, LeaseQueue
 from crawlproject.frontier.robots import RobotsCache
@@ -36,7 +37,6 @@ _LEASE_EVERY = 0.1  # seconds between lease calls, so that each of them brings a
 _LOOK_AGAIN = 0.5  # seconds between lease calls while nothing is due
 _SETTLE_EVERY = 0.15  # seconds that settlements are collected
 _ENQUEUE_BATCH = 500
-MOST_RECEIVING = 64 * 1024 * 1024  # bytes of bodies under way; beyond, nothing is leased
 _LAST_WORDS = 1.0  # seconds from the end of the grace until the leases of pictures still looked at go back, too
 
 
@@ -50,7 +50,7 @@ class FrontierScheduler(Scheduler):
     A request that comes back with a lease (a redirect, one whose slot was missed) returns to the frontier in
     place of the one that was leased, so that it too leaves only with a slot of the source that it asks.
     The frontier is never flushed: other workers share it. `scrapy shell` and `scrapy fetch` bring spiders that
-    no seeds feed, and requests that cannot be stored: this process crawls them itself, by a slot of the gate.
+    no seeds feed: this process crawls their requests itself, each by a slot of the gate.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -64,7 +64,7 @@ class FrontierScheduler(Scheduler):
         self._idle_since: float | None = None
         self._drained = False
         self._stop_at: float | None = None
-        self.receiving = 0  # bytes of bodies under way: the download handler counts them
+        self.bodies = Bodies()
         self.grace_over = asyncio.Event()  # a stop waits no longer for what is in flight
         self._state = "no pulse"  # until a leader has read the catalogue
         self._pauses: list[str] = []
@@ -94,11 +94,11 @@ class FrontierScheduler(Scheduler):
             lease = request.meta.get(LEASE)
             if lease is not None:
                 return self._put_back(lease, request)
-            self._new.append(new_request(request, self.spider, self.df))
-        except Exception:
             if self._request_for is None:
                 self._own.append(request)
                 return True
+            self._new.append(new_request(request, self.spider, self.df))
+        except Exception:
             logger.exception("A request to %s cannot be stored", printable(without_userinfo(request.url)))
             self.stats.inc_value("frontier/not_stored")
             return False
@@ -204,7 +204,7 @@ class FrontierScheduler(Scheduler):
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.receiving > MOST_RECEIVING:
+        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.bodies.many:
             await asyncio.sleep(_LEASE_EVERY)
             return
         self._wanted.clear()
@@ -296,10 +296,12 @@ class FrontierScheduler(Scheduler):
         itself.
         """
         entry = codec.encode(request, self.spider, deliveries=lease.deliveries)
-        source, domain = request.meta[SOURCE], domain_of_url(request.url)
+        source = request.meta[SOURCE]
+        domain: str | None = domain_of_url(request.url)
         if domain == domain_of_url(codec.seed_url(request)):
-            return self.queue.give_back(lease, entry, source=source)
-        return self.queue.give_back(lease, entry, source=source, domain=domain)
+            domain = None
+        redirected = lease.request is not None and lease.request.url != request.url
+        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected)
 
 
 def frontier_of(crawler: Crawler) -> FrontierScheduler:

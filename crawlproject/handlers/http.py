@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,18 +25,17 @@ from zope.interface import implementer
 
 from crawlproject import config
 from crawlproject.errors import ConfigError, MemoryShort, Stopped, TlsFailed
-from crawlproject.frontier.scheduler import MOST_RECEIVING, frontier_of
+from crawlproject.frontier.bodies import Body
+from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.handlers.protocol import BoundedFactory
 from crawlproject.politeness.addresses import literal
-from crawlproject.records import TLS_FAILURE
+from crawlproject.politeness.sources import domain_of_url
+from crawlproject.records import LEASE, TLS_FAILURE
 
 _IDLE = 15.0  # seconds that an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
 _MOST_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MOST_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the store, the log, name servers, pictures being decoded
-# Bytes of bodies under way. Beyond half of it nothing is leased (frontier/scheduler.py): it takes many large ones
-# at once to get there.
-_MOST_RECEIVED = 2 * MOST_RECEIVING
 _MOST_RECORDED = 10_000  # hosts whose certificates are not valid
 
 
@@ -128,15 +126,6 @@ class _RecordingContextFactory(_ScrapyClientContextFactory):
         return _Recording(creator, hostname.decode("ascii").lower(), self.failures)
 
 
-@dataclass(slots=True, eq=False)
-class _Download:
-    """A request under way, and the bytes that have come of its body."""
-
-    task: asyncio.Future[Response]
-    received: int = 0
-    broken_off: bool = False
-
-
 def _tls_trouble(error: DownloadFailedError) -> str | None:
     """Return what was wrong with a secure connection, None if it was something else that failed."""
     for reason in getattr(error.__cause__, "reasons", ()):
@@ -153,9 +142,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     Headers must end (handlers/protocol.py). Idle connections are kept for a short time, and not too many.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, one that is not valid is noted in
-    `meta["tls_failure"]`. The bodies under way are bounded together: there may be hundreds, each of
-    DOWNLOAD_MAXSIZE. When the time that a stop gives to requests in flight is over they are broken off, and end as
-    `Stopped`.
+    `meta["tls_failure"]`. The bodies under way are bounded together (frontier/bodies.py). When the time that a
+    stop gives to requests in flight is over they are broken off, and end as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -163,7 +151,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         from twisted.internet import reactor
 
         self._pool = BoundedPool(reactor)
-        self._under_way: dict[Request, _Download] = {}
+        self._under_way: dict[Request, Body] = {}
         self._failures: OrderedDict[str, str] = OrderedDict()
         if config.load(crawler.settings).tls_failures == "record":
             recording = build_from_crawler(_RecordingContextFactory, crawler)
@@ -185,18 +173,21 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             self._stop = asyncio.ensure_future(frontier.grace_over.wait())
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
         download = asyncio.ensure_future(super().download_request(request))
-        under_way = self._under_way[request] = _Download(download)
+        lease = request.meta.get(LEASE)
+        source = lease.source if lease is not None else domain_of_url(request.url)
+        body = self._under_way[request] = frontier.bodies.begin(source, download.cancel)
         try:
             await asyncio.wait((download, self._stop), return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._under_way[request]
-            frontier.receiving -= under_way.received
+            frontier.bodies.end(body)
         if not download.done():
             download.cancel()
             await asyncio.wait((download,), timeout=1.0)
             raise Stopped(f"broken off: {request.url}")
-        if under_way.broken_off:
-            raise MemoryShort(f"broken off after {under_way.received} bytes: others came in at the same time")
+        if body.broken_off:
+            self._crawler.stats.inc_value("download/broken_off")
+            raise MemoryShort(f"broken off after {body.received} bytes: too many came in at the same time")
         try:
             response = download.result()
         except DownloadFailedError as error:
@@ -208,17 +199,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         return response
 
     def _received(self, data: bytes, request: Request) -> None:
-        """Count what has come of the bodies under way; at the bound the largest is broken off."""
-        under_way = self._under_way.get(request)
-        if under_way is None:
-            return
-        under_way.received += len(data)
-        frontier = frontier_of(self._crawler)
-        frontier.receiving += len(data)
-        if frontier.receiving > _MOST_RECEIVED:
-            largest = max(self._under_way.values(), key=lambda one: one.received)
-            largest.broken_off = True
-            largest.task.cancel()
+        if body := self._under_way.get(request):
+            frontier_of(self._crawler).bodies.receive(body, len(data))
 
     async def close(self) -> None:
         """Close the idle connections."""

@@ -36,6 +36,7 @@ from crawlproject.frontier.codec import seed_url
 from crawlproject.records import (
     AGAIN,
     IDENTIFIER,
+    MEMORY,
     OPT_OUT,
     SOURCE,
     STOPPED,
@@ -144,7 +145,7 @@ def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
         case AddressRefused():
             said = {"kind": "refused_by_us", "reason": str(error)}
         case MemoryShort():
-            said = {"kind": "memory", "reason": str(error), "retryable": True}
+            said = {"kind": MEMORY, "reason": str(error)}
         case Stopped():
             said = {"kind": STOPPED, "reason": str(error)}
         case DownloadCancelledError():

@@ -145,7 +145,8 @@ class Settlement:
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds; `throttled` says that it asked for patience, for
-    `hold` seconds if it said how long.
+    `hold` seconds if it said how long. `answered`: the site has answered, though that is no sample (a redirect, an
+    opt-out); a probe has gone well by that.
     """
 
     id: str
@@ -161,6 +162,7 @@ class Settlement:
     latency: float | None = None
     throttled: bool = False
     hold: float | None = None
+    answered: bool = False
 
 
 class Standing(NamedTuple):
@@ -357,6 +359,8 @@ class Scripts:
         packed = []
         for one in settlements:
             item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
+            if one.answered:
+                item["answered"] = True
             if one.status is not None:
                 item["status"] = one.status
                 if one.fine is not None:

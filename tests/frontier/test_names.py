@@ -125,6 +125,31 @@ async def test_a_name_server_that_fails_takes_no_known_site_away(
     assert await given(names, "museum.org") == [("198.51.100.7", 80)]
 
 
+async def test_of_many_addresses_few_are_kept_and_all_are_checked(names: Names, zone: Zone) -> None:
+    many = [f"198.51.100.{number}" for number in range(1, 200)]
+    zone.records["museum.org"] = [many[:20]]
+    zone.records["trap.org"] = [[*many[:20], "127.0.0.1"]]
+    for name in ("museum.org", "trap.org"):
+        await names.look_up(f"http://{name}/")
+    assert len(await given(names, "museum.org")) == 2
+    assert "loopback" in str(names.refusal("http://trap.org/"))
+
+
+async def test_a_failure_is_known_for_longer_than_it_is_fresh(
+    names: Names, zone: Zone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FAILED", 0.01)
+    zone.records["museum.org"] = [[], ["198.51.100.7"]]
+    await names.look_up("http://museum.org/")
+    await asyncio.sleep(0.02)
+    assert names.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
+    assert not names.may_be_asked("http://museum.org/")
+    await names.prepare(["http://museum.org/"])  # and yet looks anew first
+    while names._looking:
+        await asyncio.sleep(0.01)
+    assert names.may_be_asked("http://museum.org/")
+
+
 async def test_a_failure_has_its_reason_and_is_remembered(names: Names, zone: Zone) -> None:
     await names.look_up("http://nothing.invalid/")
     assert names.knows("http://nothing.invalid/")

@@ -233,7 +233,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(cra
         for number in range(12):
             seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-        crawl.start(CRAWL_RETRY_DELAY="3", CRAWL_MAX_RETRIES="20")
+        crawl.start(CRAWL_RETRY_DELAY="1", CRAWL_MAX_DELIVERIES="20")
         peak = 0
         while crawl.workers[0].poll() is None:
             with suppress(OSError):
@@ -245,8 +245,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(cra
     reasons = crawl.dead()
     assert len(reasons) == 12
     assert all("no picture in a supported format" in reason for reason in reasons.values()), reasons
-    assert peak < 600_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
-    assert "'crawl/museum/retried'" in crawl.log() or crawl.redis.hget(KEYS.counts_of + "retried", "museum")
+    assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
 
 
 # A stop

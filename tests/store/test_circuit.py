@@ -179,6 +179,22 @@ async def test_a_probe_that_comes_back_unasked_frees_its_place(crawl: Crawl) -> 
     assert len((await crawl.lease()).grants) == 3
 
 
+async def test_probes_that_are_answered_without_a_sample_close_it(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(10)
+    await asyncio.sleep(0.35)
+    redirected, opted_out, again = (await crawl.lease()).grants
+    answers = [
+        Settlement(redirected.id, "elsewhere", redirected.entry, answered=True),
+        Settlement(opted_out.id, MUSEUM, opted_out.entry, dead="opt-out", status="200", answered=True),
+        Settlement(again.id, MUSEUM, again.entry, answered=True),
+    ]
+    await crawl.scripts.settle("w", answers[:2])
+    assert await crawl.state() == "half open"
+    await crawl.scripts.settle("w", answers[2:])
+    assert await crawl.state() == "closed"
+
+
 async def test_a_probe_lost_with_its_worker_frees_its_place(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
     await crawl.feed(10)

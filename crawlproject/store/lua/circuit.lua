@@ -252,11 +252,17 @@ local function sample(source, generation, fine)
   end
 end
 
--- A lease that ends without a sample: a probe's place is free again.
-local function returned(source, generation)
+-- A lease that ends without a sample: a probe's place is free again, and one that the site has answered went well.
+local function returned(source, generation, answered)
   local circuit = circuit_of(source)
   if circuit.state == 'half_open' and circuit.generation == generation and circuit.probing > 0 then
     change(source).probing = circuit.probing - 1
+    if answered then
+      circuit.passed = circuit.passed + 1
+      if circuit.passed >= rules_of(source).probes then
+        close_circuit(source, 'temporary', text(circuit.passed) .. ' probes went well', false)
+      end
+    end
   end
 end
 

@@ -8,7 +8,7 @@
 --    {entry, source | domain, delay}     back to that source's queue: after `delay` us, or, at 0, to its head
 --    `status` is noted for the source that paid, with `fine` (true or false) as a sample of its circuit;
 --    without `fine` it says nothing about the source. `throttled`: it asked for patience (429, 503), for
---    `hold` if it said how long.
+--    `hold` if it said how long. `answered`: the site has answered, by a redirect or an opt-out.
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
 --
@@ -25,7 +25,7 @@ local function learn(settlement)
   local _, generation, payer = parts_of(settlement.id)
   if not payer then return end
   if not settlement.status then
-    returned(payer, generation)
+    returned(payer, generation, settlement.answered)
     return
   end
   if not looked_at[payer] and statuses_deleted(payer) then
@@ -50,7 +50,7 @@ local function learn(settlement)
   end
   if settlement.latency and A.strain then note_latency(payer, settlement.latency) end
   if settlement.fine == nil then
-    returned(payer, generation)
+    returned(payer, generation, settlement.answered)
   else
     sample(payer, generation, settlement.fine)
   end
