@@ -209,7 +209,8 @@ class FrontierScheduler(Scheduler):
             return
         self._wanted.clear()
         reply = await self.queue.fill()
-        self._report(reply.state)
+        if not self._pauses:  # one that began during the call has been reported
+            self._report(reply.state)
         wait = _LOOK_AGAIN
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2

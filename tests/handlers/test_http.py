@@ -144,8 +144,7 @@ def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch
     for number, connection in enumerate(idle):
         pool._putConnection(("host", number), connection)
     assert [connection.closed for connection in idle] == [True, True, False, False, False]
-    taken = pool.getConnection(("host", 3), None).result
-    assert taken._clientProtocol is idle[3]
+    assert pool.getConnection(("host", 3), None).result is idle[3]
     pool._putConnection(("host", 3), idle[3])
     pool._putConnection(("host", 9), Connection())
     assert [connection.closed for connection in idle[2:]] == [True, False, False]

@@ -56,8 +56,8 @@ def aws(endpoint: str) -> Settings:
 
 def s3_store(gate: Gate) -> S3Store:
     keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=gate.url, **keys).create_bucket(Bucket="one")
-    return S3Store("s3://one/", aws(gate.url))
+    boto3.client("s3", endpoint_url=gate.url, **keys).create_bucket(Bucket="gated")
+    return S3Store("s3://gated/", aws(gate.url))
 
 
 async def until_up(circuit: StoreCircuit) -> None:
@@ -171,7 +171,7 @@ async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch
         with pytest.raises(StoreDown) as caught:
             await circuit.write("00/b.jpg", b"b")
         said = str(caught.value)
-        assert said.startswith(f"thumbnails cannot be stored in s3://one/ at {gate.url} (")
+        assert said.startswith(f"thumbnails cannot be stored in s3://gated/ at {gate.url} (")
         assert words in said
         assert "S3CRET" not in said
         assert said.isprintable()
@@ -188,9 +188,9 @@ def test_before_the_crawl_what_s3_refuses_is_told_from_what_may_pass(gate: Gate,
     gate.mode = mode
     if lasting:
         with pytest.raises(ConfigError, match="AccessDenied"):
-            check_store("s3://one/", aws(gate.url))
+            check_store("s3://gated/", aws(gate.url))
     else:
-        assert check_store("s3://one/", aws(gate.url)) is not None
+        assert check_store("s3://gated/", aws(gate.url)) is not None
 
 
 # With the frontier

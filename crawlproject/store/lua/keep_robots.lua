@@ -1,6 +1,6 @@
 -- Keeps what came of fetching a robots.txt, for all workers.
 --
--- A: origin; source; worker; kind ('rules', 'none', 'unreachable', or '' when nothing was asked: another may
+-- A: origin; source; worker; kind ('rules', 'none', 'refused', 'unreachable', or '' when nothing was asked: another may
 --    try at once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none);
 --    reason (of 'unreachable'); retry, retry_max (us: the first pause before another try, and the longest).
 -- Reply: 1 when the source is asked less often from now on, else 0.

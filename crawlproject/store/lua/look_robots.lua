@@ -5,6 +5,7 @@
 -- 0}; what is
 --    'ignore'        the source has given permission: no robots.txt counts
 --    'rules', 'none' a copy: its rules are in `body`, or there is none and everything is allowed
+--    'refused'       it leads to where we do not go: nothing is fetched, `body` is the reason
 --    'unreachable'   not to be had, and no copy: nothing may be fetched; tried again after those seconds
 --    'fetch'         the caller fetches it, and says by keep_robots what came of it
 --    'wait'          another worker fetches it
@@ -27,7 +28,7 @@ local copy = {}
 for index, value in ipairs(redis.call('HMGET', K.robots_of .. A.origin, unpack(names))) do
   copy[names[index]] = value or nil
 end
-if copy.kind ~= 'rules' and copy.kind ~= 'none' then copy.kind = nil end
+if copy.kind ~= 'rules' and copy.kind ~= 'none' and copy.kind ~= 'refused' then copy.kind = nil end
 
 local function seconds(moment) return string.format('%.3f', math.max(moment - now, 0) / 1000000) end
 
