@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
 
 from scrapy.commands import crawl
-from scrapy.exceptions import UsageError
 
-from crawlproject import config, logs
-from crawlproject.commands import remark, reports_errors
+from crawlproject import config
+from crawlproject.commands import log_as_set, remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
@@ -23,12 +21,7 @@ class Command(crawl.Command):
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """Read the options, and log as they say from the first line on."""
         super().process_options(args, opts)
-        assert self.settings is not None
-        try:
-            with suppress(ConfigError):  # `run` says it
-                logs.install(self.settings)
-        except OSError as error:
-            raise UsageError(f"no log can be written: {error}", print_help=False) from None
+        log_as_set(self)
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -109,6 +109,20 @@ def test_compose_opens_nothing_to_the_network_and_pins_what_is_not_ours() -> Non
     assert services["worker"]["environment"].keys() - KNOWN == set()
 
 
+@pytest.mark.skipif(not (DEPLOY / "prometheus.yml").exists(), reason="without the monitor's files")
+def test_compose_mounts_what_is_there_and_prometheus_asks_the_monitor() -> None:
+    services = compose()["services"]
+    mounted = [one for service in services.values() for one in service.get("volumes", []) if str(one)[0] == "."]
+    assert len(mounted) == 3
+    for mount in mounted:
+        assert (DEPLOY / mount.partition(":")[0]).exists()
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (DEPLOY / "grafana" / Path(home).name).is_file()
+    scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
+    assert scraped["static_configs"][0]["targets"] == ["127.0.0.1:9410"]  # of the network that they share
+    assert services["prometheus"]["network_mode"] == "service:monitor"
+
+
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_kubernetes_manifests_hold_to_their_schema(path: Path) -> None:
     for one in yaml.safe_load_all(path.read_text()):
