@@ -444,6 +444,12 @@ class Config:
     shutdown_grace: float = _setting(
         "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop"
     )
+    log_format: str = _setting(
+        "CRAWL_LOG_FORMAT",
+        "text",
+        _choice("text", "json"),
+        "the log: `text` for people, or a `json` object a line",
+    )
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
     )

@@ -7,12 +7,13 @@ SPIDER_MODULES = ["crawlproject.spiders"]
 NEWSPIDER_MODULE = "crawlproject.spiders"
 COMMANDS_MODULE = "crawlproject.commands"
 
-# The process: uvloop saves a fifth of a worker's CPU; no back doors; no DEBUG line for every item.
+# The process: uvloop saves a fifth of a worker's CPU; no back doors; no items in the log.
 TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"
 TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 LOG_LEVEL = "INFO"
+LOG_FORMATTER = "crawlproject.logs.RequestLog"
 
 # Frontier
 SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"

@@ -131,6 +131,7 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "CRAWL_TLS_FAILURES": ([("refuse", "refuse"), ("record", "record")], ["", "ignore", False]),
     "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
+    "CRAWL_LOG_FORMAT": ([("text", "text"), ("json", "json")], ["", "xml", "JSON", 1]),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}

@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from PIL import Image
@@ -20,6 +21,8 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
     egg = tmp_path / "crawlproject.egg"
     deploy = Path(sys.executable).with_name("scrapyd-deploy")
     subprocess.run([deploy, f"--build-egg={egg}"], cwd=tmp_path, check=True, capture_output=True)
+    package = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "crawlproject").rglob("*.*")}
+    assert package - set(zipfile.ZipFile(egg).namelist()) == set()
     code = (
         "import crawlproject.spiders.images\n"
         "from crawlproject.store import keys, scripts\n"

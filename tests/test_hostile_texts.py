@@ -86,7 +86,7 @@ def test_hostile_identifiers_are_names_and_no_more(crawl: Crawl) -> None:
         "arrivals.jsonl", "catalogue.json", "sites", "thumbnails", "worker-0.log"
     ]  # fmt: skip
     assert_harmless(crawl.log())
-    assert "DEBUG: Scraped from" in crawl.log()  # it was as talkative as can be
+    assert "DEBUG: Crawled (200)" in crawl.log()  # it was as talkative as can be
 
     file = crawl.folder / "events.jsonl"
     command(crawl, "events", str(file))

@@ -6,15 +6,15 @@ import functools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from redis import Redis, RedisError
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject import config
-from crawlproject.errors import CrawlprojectError
+from crawlproject import config, logs
+from crawlproject.errors import ConfigError, CrawlprojectError
 from crawlproject.politeness.sources import source_name
 from crawlproject.store.client import Store, connect_blocking
 from crawlproject.store.keys import Keys
@@ -44,6 +44,21 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             self.exitcode = 130
 
     return wrapped
+
+
+def log_as_set(command: ScrapyCommand) -> None:
+    """Have a command that stays log as its settings say; for the end of its `process_options`.
+
+    Raises:
+        UsageError: no log can be written there.
+
+    """
+    assert command.settings is not None
+    try:
+        with suppress(ConfigError):  # `run` says it
+            logs.install(command.settings)
+    except OSError as error:
+        raise UsageError(f"no log can be written: {error}", print_help=False) from None
 
 
 def connected(command: ScrapyCommand, spider: str = "images") -> tuple[config.Config, Redis, Keys]:

@@ -7,7 +7,7 @@ import argparse
 from scrapy.commands import crawl
 
 from crawlproject import config
-from crawlproject.commands import remark, reports_errors
+from crawlproject.commands import log_as_set, remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
@@ -17,6 +17,11 @@ from crawlproject.store.client import connect_blocking
 
 class Command(crawl.Command):
     """Runs a spider; what would make it fail is said in one sentence instead."""
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Read the options, and log as they say from the first line on."""
+        super().process_options(args, opts)
+        log_as_set(self)
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

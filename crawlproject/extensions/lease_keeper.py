@@ -171,6 +171,7 @@ class LeaseKeeper:
                     lease.source,
                     failure.retry_after,
                     hold,
+                    extra={"request": request},
                 )
         fine = sample_of(failure)
         status = failure.kind if failure.status is None else str(failure.status)
@@ -243,7 +244,11 @@ class LeaseKeeper:
         present = engine.in_progress(self.crawler)
         for lease in list(self.frontier.queue.held.values()):
             if lease.request is not None and lease.request not in present:
-                logger.error("A request to source %s left the engine without an item", lease.source)
+                logger.error(
+                    "A request to source %s left the engine without an item",
+                    lease.source,
+                    extra={"request": lease.request},
+                )
                 self._fault(lease, "left the engine without an item: see the worker's log")
 
 

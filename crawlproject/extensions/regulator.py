@@ -180,7 +180,7 @@ class Regulator:
     async def _watch(self, fence: int) -> None:
         """Let time and operators have their way with the sources in trouble."""
         for source, what in await self.store.scripts.watch(fence):
-            logger.warning("Source %s: %s", source, what)
+            logger.warning("Source %s: %s", source, what, extra={"source": source})
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return
@@ -194,6 +194,7 @@ class Regulator:
                     standing.source,
                     work,
                     standing.source,
+                    extra={"source": standing.source},
                 )
 
     async def _take_over(self) -> None:
@@ -299,7 +300,7 @@ class Regulator:
             return
         if override is None:
             del self._overridden[source]
-            logger.info("Rate of %s: %g rps by size again", source, by_size)
+            logger.info("Rate of %s: %g rps by size again", source, by_size, extra={"source": source})
             return
         self._overridden[source] = override
         rate = override_of(override)
@@ -309,6 +310,9 @@ class Regulator:
                 source,
                 override[:40],
                 by_size,
+                extra={"source": source},
             )
         else:
-            logger.info("Rate of %s: %g rps by override (%g by size)", source, rate, by_size)
+            logger.info(
+                "Rate of %s: %g rps by override (%g by size)", source, rate, by_size, extra={"source": source}
+            )

@@ -106,7 +106,10 @@ class LeaseQueue:
             try:
                 request = codec.decode(lease.entry, self.spider)
             except BadEntry as error:
-                logger.error("Dead letter of source %s: %s", printable(lease.source), printable(str(error)))
+                source = printable(lease.source)
+                logger.error(
+                    "Dead letter of source %s: %s", source, printable(str(error)), extra={"source": source}
+                )
                 self.settle(
                     lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
                 )

@@ -23,7 +23,7 @@ from crawlproject.frontier.names import Names
 from crawlproject.frontier.seeds import LONGEST_URL
 from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import SLOT
+from crawlproject.records import SLOT, SOURCE
 from crawlproject.store.client import REDIS_TROUBLE, Store
 from crawlproject.texts import printable
 
@@ -230,7 +230,7 @@ class RobotsCache:
             if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
-            logger.debug("%s cannot be had: %s", origin, printable(fetched.reason))
+            logger.debug("%s cannot be had: %s", origin, printable(fetched.reason), extra={"source": source})
         async with self._talk:
             slower = await self.store.scripts.keep_robots(
                 self.store.worker,
@@ -302,6 +302,7 @@ class RobotsCache:
                 continue
             meta: dict[str, Any] = {
                 SLOT: slot,
+                SOURCE: source if domain is None else domain,  # for the log
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
                 "download_timeout": min(self.config.download_timeout, _PATIENCE / 2),

@@ -99,7 +99,8 @@ class FrontierScheduler(Scheduler):
                 return True
             self._new.append(new_request(request, self.spider, self.df))
         except Exception:
-            logger.exception("A request to %s cannot be stored", printable(without_userinfo(request.url)))
+            url = printable(without_userinfo(request.url))
+            logger.exception("A request to %s cannot be stored", url, extra={"request": request})
             self.stats.inc_value("frontier/not_stored")
             return False
         self.queue.settled.set()

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from crawlproject.errors import RedisUnavailable
 
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
+_LONGEST_LOG = 10_000_000  # bytes at a start; a longer one is moved aside
 _START_TIMEOUT = 60.0  # seconds; a long append-only file takes a while to load
 
 
@@ -133,6 +134,7 @@ def _answers(sock: Path) -> bool:
 
 def _start(folder: Path, sock: Path) -> None:
     log = folder / "redis.log"
+    _move_aside(log)
     options = {
         "--port": "0",
         "--unixsocket": str(sock),
@@ -158,6 +160,15 @@ def _start(folder: Path, sock: Path) -> None:
     raise RedisUnavailable(
         f"redis-server did not start in {folder}: {last.splitlines()[-1] if last else 'no word'}"
     )
+
+
+def _move_aside(log: Path) -> None:
+    """Begin a new log where the last one is long; one old log is kept. No server may have it open."""
+    try:
+        if log.stat().st_size > _LONGEST_LOG:
+            log.replace(log.with_name(f"{log.name}.1"))
+    except FileNotFoundError:
+        return
 
 
 def _alive(folder: Path) -> bool:

@@ -115,6 +115,23 @@ def test_a_pid_file_that_a_killed_server_has_left_does_not_pass_for_the_next_one
     assert is_alive(pid_of(embedded.ensure(folder)))
 
 
+def test_a_log_that_is_long_at_a_start_is_moved_aside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_LONGEST_LOG", 5000)
+    folder.mkdir()
+    log, old = folder / "redis.log", folder / "redis.log.1"
+    old.write_text("older\n")
+    log.write_text("short\n")
+    embedded.ensure(folder)
+    embedded.stop(folder)
+    assert log.read_text().startswith("short\n")
+    assert old.read_text() == "older\n"
+    log.write_text("long\n" * 1001)
+    embedded.ensure(folder)
+    assert old.read_text() == "long\n" * 1001
+    assert "eady to accept connections" in log.read_text()
+    assert "long" not in log.read_text()
+
+
 def test_it_listens_for_nobody_else(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:

@@ -1,0 +1,135 @@
+"""What the log of a process looks like: for people, or a JSON object a line (`CRAWL_LOG_FORMAT`).
+
+Every line about a request carries its source and its identifier, none a password or a body.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.http import Response
+from scrapy.logformatter import LogFormatter, LogFormatterResult
+from scrapy.settings import BaseSettings
+from twisted.python.failure import Failure
+
+from crawlproject import config
+from crawlproject.records import IDENTIFIER, SOURCE
+from crawlproject.texts import one_line, printable, without_userinfo
+
+# As in the settings that Scrapy lists at a start, and in the options of a URL
+_SECRET = re.compile(r"""((?i:secret|password|token)\w{0,40}(?:=|['"]\s*:\s*))(?:'[^']*'|"[^"]*"|[^\s&'",})]+)""")
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with `***` for passwords: in URLs, and after names such as `AWS_SECRET_ACCESS_KEY`."""
+    return _SECRET.sub(r"\1***", without_userinfo(text))
+
+
+def subject(record: logging.LogRecord) -> dict[str, str]:
+    """Return what a line is about: `source` and `identifier`, where it is about a request, or a source.
+
+    A request is in the line's arguments (as Scrapy has it) or in its `extra`; a source in `extra`.
+    """
+    request = getattr(record, "request", None)
+    if request is None and isinstance(record.args, Mapping):
+        request = record.args.get("request")
+    found = {"source": getattr(record, "source", None), "identifier": None}
+    if isinstance(request, Request):
+        found = {name: request.meta.get(name) for name in (SOURCE, IDENTIFIER)}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people, as Scrapy writes them (`LOG_FORMAT`), with their subject at the end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and below it the traceback, if there is one."""
+        return without_secrets(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line alone."""
+        line = super().formatMessage(record)
+        about = subject(record)
+        if "identifier" in about:  # else the sentence names the source
+            line += " [" + " ".join(f"{name}={printable(value)}" for name, value in about.items()) + "]"
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line: `time`, `level`, `logger`, `message`; `source`, `identifier`, `exception` if known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        data: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+            **subject(record),
+        }
+        if record.exc_info:
+            data["exception"] = without_secrets(self.formatException(record.exc_info))
+        return one_line(data)
+
+
+class RequestLog(LogFormatter):
+    """Scrapy's lines about requests, without items: those have pictures in them, and their fate is an event."""
+
+    def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:
+        """Say nothing."""
+        return None  # type: ignore[return-value] # Scrapy's documented way to leave a line out
+
+    def dropped(
+        self, item: Any, exception: BaseException, response: Response | Failure | None, spider: Spider
+    ) -> LogFormatterResult:
+        """Say why an item was dropped."""
+        line = super().dropped(item, exception, response, spider)
+        return _line(line["level"], "Dropped: %(reason)s", response, reason=printable(str(exception)))
+
+    def item_error(
+        self, item: Any, exception: BaseException, response: Response | Failure | None, spider: Spider
+    ) -> LogFormatterResult:
+        """Say what kind of item failed; the traceback follows."""
+        return _line(logging.ERROR, "Error processing %(kind)s", response, kind=type(item).__name__)
+
+
+def _line(level: int, message: str, response: Response | Failure | None, **args: Any) -> LogFormatterResult:
+    # After an errback Scrapy gives the failure as response; it has the request, too.
+    return {"level": level, "msg": message, "args": {"request": getattr(response, "request", None), **args}}
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell whether a line is worth having: of a body that is too large, or cut, the dead letter says more."""
+    return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
+
+
+def install(settings: BaseSettings) -> None:
+    """Have this process log as `settings` say, from its first line on, in place of Scrapy's own handler.
+
+    To be called by a command's `process_options`, before Scrapy sets up its logging. Scrapy's `LOG_*` settings
+    and options mean what they always do.
+
+    Raises:
+        ConfigError: a setting makes no sense.
+        OSError: there can be no such log file.
+
+    """
+    as_json = config.load(settings).log_format == "json"
+    handler: logging.Handler = logging.NullHandler()
+    if file := settings.get("LOG_FILE"):
+        mode = "a" if settings.getbool("LOG_FILE_APPEND") else "w"
+        handler = logging.FileHandler(file, mode=mode, encoding=settings.get("LOG_ENCODING"))
+    elif settings.getbool("LOG_ENABLED"):
+        handler = logging.StreamHandler()
+    text = TextFormatter(settings.get("LOG_FORMAT"), settings.get("LOG_DATEFORMAT"))
+    handler.setFormatter(JsonFormatter() if as_json else text)
+    handler.setLevel(settings.get("LOG_LEVEL"))
+    handler.addFilter(_is_news)
+    settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
+    logging.root.setLevel(logging.NOTSET)
+    logging.root.addHandler(handler)

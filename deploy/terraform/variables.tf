@@ -1,0 +1,72 @@
+variable "name" {
+  description = "Begins the name of all that is made."
+  type        = string
+  default     = "crawl"
+}
+
+variable "image" {
+  description = "The image of the Dockerfile, in a registry."
+  type        = string
+}
+
+variable "workers" {
+  description = "How many crawl. More never ask a source more often than its rate."
+  type        = number
+  default     = 2
+
+  validation {
+    condition     = var.workers >= 0 && floor(var.workers) == var.workers
+    error_message = "workers must be a whole number from 0."
+  }
+}
+
+variable "contact" {
+  description = "CRAWL_CONTACT: a URL or mailto by which sites can reach you."
+  type        = string
+}
+
+variable "sources" {
+  description = "CRAWL_SOURCES: the URL of the catalogue."
+  type        = string
+}
+
+variable "images_store" {
+  description = "IMAGES_STORE: s3://bucket/prefix/, which the task role may write to."
+  type        = string
+}
+
+variable "settings" {
+  description = "Further settings, by name; no secrets."
+  type        = map(string)
+  default     = {}
+}
+
+variable "redis_url_secret_arn" {
+  description = "Secret (Secrets Manager or SSM) that holds REDIS_URL; the execution role may read it."
+  type        = string
+}
+
+variable "cluster_arn" {
+  description = "The ECS cluster."
+  type        = string
+}
+
+variable "subnet_ids" {
+  description = "Subnets with a way to the internet and to Redis."
+  type        = list(string)
+}
+
+variable "security_group_ids" {
+  description = "Let out all that is crawled, and to Redis; let in 9410 where Prometheus scrapes the monitor."
+  type        = list(string)
+}
+
+variable "execution_role_arn" {
+  description = "Role that starts tasks: pulls the image, reads the secret, writes logs."
+  type        = string
+}
+
+variable "task_role_arn" {
+  description = "Role of the tasks: puts and gets objects in the bucket."
+  type        = string
+}

@@ -1,0 +1,179 @@
+"""What cannot be run without a container engine or a cloud, by schemas and linters; README says how far."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import kubernetes_validate
+import pytest
+import yaml
+
+from crawlproject.config import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
+KNOWN = {*SETTINGS, "CRAWL_METRICS_ADDRESS"}
+
+
+def compose() -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return data
+
+
+def manifests() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the objects by kind and name."""
+    found = [one for path in MANIFESTS for one in yaml.safe_load_all(path.read_text())]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def terraform() -> dict[str, Any]:
+    """Return the blocks of all files, by their kind."""
+    blocks: dict[str, Any] = {}
+    for path in sorted((DEPLOY / "terraform").glob("*.tf")):
+        for kind, found in hcl2.loads(path.read_text()).items():
+            blocks.setdefault(kind, []).extend(found if isinstance(found, list) else [found])
+    return blocks
+
+
+def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
+
+
+def test_hadolint_has_nothing_to_say_of_the_dockerfile() -> None:
+    done = run(Path(sys.executable).with_name("hadolint"), "--failure-threshold", "style", ROOT / "Dockerfile")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_dockerfile_runs_as_nobody_special_and_installs_what_it_copies(tmp_path: Path) -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert "USER 10001:10001" in text
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, flags=re.MULTILINE)
+    names = [name for line in copied for name in line.split()]
+    allowed = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE)
+    assert sorted(names) == sorted(allowed)
+    (tmp_path / "src").mkdir()
+    for name in names:
+        if (ROOT / name).is_dir():
+            without = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, tmp_path / "src" / name, ignore=without)
+        else:
+            shutil.copy(ROOT / name, tmp_path / "src")
+    # As `pip install --no-deps .` does, but for the index, which a test does not ask
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = run(*wheel, "--wheel-dir", tmp_path, tmp_path / "src")
+    assert done.returncode == 0, done.stderr
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "installed")
+    (tmp_path / "data").mkdir()
+    settings = dict(re.findall(r"([A-Z_]+)=([\w./]+)", text.partition("ENV PATH")[2].partition("WORKDIR")[0]))
+    assert settings.keys() - KNOWN == {"SCRAPY_SETTINGS_MODULE", "PYTHONDONTWRITEBYTECODE"}
+    environ = {**settings, "PYTHONPATH": str(tmp_path / "installed"), "PATH": os.environ["PATH"]}
+    commands = run(sys.executable, "-m", "scrapy", "--help", cwd=tmp_path / "data", env=environ)
+    for name in ("crawl", "feed", "events", "sources"):
+        assert re.search(rf"^\s+{name}\s", commands.stdout, flags=re.MULTILINE)
+    listed = run(sys.executable, "-m", "scrapy", "list", cwd=tmp_path / "data", env=environ)
+    assert listed.stdout == "images\n"
+
+
+def test_compose_holds_to_its_schema() -> None:
+    done = run(
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        DEPLOY / "compose.yaml",
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_compose_opens_nothing_to_the_network_and_pins_what_is_not_ours() -> None:
+    services = compose()["services"]
+    assert services.keys() == {"redis", "worker", "monitor", "prometheus", "grafana"}
+    for service in services.values():
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:")
+        assert "build" in service or re.search(r":v?\d+\.\d+", service["image"])
+    assert services["worker"]["deploy"]["replicas"] == 2
+    assert services["redis"]["command"][1:3] == ["--appendonly", "yes"]
+    assert services["worker"]["environment"].keys() - KNOWN == set()
+
+
+@pytest.mark.skipif(not (DEPLOY / "prometheus.yml").exists(), reason="without the monitor's files")
+def test_compose_mounts_what_is_there_and_prometheus_asks_the_monitor() -> None:
+    services = compose()["services"]
+    mounted = [one for service in services.values() for one in service.get("volumes", []) if str(one)[0] == "."]
+    assert len(mounted) == 3
+    for mount in mounted:
+        assert (DEPLOY / mount.partition(":")[0]).exists()
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (DEPLOY / "grafana" / Path(home).name).is_file()
+    scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
+    assert scraped["static_configs"][0]["targets"] == ["127.0.0.1:9410"]  # of the network that they share
+    assert services["prometheus"]["network_mode"] == "service:monitor"
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_kubernetes_manifests_hold_to_their_schema(path: Path) -> None:
+    for one in yaml.safe_load_all(path.read_text()):
+        kubernetes_validate.validate(one, "1.31", strict=True)
+
+
+def test_kubernetes_objects_fit_together() -> None:
+    found = manifests()
+    kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())
+    assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS]
+    names = set(found["ConfigMap", "crawl"]["data"])
+    for name in ("worker", "monitor"):
+        deployment = found["Deployment", name]["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        assert deployment["selector"]["matchLabels"] == labels
+        pod = deployment["template"]["spec"]
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        (container,) = pod["containers"]
+        assert {"secretRef": {"name": "crawl"}} in container["envFrom"]
+        assert {"configMapRef": {"name": "crawl"}} in container["envFrom"]
+        names |= {variable["name"] for variable in container.get("env", [])}
+    assert names - KNOWN == set()
+    assert found["HorizontalPodAutoscaler", "worker"]["spec"]["scaleTargetRef"]["name"] == "worker"
+    assert found["PodDisruptionBudget", "worker"]["spec"]["selector"]["matchLabels"] == {"app": "worker"}
+    assert found["Service", "monitor"]["spec"]["selector"] == {"app": "monitor"}
+
+
+def test_terraform_parses_and_names_nothing_that_is_not_there() -> None:
+    blocks = terraform()
+    text = "".join(path.read_text() for path in (DEPLOY / "terraform").glob("*.tf"))
+    variables = {name.strip('"') for block in blocks["variable"] for name in block}
+    assert set(re.findall(r"\bvar\.(\w+)", text)) == variables
+    local = {name for block in blocks["locals"] for name in block if not name.startswith("__")}
+    assert set(re.findall(r"\blocal\.(\w+)", text)) == local
+    resources = {
+        (kind.strip('"'), name.strip('"'))
+        for block in blocks["resource"]
+        for kind, named in block.items()
+        for name in named
+    }
+    assert resources == {
+        ("aws_cloudwatch_log_group", "crawl"),
+        ("aws_ecs_task_definition", "crawl"),
+        ("aws_ecs_service", "crawl"),
+    }
+    assert set(re.findall(r"\b(aws_ecs_\w+|aws_cloudwatch_\w+)\.(\w+)", text)) <= resources
+    assert set(re.findall(r"\b((?:CRAWL|IMAGES|REDIS)_[A-Z_]+)\b", re.sub(r"#.*", "", text))) - KNOWN == set()
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="no terraform on PATH")
+def test_terraform_is_formatted() -> None:
+    done = run("terraform", "fmt", "-check", "-diff", DEPLOY / "terraform")
+    assert (done.returncode, done.stdout) == (0, "")

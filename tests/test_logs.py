@@ -1,0 +1,130 @@
+"""The log: for people and for machines, with its subjects and without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+
+from crawlproject.logs import JsonFormatter, TextFormatter, without_secrets
+from crawlproject.records import IDENTIFIER, SOURCE
+from demo.gallery import Fault, Gallery, set_faults
+from tests.test_crawl import Crawl, sha1_folder
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+SECRET = "S3CRET/key+x"
+REQUEST = Request("http://museum.org/1.jpg", meta={SOURCE: "museum", IDENTIFIER: "b-1\nFORGED"})
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:
+    return logging.getLogger("x").makeRecord("x", logging.INFO, "f", 1, message, args, None, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("redis://:S3CRET@host/0 is away", "redis://***@host/0 is away"),
+        ("redis+sentinel://u:S3CRET@a/s?sentinel_password=S3C&x", "redis+sentinel://***@a/s?sentinel_password=***&x"),
+        ("{'AWS_SECRET_ACCESS_KEY': 'S3CRET',\n 'BOT': 'b'}", "{'AWS_SECRET_ACCESS_KEY': ***,\n 'BOT': 'b'}"),
+        ('{"CRAWL_DASHBOARD_PASSWORD": "S3CRET"}', '{"CRAWL_DASHBOARD_PASSWORD": ***}'),
+        ("SCRAPYD_PASSWORD=S3CRET scrapyd", "SCRAPYD_PASSWORD=*** scrapyd"),
+        ("a user name or password: leave it out", "a user name or password: leave it out"),
+        ("no token for museum: 3", "no token for museum: 3"),
+    ],
+)  # fmt: skip
+def test_passwords_are_not_shown(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_a_line_about_a_request_names_source_and_identifier() -> None:
+    text = TextFormatter("%(levelname)s: %(message)s")
+    assert text.format(record("Slow", request=REQUEST)) == "INFO: Slow [source=museum identifier=b-1?FORGED]"
+    assert text.format(record("%(request)s", {"request": REQUEST})) == (
+        "INFO: <GET http://museum.org/1.jpg> [source=museum identifier=b-1?FORGED]"
+    )
+    assert text.format(record("Source museum: open", source="museum")) == "INFO: Source museum: open"
+    line = json.loads(JsonFormatter().format(record("Slow", request=REQUEST)))
+    assert (line["source"], line["identifier"], line["message"]) == ("museum", "b-1\nFORGED", "Slow")
+    line = json.loads(JsonFormatter().format(record("Source museum: open", source="museum")))
+    assert line["source"] == "museum"
+    assert "identifier" not in line
+
+
+def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
+    """Crawl what succeeds, fails, is too large, moves, and cannot be stored; as talkative as can be."""
+    photos = crawl.source("photos", 100, pictures=4)
+    (photos / "huge.jpg").write_bytes(bytes(300_000))
+    faults: dict[str, Fault] = {
+        "/moved.jpg": {"status": 301, "headers": {"Location": "/0.jpg"}},
+        "/busy.jpg": {"status": 429, "headers": {"Retry-After": "2"}, "times": 1},
+        "/slow.jpg": {"delay": 5},
+    }
+    set_faults(photos, faults)
+    (crawl.folder / "thumbnails").mkdir()
+    (crawl.folder / "thumbnails" / sha1_folder("photos-3.jpg")[:2]).write_text("in the way")
+    crawl.options = ["-L", "DEBUG", "-s", f"AWS_SECRET_ACCESS_KEY={SECRET}", *options]
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        names = [f"{n}.jpg" for n in range(4)]
+        crawl.seed("photos", *names, "huge.jpg", "moved.jpg", "busy.jpg", "slow.jpg")
+        crawl.run(
+            DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_MAX_DELIVERIES="1", CRAWL_RETRY_DELAY_MAX="1"
+        )
+
+
+def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
+    log = crawl.folder / "crawl.log"
+    with_all_kinds_of_trouble(crawl, "-s", "CRAWL_LOG_FORMAT=json", "--logfile", str(log))
+    assert crawl.log() == ""  # all of it went into the file
+    text = log.read_text()
+    assert SECRET not in text
+    assert "'AWS_SECRET_ACCESS_KEY': ***" in text.replace("\\n", "\n")
+    assert "JFIF" not in text
+    lines = [json.loads(line) for line in text.split("\n")[:-1]]
+    assert "Scrapy 2." in lines[0]["message"]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    about = [line for line in lines if "/photos-" in line["message"] or "<GET http" in line["message"]]
+    assert len(about) >= 8
+    assert [line for line in about if line.get("source") != "photos"] == []
+    named = {line["identifier"] for line in about if "robots.txt" not in line["message"]}
+    assert {"photos-0.jpg", "photos-moved.jpg", "photos-busy.jpg"} <= named
+    (failed,) = [line for line in lines if line["message"].startswith("Error processing FetchedImage")]
+    assert (failed["identifier"], failed["level"]) == ("photos-3.jpg", "ERROR")
+    assert "Traceback" in failed["exception"]
+    (patience,) = [line for line in lines if "asks for 2 s of patience" in line["message"]]
+    assert patience["identifier"] == "photos-busy.jpg"
+    assert not [line for line in lines if "Scraped" in line["message"] or "FetchedImage(" in line["message"]]
+
+
+def test_text_says_the_same_for_people(crawl: Crawl) -> None:
+    with_all_kinds_of_trouble(crawl)
+    log = crawl.log()
+    assert SECRET not in log
+    assert "Scraped" not in log
+    about = [line for line in log.splitlines() if "<GET http" in line and "robots.txt" not in line]
+    assert len(about) >= 8
+    assert [line for line in about if "[source=photos identifier=photos-" not in line] == []
+    assert "ERROR: Error processing FetchedImage [source=photos identifier=photos-3.jpg]\nTraceback" in log
+
+
+def test_what_makes_no_sense_is_said_in_a_sentence(scrapy: Scrapy) -> None:
+    done = scrapy("crawl", "images", CRAWL_LOG_FORMAT="xml")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "scrapy crawl: CRAWL_LOG_FORMAT='xml' must be 'text' or 'json'"
+    done = scrapy("crawl", "images", "--logfile", "/nowhere/x.log")
+    assert done.returncode == 2
+    assert "no log can be written" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
