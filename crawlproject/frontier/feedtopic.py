@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _PATIENCE = 0.5  # seconds to wait for messages
+_GRACE = 5.0  # seconds that Kafka has to take the last offsets
 
 
 class SeedTopic:
@@ -53,7 +55,7 @@ class SeedTopic:
             self.consumer.subscribe([self.topic], on_assign=self._assigned)
             yield
         finally:
-            self.consumer.close()
+            self._close()
 
     def feed(self) -> int:
         """Move a batch of seeds, if one comes within half a second, and return its size.
@@ -89,6 +91,14 @@ class SeedTopic:
                 total += max(high - at.offset, 0)
         return total
 
+    def _close(self) -> None:
+        """Commit and leave; a broker that hangs would have librdkafka wait for ever, so that is given up."""
+        leaving = threading.Thread(target=self.consumer.close, daemon=True)
+        leaving.start()
+        leaving.join(_GRACE)
+        if leaving.is_alive():
+            self.kafka.say("Kafka did not answer at the end: the last seeds that were fed will come again")
+
     def _pause_or_resume(self) -> None:
         full = not self.has_room()
         if full != self.full:
@@ -117,7 +127,7 @@ class SeedTopic:
             error.TOPIC_AUTHORIZATION_FAILED: "allow this user to read it",
             error.GROUP_AUTHORIZATION_FAILED: f"allow this user to be of group {self.group}",
             error.UNKNOWN_TOPIC_OR_PART: "create it, or name another",
-            error._AUTO_OFFSET_RESET: "some were deleted before they were read; reset the group's offsets",
+            error._AUTO_OFFSET_RESET: "set the offsets of the group",
         }
         if error.code() in refused or error.fatal():
             remedy = refused.get(error.code(), "start again")

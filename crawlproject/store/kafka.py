@@ -18,7 +18,7 @@ _COMMON: Mapping[str, Any] = {
     "client.id": "crawlproject",
     "log_level": 0,  # librdkafka writes to stderr, a line for each try; we say what is to be said once
 }
-_PRODUCER: Mapping[str, Any] = {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
+_PRODUCER: Mapping[str, Any] = {"compression.type": "lz4", "partitioner": "murmur2_random"}
 _CONSUMER: Mapping[str, Any] = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000}
 
 
