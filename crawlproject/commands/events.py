@@ -91,20 +91,19 @@ class Command(ScrapyCommand):
             StreamReader(client, keys, READER).forget()
             print("no events are kept for Kafka any more")
             return
-        sent = 0
         with stoppable() as stop:
             forwarder = Forwarder(client, keys, Kafka(config, _say), stop.is_set)
             try:
                 with forwarder.opened():
-                    sent += forwarder.drain()
+                    forwarder.drain()
                     while opts.follow and not stop.is_set():
                         try:
-                            sent += forwarder.drain(_BLOCK)
+                            forwarder.drain(_BLOCK)
                         except (redis.ConnectionError, redis.TimeoutError) as error:  # where it stands, it knows
                             _say(f"{error}; trying again")
                             stop.wait(_BLOCK)
             finally:
-                _report(sent, forwarder.skipped, opts, "sent to Kafka")
+                _report(forwarder.sent, forwarder.skipped, opts, "sent to Kafka")
 
 
 def _say(text: str) -> None:

@@ -54,6 +54,7 @@ class Forwarder:
         self.kafka = kafka
         self.stopping = stopping
         self.streams = StreamReader(client, keys, READER)
+        self.sent = 0  # events, acknowledged
         self.skipped = 0  # entries that are no events: not written by us
         self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._unacknowledged = 0
@@ -100,6 +101,7 @@ class Forwarder:
             if not entries or count is None:
                 break
             sent += count
+            self.sent += count
             for entry in entries:
                 self.streams.last[entry.stream] = entry.id
             self._put_down()
