@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import math
 import os
 import re
@@ -112,6 +113,37 @@ def _servers(value: Any) -> tuple[str, ...]:
             "addresses such as 9.9.9.9, 127.0.0.1:5353 or [2620:fe::fe]:53, separated by commas"
         ) from None
     return servers
+
+
+def _brokers(value: Any) -> tuple[str, ...]:
+    try:
+        brokers = tuple(_items(value))
+    except TypeError:
+        brokers = ("",)
+    if not all(re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}", broker) for broker in brokers):
+        raise ValueError("brokers such as kafka1.example:9092, separated by commas")
+    return brokers
+
+
+# What the promises of docs/kafka.md rest on, and what has a setting or an option of a command.
+_NOT_OF_KAFKA = {
+    "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store",
+    "enable.idempotence", "acks", "request.required.acks", "transactional.id", "enable.partition.eof",
+    "message.timeout.ms", "delivery.timeout.ms",
+}  # fmt: skip
+
+
+def _kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
+    try:
+        options = dict(json.loads(value or "{}") if isinstance(value, str) else value)
+    except (TypeError, ValueError, RecursionError):
+        options = {"": None}
+    if not all(isinstance(name, str) and isinstance(o, str | int | float) for name, o in options.items()):
+        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of texts, numbers, true and false')
+    if taken := sorted(_NOT_OF_KAFKA & options.keys()):
+        raise ValueError(f"a JSON object without {', '.join(taken)}: our promises or other settings say that")
+    texts = {True: "true", False: "false"}
+    return tuple((name, texts[o] if isinstance(o, bool) else str(o)) for name, o in options.items())
 
 
 def _opt_outs(value: Any) -> tuple[str, ...]:
@@ -283,8 +315,9 @@ class CircuitRules:
         return self.pack(asdict(self))
 
 
-def _setting(name: str, default: Any, parse: Parser, meaning: str) -> Any:
-    return field(metadata={"name": name, "default": default, "parse": parse, "meaning": meaning})
+def _setting(name: str, default: Any, parse: Parser, meaning: str, *, secret: bool = False) -> Any:
+    metadata = {"name": name, "default": default, "parse": parse, "meaning": meaning, "secret": secret}
+    return field(metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -454,6 +487,17 @@ class Config:
         "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
     )
 
+    kafka_brokers: tuple[str, ...] = _setting(
+        "CRAWL_KAFKA_BROKERS", (), _brokers, "where Kafka is, as `host:port`, for `--kafka` of `feed` and `events`"
+    )
+    kafka_options: tuple[tuple[str, str], ...] = _setting(
+        "CRAWL_KAFKA_OPTIONS",
+        (),
+        _kafka_options,
+        "further options of librdkafka, a JSON object (docs/kafka.md); never shown",
+        secret=True,
+    )
+
     @property
     def circuit(self) -> CircuitRules:
         """The rules of every circuit for which the catalogue has no others."""
@@ -502,6 +546,7 @@ def load(settings: Mapping[str, Any]) -> Config:
         except (TypeError, ValueError) as error:
             shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
             shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
+            shown = "***" if f.metadata["secret"] else shown
             raise ConfigError(f"{name}={shown} must be {error}") from None
     return Config(**values)
 

@@ -15,6 +15,10 @@ class RedisUnavailable(CrawlprojectError):
     """No Redis can be reached or started."""
 
 
+class KafkaUnavailable(CrawlprojectError):
+    """Kafka cannot be reached, or refuses what it is sent or asked for."""
+
+
 class CatalogueError(CrawlprojectError):
     """The catalogue of sources cannot be read or holds rows that make no sense."""
 

@@ -28,6 +28,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store import embedded
 from crawlproject.store.client import Store
+from tests.kafka_broker import Broker
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,6 +114,14 @@ def redis_url(redis_server: str) -> str:
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
     return redis_server
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A Kafka broker, empty."""
+    one = Broker()
+    yield one
+    one.stop()
 
 
 @pytest.fixture

@@ -132,6 +132,25 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_TLS_FAILURES": ([("refuse", "refuse"), ("record", "record")], ["", "ignore", False]),
     "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
     "CRAWL_LOG_FORMAT": ([("text", "text"), ("json", "json")], ["", "xml", "JSON", 1]),
+    "CRAWL_KAFKA_BROKERS": (
+        [
+            ("", ()),
+            ("k:9092", ("k:9092",)),
+            ("k1.example:9092, [::1]:9093", ("k1.example:9092", "[::1]:9093")),
+            (["127.0.0.1:1"], ("127.0.0.1:1",)),
+        ],
+        ["k", "kafka://k:9092", "k:9092;l:9092", "k:9092/topic", "user:pw@k:9092", 5, True],
+    ),
+    "CRAWL_KAFKA_OPTIONS": (
+        [
+            ("", ()),
+            ("{}", ()),
+            ({}, ()),
+            ('{"debug": "all", "x": true, "n": 5}', (("debug", "all"), ("x", "true"), ("n", "5"))),
+            ({"sasl.password": 'a,"b'}, (("sasl.password", 'a,"b'),)),
+        ],
+        ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
+    ),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
@@ -155,9 +174,10 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
     with pytest.raises(ConfigError, match=name) as caught:
         load({name: given})
     message = str(caught.value)
-    assert f"{name}={given!r} must be " in message
+    shown = "***" if SETTINGS[name]["secret"] else repr(given)
+    assert f"{name}={shown} must be " in message
     remedy = message.partition(" must be ")[2]
-    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "s3://", "'")
+    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "brokers ", "s3://", "'")
     assert remedy.startswith(begins), remedy
 
 
@@ -182,6 +202,14 @@ def test_a_wrong_redis_url_is_shown_without_its_password() -> None:
         load({"REDIS_URL": "redis://user:se@cret@h:port/0"})
     assert "cret" not in str(caught.value)
     assert "@h:port/0" in str(caught.value)
+
+
+def test_options_of_kafka_are_never_shown() -> None:
+    options = '{"sasl.password": "cret"}'
+    with pytest.raises(ConfigError) as caught:
+        load({"CRAWL_KAFKA_OPTIONS": options[:-1]})
+    assert "cret" not in str(caught.value)
+    assert "cret" not in repr(load({"CRAWL_KAFKA_OPTIONS": options}))
 
 
 @pytest.mark.parametrize(

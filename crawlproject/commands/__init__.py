@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from redis import Redis, RedisError
@@ -88,6 +90,28 @@ async def opened_store(command: ScrapyCommand, spider: str = "images") -> AsyncI
         yield store
     finally:
         await store.close()
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """Have SIGINT and SIGTERM set an event, so that the block ends in good order; a second one ends it at once."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def asked(number: int, frame: object) -> None:
+        stop.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, asked)
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def source_names(args: list[str]) -> list[str]:

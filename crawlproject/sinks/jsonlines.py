@@ -9,15 +9,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import redis
 
 from crawlproject.errors import CrawlprojectError
+from crawlproject.sinks.streams import Entry, StreamReader, event_of
 from crawlproject.store.keys import Keys
 from crawlproject.texts import one_line
-
-_BATCH = 1000
 
 
 class EventFile:
@@ -31,13 +29,11 @@ class EventFile:
 
     def __init__(self, path: Path, client: redis.Redis, keys: Keys) -> None:
         self.path = path.resolve()
-        self.client = client
-        self.keys = keys
         self.position_path = self.path.with_name(self.path.name + ".position")
-        self.reader = f"{socket.gethostname()}:{self.path}"
+        self.streams = StreamReader(client, keys, f"{socket.gethostname()}:{self.path}")
         self.offset = 0
         self.skipped = 0  # entries that are no events: not written by us
-        self.last = dict.fromkeys(keys.streams, "0-0")
+        self.last = self.streams.last
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -54,7 +50,7 @@ class EventFile:
             except BlockingIOError:
                 raise CrawlprojectError(f"another scrapy events writes {self.path}") from None
             self._resume()
-            self._announce()
+            self.streams.announce()
             yield
 
     def _resume(self) -> None:
@@ -87,22 +83,17 @@ class EventFile:
         """Append what is new, and return the number of events; wait up to `block` seconds for the first."""
         written = 0
         while True:
-            answer = self.client.xread(
-                {stream: self.last[stream] for stream in self.keys.streams},
-                count=_BATCH,
-                block=int(block * 1000) or None,
-            )
-            entries = list(_entries(answer))
+            entries = self.streams.read(block)
             if not entries:
                 return written
             self._append(entries)
             written += len(entries)
             block = 0.0
 
-    def _append(self, entries: list[tuple[str, str, bytes | None]]) -> None:
-        for stream, at, event in entries:
-            self.last[stream] = at
-            if (line := _line(stream.rpartition(":")[2], event)) is None:
+    def _append(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self.last[entry.stream] = entry.id
+            if (line := _line(entry)) is None:
                 self.skipped += 1
             else:
                 self.offset += self._file.write(line)
@@ -119,7 +110,7 @@ class EventFile:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self.position_path)
-        self._announce()
+        self.streams.announce()
 
     def _is_in_place(self) -> bool:
         """Tell whether the file that is written is still the one of that name."""
@@ -129,32 +120,14 @@ class EventFile:
             return False
 
     def forget(self) -> None:
-        """Take this reader's position out of Redis, so that nothing is kept, and no crawl pauses, for it."""
-        self.client.hdel(self.keys.readers, *(f"{self.reader}\n{stream}" for stream in self.last))
-
-    def _announce(self) -> None:
-        """Tell Redis what need not be kept for this reader."""
-        self.client.hset(
-            self.keys.readers,
-            mapping={f"{self.reader}\n{stream}": at for stream, at in self.last.items()},
-        )
+        """Give the file up: keep no events for it."""
+        self.streams.forget()
 
 
-def _line(name: str, event: bytes | None) -> bytes | None:
-    """Return the line of an event, None if it is not the one JSON object that it should be."""
+def _line(entry: Entry) -> bytes | None:
+    """Return the line of an event, None if it is none."""
+    event = event_of(entry)
     try:
-        data = json.loads(event or b"")
-        if isinstance(data, dict) and "event" not in data:
-            return one_line({"event": name, **data}).encode() + b"\n"
-    except (ValueError, RecursionError):
-        pass
-    return None
-
-
-def _entries(answer: Any) -> Iterator[tuple[str, str, bytes | None]]:
-    """Yield (stream, id, JSON) of an XREAD's answer: a map of pages in RESP3, a list of pairs in RESP2."""
-    pairs = answer.items() if isinstance(answer, dict) else answer or ()
-    for stream, page in pairs:
-        entries = page[0] if page and isinstance(page[0], list) else page
-        for at, fields in entries:
-            yield stream.decode(), at.decode(), fields.get(b"event")
+        return None if event is None else one_line({"event": entry.name, **event}).encode() + b"\n"
+    except RecursionError:
+        return None

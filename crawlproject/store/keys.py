@@ -239,6 +239,11 @@ class Keys:
         return f"{self.namespace}:readers"
 
     @property
+    def forwarder(self) -> str:
+        """String, TTL 10 s: the process that sends the events to Kafka."""
+        return f"{self.namespace}:forwarder"
+
+    @property
     def dead(self) -> str:
         """Stream: dead letters, with their stored request or seed and the reason."""
         return self._of_spider("dead")

@@ -192,14 +192,14 @@ def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path)
     path = tmp_path / "events.jsonl"
     file = EventFile(path, client, KEYS)
     with file.opened():
-        images, *others = (f"{file.reader}\n{stream}".encode() for stream in KEYS.streams)
+        images, *others = (f"{file.streams.name}\n{stream}".encode() for stream in KEYS.streams)
         unread = dict.fromkeys(others, b"0-0")
         assert client.hgetall(KEYS.readers) == {images: b"0-0"} | unread
         emit(client, 1, 2)
         file.drain()
         last: Any = client.xrevrange(KEYS.image_events, count=1)
         assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
-    assert str(path) in file.reader
+    assert str(path) in file.streams.name
     client.delete(KEYS.readers)
     drain(client, path)
     assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
@@ -252,7 +252,7 @@ def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bo
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if "jsonlines" not in frame.f_code.co_filename:
+        if "crawlproject/sinks" not in frame.f_code.co_filename:
             return None
         if event == "line":
             left -= 1

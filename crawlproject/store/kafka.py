@@ -1,0 +1,135 @@
+"""The connection of one process to Kafka. librdkafka does the work; here is how it is set up, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from crawlproject.config import Config
+from crawlproject.errors import ConfigError, KafkaUnavailable
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+_PATIENCE = 5.0  # seconds that Kafka has to answer at the start
+
+# What operators may have otherwise, by CRAWL_KAFKA_OPTIONS.
+_COMMON: Mapping[str, Any] = {
+    "client.id": "crawlproject",
+    "log_level": 0,  # librdkafka writes to stderr, a line for each try; we say what is to be said once
+}
+_PRODUCER: Mapping[str, Any] = {"compression.type": "lz4", "partitioner": "murmur2_random"}
+_CONSUMER: Mapping[str, Any] = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000}
+
+
+class Kafka:
+    """Where Kafka is, and how it fares: `say` is told when it stops to answer, and when it does again."""
+
+    def __init__(self, config: Config, say: Callable[[str], None]) -> None:
+        if not config.kafka_brokers:
+            raise ConfigError("CRAWL_KAFKA_BROKERS is empty: name a broker or more, as in kafka1.example:9092")
+        self.brokers = ",".join(config.kafka_brokers)
+        self.options = dict(config.kafka_options)
+        self.say = say
+        self._down = True  # until it was reached
+        self._last = ""  # what librdkafka complained of last
+
+    def producer(self) -> Producer:
+        """Return a producer that has reached Kafka. A message has its place once, however often it is sent.
+
+        Raises:
+            KafkaUnavailable: Kafka does not answer, or the extra is not installed.
+            ConfigError: the options make no sense.
+
+        """
+        # No time-out for a message: Kafka may be away for as long as it likes, and the session stays the same.
+        ours = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
+        producer: Producer = self._client("Producer", {**_PRODUCER, **self.options, **ours})
+        self._reach(producer)
+        return producer
+
+    def consumer(self, group: str, topic: str) -> Consumer:
+        """Return a consumer that has reached Kafka and found `topic`. It commits what it was told to store.
+
+        Raises:
+            KafkaUnavailable: Kafka does not answer, has no such topic, or the extra is not installed.
+            ConfigError: the options make no sense.
+
+        """
+        ours = {"group.id": group, "enable.auto.commit": True, "enable.auto.offset.store": False}
+        consumer: Consumer = self._client("Consumer", {**_CONSUMER, **self.options, **ours})
+        try:
+            found = self._reach(consumer, topic).topics[topic].error
+            if found is not None:
+                raise KafkaUnavailable(
+                    f"Kafka at {self.brokers} does not give topic {topic} ({found.str()}): create it, "
+                    "allow this user to read it, or name another"
+                )
+        except KafkaUnavailable:
+            consumer.close()
+            raise
+        return consumer
+
+    def _client(self, kind: str, options: Mapping[str, Any]) -> Any:
+        try:
+            import confluent_kafka
+        except ImportError:
+            raise KafkaUnavailable(
+                "confluent-kafka is not installed, which Kafka needs: pip install 'crawlproject[kafka]'"
+            ) from None
+        places = {"bootstrap.servers": self.brokers, "error_cb": self.failed}
+        try:
+            return getattr(confluent_kafka, kind)({**_COMMON, **options, **places})
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"CRAWL_KAFKA_OPTIONS: {self.without_secrets(_text(error))}") from None
+
+    def without_secrets(self, text: str) -> str:
+        """Return `text` without the values of options that nobody else should know."""
+        for name, value in self.options.items():
+            if (
+                any(word in name for word in ("password", "secret", "pem", "username", "config"))
+                and len(str(value)) > 2
+            ):
+                text = text.replace(str(value), "***")
+        return text
+
+    def _reach(self, client: Producer | Consumer, topic: str | None = None) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            found = (
+                client.list_topics(topic, timeout=_PATIENCE) if topic else client.list_topics(timeout=_PATIENCE)
+            )
+        except KafkaException as error:
+            client.poll(0)  # calls `failed`, with the reason
+            what = self.without_secrets(self._last or _text(error))
+            raise KafkaUnavailable(
+                f"Kafka at {self.brokers} does not answer ({what}): start it, or correct CRAWL_KAFKA_BROKERS "
+                "or CRAWL_KAFKA_OPTIONS"
+            ) from None
+        self._down = False
+        return found
+
+    def failed(self, error: KafkaError) -> None:
+        """Take note of what librdkafka says; it goes on trying."""
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last = error.str()
+        if error.code() != KafkaError._TRANSPORT and not self._down:  # one broker of several may well be away
+            self._down = True
+            self.say(
+                f"Kafka at {self.brokers} does not answer ({self.without_secrets(error.str())}); trying again"
+            )
+
+    def answered(self) -> None:
+        """Take note that Kafka has answered."""
+        self._last = ""
+        if self._down:
+            self._down = False
+            self.say(f"Kafka at {self.brokers} answers again")
+
+
+def _text(error: Exception) -> str:
+    what = error.args[0] if error.args else error
+    return str(what.str()) if hasattr(what, "str") else str(what)
