@@ -114,6 +114,13 @@ def _servers(value: Any) -> tuple[str, ...]:
     return servers
 
 
+def _address(value: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(str(value).strip()))
+    except ValueError:
+        raise ValueError("an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::") from None
+
+
 def _opt_outs(value: Any) -> tuple[str, ...]:
     try:
         names = tuple(name.lower() for name in _items(value))
@@ -445,7 +452,16 @@ class Config:
         "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop"
     )
     monitor_file: str | None = _setting(
-        "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
+        "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines, one each 5 s; none: they go to the log"
+    )
+    metrics_port: int | None = _setting(
+        "CRAWL_METRICS_PORT",
+        None,
+        _whole(1, 65535),
+        "port of `/metrics`, each process its own; none: 9410 for `scrapy monitor`, and none for workers",
+    )
+    metrics_address: str = _setting(
+        "CRAWL_METRICS_ADDRESS", "127.0.0.1", _address, "address that `/metrics` is bound to"
     )
 
     @property

@@ -132,6 +132,8 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_TLS_FAILURES": ([("refuse", "refuse"), ("record", "record")], ["", "ignore", False]),
     "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
+    "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
+    "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
 

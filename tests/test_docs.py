@@ -47,7 +47,8 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
 def test_every_file_that_the_way_of_an_image_names_is_there() -> None:
     text = (ROOT / "docs" / "flow.md").read_text(encoding="utf-8")
     named = re.findall(
-        r"`((?:frontier|store|spiders|middlewares|pipelines|extensions|politeness|imaging|sinks)/[\w./]+)`", text
+        r"`((?:frontier|store|spiders|middlewares|pipelines|extensions|politeness|imaging|sinks|monitoring)/[\w./]+)`",
+        text,
     )
     assert len(named) > 15
     assert [name for name in named if not (ROOT / "crawlproject" / name).exists()] == []

@@ -11,6 +11,7 @@ from crawlproject.commands import remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
+from crawlproject.monitoring.server import check_port
 from crawlproject.pipelines.stores import check_store
 from crawlproject.store.client import connect_blocking
 
@@ -32,6 +33,8 @@ class Command(crawl.Command):
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
         check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
+        if settings.metrics_port is not None:
+            check_port(settings.metrics_address, settings.metrics_port)
         connect_blocking(settings).close()
         if (trouble := check_store(settings.images_store, self.settings)) is not None:
             remark(f"{trouble}; the crawl waits until they can")

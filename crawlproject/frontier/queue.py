@@ -7,7 +7,7 @@ import heapq
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -174,14 +174,23 @@ class LeaseQueue:
         source: str | None = None,
         domain: str | None = None,
         delay: float = 0.0,
+        counts: Mapping[str, int] | None = None,
     ) -> bool:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
         With `domain`, it goes to the source that the catalogue gives that domain; with `delay`, for a slot
-        after so many seconds.
+        after so many seconds. `counts` are added to those of the source.
         """
         return self.settle(
-            lease, Settlement(lease.id, source or lease.source, entry or lease.entry, domain=domain, delay=delay)
+            lease,
+            Settlement(
+                lease.id,
+                source or lease.source,
+                entry or lease.entry,
+                domain=domain,
+                delay=delay,
+                counts=counts or {},
+            ),
         )
 
     def give_back_waiting(self) -> None:
