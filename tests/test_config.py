@@ -158,7 +158,7 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
     message = str(caught.value)
     assert f"{name}={given!r} must be " in message
     remedy = message.partition(" must be ")[2]
-    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "s3://", "'")
+    begins = ("a ", "an ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "s3://", "'")
     assert remedy.startswith(begins), remedy
 
 

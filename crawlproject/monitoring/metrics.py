@@ -64,8 +64,8 @@ class CrawlCollector(Collector):
     """The whole crawl, from the latest reading of this process's monitor; nothing while it has none.
 
     Up to 100 sources have labels of their own, those with the most results; one that has neither work nor results
-    makes way for a busier one. What the others do counts under `other`, from when this process began to read: so
-    that counters never fall, whoever has a label.
+    makes way for a busier one. What the others have done counts under `other`, which goes by increases: it never
+    falls, whoever gets a label.
     """
 
     def __init__(self, spider: str, latest: Callable[[], Reading | None], most: int = MOST_SOURCES) -> None:
@@ -96,18 +96,17 @@ class CrawlCollector(Collector):
     def _observe(self, reading: Reading) -> None:
         """Choose who has a label, and count what the others have done since the last reading."""
         before, self._seen = self._seen, reading
-        names = [one.stat for one in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS]
-        for count in ("answers", "latency_us", *names):
-            if before is None:
-                continue
-            grown = increase(before.survey.totals.get(count, 0), reading.survey.totals.get(count, 0))
+        self._choose(before, reading)
+        totals = {} if before is None else before.survey.totals
+        then = {} if before is None else before.sources
+        counts = [one.stat for one in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS]
+        for count in ("answers", "latency_us", *counts):
+            grown = increase(totals.get(count, 0), reading.survey.totals.get(count, 0))
             theirs = sum(
-                increase(before.sources[name].counts.get(count, 0), reading.sources[name].counts.get(count, 0))
-                for name in self._labelled
-                if name in before.sources and name in reading.sources
+                increase(then[name].counts.get(count, 0) if name in then else 0, one.counts.get(count, 0))
+                for name, one in ((name, reading.sources[name]) for name in self._labelled)
             )
             self._others[count] = self._others.get(count, 0) + max(grown - theirs, 0)
-        self._choose(before, reading)
 
     def _choose(self, before: Reading | None, reading: Reading) -> None:
         def busy(name: str) -> int:
