@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from itertools import accumulate
@@ -23,6 +24,7 @@ from crawlproject.store.scripts import LATENCY_BOUNDS
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
+_STALE = 30.0  # seconds after which a reading tells nothing any more
 _STATES = ("closed", "open", "half_open", "halted")
 
 
@@ -84,6 +86,9 @@ class CrawlCollector(Collector):
         """Yield the metrics of the latest reading."""
         reading = self._latest()
         if reading is None:
+            return
+        yield self._gauge("crawl_reading_timestamp_seconds", "When this was read.", _moment(reading))
+        if time.time() - _moment(reading) > _STALE:
             return
         if reading is not self._seen:
             self._observe(reading)
@@ -182,11 +187,13 @@ class CrawlCollector(Collector):
             ("crawl_tripped_sources", "Sources halted for a while.", len(survey.halted_for_a_while)),
             ("crawl_pulse", "1 while somebody leads; 0: nothing goes out.", int(survey.pulse)),
             ("crawl_paused", "1 while nothing is leased, see the log.", int(bool(survey.paused))),
-            ("crawl_reading_timestamp_seconds", "When this was read.", _moment(reading)),
         ):
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            gauge.add_metric((self.spider,), value)
-            yield gauge
+            yield self._gauge(name, text, value)
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        gauge = GaugeMetricFamily(name, text, labels=("spider",))
+        gauge.add_metric((self.spider,), value)
+        return gauge
 
 
 def _moment(reading: Reading) -> float:

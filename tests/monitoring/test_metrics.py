@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -74,3 +76,13 @@ def test_a_name_from_the_web_stays_one_label() -> None:
     scraped = Scraped()
     name = 'a"}\\museum{'
     assert scraped.look(1, 1, **{name: 1}) == {name: 1, OTHER: 0}
+
+
+def test_of_an_old_reading_only_its_time_is_left() -> None:
+    scraped = Scraped()
+    scraped.look(1, 1, a=1)
+    assert scraped.reading is not None
+    scraped.reading = replace(scraped.reading, time="2026-01-01T00:00:00.000+00:00")
+    text = generate_latest(scraped.registry).decode()
+    ours = [line.partition("{")[0] for line in text.splitlines() if line.startswith("crawl_")]
+    assert ours == ["crawl_reading_timestamp_seconds"]

@@ -66,7 +66,7 @@ async def crawl(store: Store) -> Crawl:
 
 @asynccontextmanager
 async def monitoring(store: Store, path: Path | None, **more: Any) -> AsyncIterator[Monitor]:
-    one = Monitor(replace(store.config, monitor_file=path and str(path)), store, **more)
+    one = Monitor(replace(store.config, monitor_file=None if path is None else str(path)), store, **more)
     one.start()
     try:
         yield one
@@ -84,7 +84,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-IMAGES = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}
+IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}
 
 
 async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, store: Store, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from crawlproject.monitoring.snapshot import (
     snapshot,
 )
 from crawlproject.monitoring.standing import Row
+from crawlproject.records import utc_now
 from crawlproject.store.scripts import LATENCY_BOUNDS, Survey
 
 BUCKETS = len(LATENCY_BOUNDS) + 1
@@ -43,7 +44,7 @@ def reading(now: float, *sources: SourceReading, **more: Any) -> Reading:
         "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
-    return Reading("2026-01-01T00:00:00.000+00:00", Survey(**base | more), 0, by_name)
+    return Reading(utc_now(), Survey(**base | more), 0, by_name)
 
 
 def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceReading:
