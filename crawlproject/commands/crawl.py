@@ -11,7 +11,6 @@ from crawlproject.commands import remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
-from crawlproject.monitoring.server import check_port
 from crawlproject.pipelines.stores import check_store
 from crawlproject.store.client import connect_blocking
 
@@ -34,6 +33,8 @@ class Command(crawl.Command):
             read_catalogue(settings.sources)
         check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
         if settings.metrics_port is not None:
+            from crawlproject.monitoring.server import check_port
+
             check_port(settings.metrics_address, settings.metrics_port)
         connect_blocking(settings).close()
         if (trouble := check_store(settings.images_store, self.settings)) is not None:

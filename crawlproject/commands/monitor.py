@@ -16,12 +16,12 @@ from crawlproject import config
 from crawlproject.commands import reports_errors
 from crawlproject.errors import CrawlprojectError
 from crawlproject.extensions.regulator import Regulator, read_catalogue
-from crawlproject.monitoring.metrics import CrawlCollector, registry
 from crawlproject.monitoring.monitor import Monitor
-from crawlproject.monitoring.server import DEFAULT_PORT, check_port, close, serve
 from crawlproject.store.client import Store, connect_blocking
 
 logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 9410
 
 
 class Command(ScrapyCommand):
@@ -58,6 +58,8 @@ class Command(ScrapyCommand):
         settings = config.load(self.settings)
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
+        from crawlproject.monitoring.server import check_port  # here: Prometheus would slow every command
+
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT)
         connect_blocking(settings).close()
         configure_logging(self.settings)
@@ -97,6 +99,9 @@ class _Watch:
             RedisUnavailable, ConfigError: see there.
 
         """
+        from crawlproject.monitoring.metrics import CrawlCollector, registry
+        from crawlproject.monitoring.server import serve
+
         await self.store.open()
         self._started = True
         self.regulator.start(self.store)
@@ -111,6 +116,8 @@ class _Watch:
         if not self._started:
             return
         if hasattr(self, "served"):
+            from crawlproject.monitoring.server import close
+
             await close(self.served)
         await self.monitor.stop()
         await self.regulator.stop()

@@ -107,9 +107,9 @@ class Monitor:
     async def _look(self, surveyed: Survey, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
         """Read, and compare with what was read before."""
         reading = await readings.read(self.store, surveyed)
-        self._own = Counters.of(reading)
-        if keep:
-            await self.store.scripts.keep_reading(self._own.at, self._own.packed())
+        self._own = own = Counters.of(reading)
+        if keep and not await self.store.scripts.keep_reading(self.store.worker, own.at, own.packed()):
+            return None  # the lead was lost meanwhile
         self.latest_reading = reading
         self.latest = None if before is None else snapshot(before, reading)
         return self.latest

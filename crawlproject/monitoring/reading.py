@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from crawlproject.monitoring.snapshot import Reading, SourceReading
-from crawlproject.monitoring.standing import leases, standings
+from crawlproject.monitoring.standing import leases, numbers, standings
 from crawlproject.politeness.kinds import ERROR_KINDS
 from crawlproject.records import utc_now
 from crawlproject.store.client import Store
@@ -46,19 +46,13 @@ async def read(store: Store, surveyed: Survey) -> Reading:
             for name in some:
                 pipe.lrange(store.keys.statuses_of + name, 0, 49)
             replies: list[Any] = await pipe.execute(raise_on_error=False)
-        columns = [_numbers(reply, len(some)) for reply in replies[: len(COUNTS) + 1]]
+        columns = [numbers(reply, len(some)) for reply in replies[: len(COUNTS) + 1]]
         for index, (name, statuses) in enumerate(zip(some, replies[len(COUNTS) + 1 :], strict=True)):
             counts = {
                 count: column[index] for count, column in zip(COUNTS, columns, strict=False) if column[index]
             }
             sources[name] = SourceReading(rows[name], columns[-1][index], counts, _statuses(statuses))
     return Reading(utc_now(), surveyed, leased.total(), sources)
-
-
-def _numbers(reply: Any, count: int) -> list[int]:
-    """Return the numbers of a reply; 0 where there is none, or what we did not write."""
-    values = reply if isinstance(reply, list) else [None] * count
-    return [int(value) if value is not None and value.isdigit() else 0 for value in values]
 
 
 def _statuses(reply: Any) -> dict[str, int]:

@@ -14,8 +14,6 @@ from crawlproject.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 9410  # of `scrapy monitor`
-
 _Resource: Any = resource.Resource  # Twisted has no types here
 _Site: Any = server.Site
 

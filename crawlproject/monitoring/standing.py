@@ -47,10 +47,10 @@ async def standings(
         async with store.redis.pipeline(transaction=False) as pipe:
             for count in counts:
                 pipe.hmget(store.keys.counts_of + count, names)
-            columns = await pipe.execute()
+            columns = [numbers(reply, len(names)) for reply in await pipe.execute(raise_on_error=False)]
         for one, *done in zip(standing, *columns, strict=True):
             waiting = one._replace(queued=one.queued + suspects[one.source])
-            yield waiting, _row(waiting, leased[one.source], *(int(number or 0) for number in done))
+            yield waiting, _row(waiting, leased[one.source], *done)
 
 
 def _row(standing: Standing, leased: int, thumbnails: int, link_rot: int, failed: int) -> Row:
@@ -126,13 +126,23 @@ async def pause(store: Store) -> str | None:
     return "dead letters are at CRAWL_DEAD_MAXLEN" if dead >= store.config.dead_maxlen else None
 
 
+def numbers(reply: Any, count: int) -> list[int]:
+    """Return the counters of a reply; 0 where there is none, or what we did not write."""
+    values = reply if isinstance(reply, list) else [None] * count
+    return [int(value) if value is not None and value.isdigit() and len(value) < 20 else 0 for value in values]
+
+
 async def leases(store: Store) -> Counter[str]:
     """Count the leases of all workers by the source that pays."""
     redis: Any = store.redis
+    async with redis.pipeline(transaction=False) as pipe:
+        for worker in await redis.zrange(store.keys.workers, 0, -1):
+            pipe.hkeys(store.keys.leases_of.encode() + worker)
+        held = await pipe.execute(raise_on_error=False)
     leased: Counter[str] = Counter()
-    for worker in await redis.zrange(store.keys.workers, 0, -1):
-        for lease in await redis.hkeys(store.keys.leases_of + worker.decode()):
-            leased[lease.decode().partition(":")[2]] += 1
+    for ids in held:
+        if isinstance(ids, list):  # else a key that holds what is none of ours
+            leased.update(lease.decode(errors="replace").partition(":")[2] for lease in ids)
     return leased
 
 

@@ -616,13 +616,16 @@ class Scripts:
             _texts(sources),
         )
 
-    async def keep_reading(self, at: float, counters: bytes) -> None:
-        """Keep what the monitor has read at `at` (s, Redis' clock), for the next reading, whoever makes it."""
-        key = self._known.reading
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(key, mapping={"at": int(at * MICROS), "counters": counters})
-            pipe.expire(key, READING_TTL)
-            await pipe.execute()
+    async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
+        """Keep what the monitor has read at `at` (s, Redis' clock), for the next reading, whoever makes it.
+
+        False when another leads by now, or has read since.
+        """
+        return bool(
+            await self._run(
+                "keep_reading", worker=worker, at=round(at * MICROS), counters=counters, ttl=READING_TTL
+            )
+        )
 
 
 def _texts(values: Sequence[bytes]) -> list[str]:

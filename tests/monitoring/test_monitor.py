@@ -235,19 +235,33 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     assert await dead() == 0
 
 
+async def test_a_reading_counts_only_for_the_one_who_leads_and_only_once(crawl: Crawl, store: Store) -> None:
+    await crawl.lead_by(store.worker)
+    surveyed = await crawl.survey()
+    assert not await store.scripts.keep_reading("somebody else", surveyed.now, b"a")
+    assert await store.scripts.keep_reading(store.worker, surveyed.now, b"b")
+    assert not await store.scripts.keep_reading(store.worker, surveyed.now, b"c")
+    assert not await store.scripts.keep_reading(store.worker, surveyed.now - 1, b"c")
+    surveyed = await crawl.survey()
+    assert surveyed.kept == b"b"
+    assert await store.scripts.keep_reading(store.worker, surveyed.now, b"d")
+    assert 0 < await crawl.redis.ttl(store.keys.reading) <= 60
+
+
 async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, store: Store) -> None:
     keys = store.keys
     await crawl.settle("museum", ["200"] * 2, **IMAGES)
     await crawl.redis.set(keys.counts_of + "retried", "no hash")
     await crawl.redis.hset(keys.counts_of + "bytes", "museum", "many")
     await crawl.redis.hset(keys.totals, "bytes", "many")
-    await crawl.redis.set(keys.latencies, "no hash")
+    await crawl.redis.hset(keys.latencies, "0", "many")
     await crawl.redis.set(keys.statuses_of + "flickr", "no list")
-    await crawl.redis.set(keys.active, "no zset")
-    await crawl.redis.set(keys.reading, "no hash")
+    await crawl.redis.hset(keys.reading, mapping={"at": "yesterday", "counters": "x"})
+    await crawl.redis.hset(keys.counts_of + "failed", "museum", "x")
     surveyed = await crawl.survey()
     made = await readings.read(store, surveyed)
-    assert made.sources["museum"].row.successful == 2 + 0
+    assert (made.sources["museum"].row.successful, made.sources["museum"].row.failed) == (2, 0)
+    assert surveyed.last is None
     assert "bytes" not in made.sources["museum"].counts
     assert made.sources["flickr"].statuses == {}
 

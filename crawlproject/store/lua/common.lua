@@ -39,8 +39,8 @@ end
 -- An operator's slip (`set` for `sadd`) shall stop a script before it has written anything.
 for kind, keys in pairs({
   set = {K.halted, K.temp_halted, K.troubled, K.sources},
-  zset = {K.slots, K.due_fast, K.due_mid, K.due_slow, K.workers},
-  hash = {K.rates, K.limits, K.hosts, K.options, K.totals, K.clock},
+  zset = {K.slots, K.due_fast, K.due_mid, K.due_slow, K.workers, K.active},
+  hash = {K.rates, K.limits, K.hosts, K.options, K.totals, K.clock, K.dead_sources, K.latencies, K.reading},
   string = {K.pulse, K.leader, K.paused, K.outstanding, K.lease_sequence, K.fence, K.suspect_turn},
   list = {K.suspects},
   stream = {K.dead, K.image_events, K.link_rot_events, K.halted_events, K.resumed_events},
@@ -146,7 +146,7 @@ local function exhume(id, source)
   if redis.call('XDEL', K.dead, id) == 0 then return false end
   if source and source ~= '' then
     add(K.dead_sources, source, -1)
-    if (number(attempt('HGET', K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', K.dead_sources, source) end
+    if (number(redis.call('HGET', K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', K.dead_sources, source) end
   end
   return true
 end

@@ -110,7 +110,7 @@ end
 for bucket, number in pairs(buckets) do add(K.latencies, text(bucket), number) end
 local recent = {}
 for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
-if #recent > 0 then attempt('ZADD', K.active, unpack(recent)) end
+if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
 for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)
 save_windows()

@@ -12,13 +12,13 @@
 
 local leads = redis.call('GET', K.leader) == A.worker
 if A.must_lead and not leads then return {} end
-local kept = attempt('HMGET', K.reading, 'at', 'counters') or {}
+local kept = redis.call('HMGET', K.reading, 'at', 'counters')
 local at = number(kept[1], 0)
 if A.must_lead and at and at <= now and now < at + A.every then return {text(at + A.every - now)} end
 
 local names, chosen = {}, {}
 local function choose(sources)
-  for _, source in ipairs(sources or {}) do
+  for _, source in ipairs(sources) do
     if #names >= A.most then return end
     if not chosen[source] and is_name(source) then
       chosen[source] = true
@@ -33,7 +33,7 @@ local known = redis.call('SCARD', K.sources)
 choose(halted)
 choose(for_a_while)
 if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
-choose(attempt('ZREVRANGE', K.active, 0, A.most - 1))
+choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
 for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call('ZRANGE', tier, 0, A.most - 1)) end
 
 local due = 0
@@ -56,6 +56,6 @@ return {
   halted,
   for_a_while,
   redis.call('HGETALL', K.totals),
-  attempt('HGETALL', K.latencies) or {},
+  redis.call('HGETALL', K.latencies),
   names,
 }
