@@ -21,7 +21,7 @@ from crawlproject.store.client import Store, connect_blocking
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 9410
+DEFAULT_PORT = 9410  # of /metrics
 
 
 class Command(ScrapyCommand):

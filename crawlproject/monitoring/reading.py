@@ -52,7 +52,7 @@ async def read(store: Store, surveyed: Survey) -> Reading:
                 count: column[index] for count, column in zip(COUNTS, columns, strict=False) if column[index]
             }
             sources[name] = SourceReading(rows[name], columns[-1][index], counts, _statuses(statuses))
-    return Reading(utc_now(), surveyed, leased.total(), sources)
+    return Reading(utc_now(), store.keys.spider, surveyed, leased.total(), sources)
 
 
 def _statuses(reply: Any) -> dict[str, int]:

@@ -30,6 +30,7 @@ class Reading:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers."""
 
     time: str
+    spider: str
     survey: Survey
     in_flight: int
     sources: Mapping[str, SourceReading]
@@ -154,6 +155,7 @@ class Snapshot:
         return {
             "event": self.EVENT,
             "time": self.time,
+            "spider": self.reading.spider,
             "interval_s": self.interval_s,
             "general": _fields(self.general),
             "specific": {name: _fields(one) for name, one in self.specific.items()},

@@ -112,7 +112,7 @@ async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, store: S
     assert latencies
 
     last = told[-1]
-    assert list(last) == ["event", "time", "interval_s", "general", "specific"]
+    assert list(last) == ["event", "time", "spider", "interval_s", "general", "specific"]
     assert last["event"] == "monitoring_update"
     general = last["general"]
     assert general["num_resized"] == 9

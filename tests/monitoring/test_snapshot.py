@@ -44,7 +44,7 @@ def reading(now: float, *sources: SourceReading, **more: Any) -> Reading:
         "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
-    return Reading(utc_now(), Survey(**base | more), 0, by_name)
+    return Reading(utc_now(), "images", Survey(**base | more), 0, by_name)
 
 
 def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceReading:
