@@ -146,6 +146,13 @@ def _kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, texts[o] if isinstance(o, bool) else str(o)) for name, o in options.items())
 
 
+def _address(value: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(str(value).strip()))
+    except ValueError:
+        raise ValueError("an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::") from None
+
+
 def _opt_outs(value: Any) -> tuple[str, ...]:
     try:
         names = tuple(name.lower() for name in _items(value))
@@ -484,7 +491,16 @@ class Config:
         "the log: `text` for people, or a `json` object a line",
     )
     monitor_file: str | None = _setting(
-        "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines (not yet in use)"
+        "CRAWL_MONITOR_FILE", None, _text, "file of the monitor's lines, one each 5 s; none: they go to the log"
+    )
+    metrics_port: int | None = _setting(
+        "CRAWL_METRICS_PORT",
+        None,
+        _whole(1, 65535),
+        "port of `/metrics`, each process its own; none: 9410 for `scrapy monitor`, and none for workers",
+    )
+    metrics_address: str = _setting(
+        "CRAWL_METRICS_ADDRESS", "127.0.0.1", _address, "address that `/metrics` is bound to"
     )
 
     kafka_brokers: tuple[str, ...] = _setting(

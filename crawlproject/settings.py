@@ -75,6 +75,7 @@ ITEM_PIPELINES = {
 EXTENSIONS = {
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
     "crawlproject.extensions.regulator.Regulator": 200,
+    "crawlproject.extensions.monitor.CrawlMonitor": 300,
 }
 
 # What the environment says goes over what stands above, and under `-s`.

@@ -152,6 +152,8 @@ BOUNDS: dict[str, Bounds] = {
         ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
     ),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
+    "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
+    "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
 
@@ -177,7 +179,19 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
     shown = "***" if SETTINGS[name]["secret"] else repr(given)
     assert f"{name}={shown} must be " in message
     remedy = message.partition(" must be ")[2]
-    begins = ("a ", "1 ", "True ", "networks ", "opt-outs, ", "ports ", "addresses ", "brokers ", "s3://", "'")
+    begins = (
+        "a ",
+        "an ",
+        "1 ",
+        "True ",
+        "networks ",
+        "opt-outs, ",
+        "ports ",
+        "addresses ",
+        "brokers ",
+        "s3://",
+        "'",
+    )
     assert remedy.startswith(begins), remedy
 
 

@@ -37,6 +37,10 @@ class Command(crawl.Command):
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
         check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
+        if settings.metrics_port is not None:
+            from crawlproject.monitoring.server import check_port
+
+            check_port(settings.metrics_address, settings.metrics_port)
         connect_blocking(settings).close()
         if (trouble := check_store(settings.images_store, self.settings)) is not None:
             remark(f"{trouble}; the crawl waits until they can")

@@ -78,7 +78,7 @@ class Command(ScrapyCommand):
             moved = asyncio.run(self._retry(letters, opts.spider))
             print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
         else:
-            dropped = _drop(letters, client, keys.dead)
+            dropped = asyncio.run(self._drop(letters, opts.spider))
             print(json.dumps({"dropped": dropped}) if opts.json else f"{dropped} dead letters are deleted")
 
     async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
@@ -92,13 +92,13 @@ class Command(ScrapyCommand):
                 moved += await store.scripts.retry_dead([_retry_of(letter) for letter in known])
         return moved
 
-
-def _drop(letters: Iterator[dict[str, Any]], client: Redis, dead: str) -> int:
-    """Delete dead letters; return how many there were."""
-    dropped = 0
-    while batch := list(islice(letters, _PAGE)):
-        dropped += client.xdel(dead, *(letter["id"] for letter in batch))
-    return dropped
+    async def _drop(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
+        """Return how many were deleted."""
+        dropped = 0
+        async with opened_store(self, spider) as store:
+            while batch := list(islice(letters, _PAGE)):
+                dropped += await store.scripts.drop_dead([(one["id"], one["source"] or "") for one in batch])
+        return dropped
 
 
 def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:

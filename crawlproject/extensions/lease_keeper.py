@@ -19,6 +19,7 @@ from crawlproject.frontier import codec, engine
 from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
 from crawlproject.politeness.backoff import GiveUp, decide, delay
 from crawlproject.politeness.circuit import sample_of
+from crawlproject.politeness.kinds import error_kind
 from crawlproject.records import (
     LEASE,
     MEMORY,
@@ -95,7 +96,7 @@ class LeaseKeeper:
             case Unstored():
                 self.crawler.stats.inc_value("store/returned")
                 wait = delay(1, 0.0, self.config, random.random())
-                self.frontier.queue.give_back(lease, delay=wait)
+                self.frontier.queue.give_back(lease, delay=wait, counts={"error_store": 1})
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -143,11 +144,11 @@ class LeaseKeeper:
             self._fault(lease, failure.reason)
             return
         meta = request.meta
-        fetched = {} if failure.status is None else {"fetched": 1}
+        counts = {f"error_{error_kind(failure)}": 1} | ({} if failure.status is None else {"fetched": 1})
         evidence = self._evidence(lease, request, failure)
         outcome = decide(failure, meta.get(RETRIES, 0), meta.get(WAIVED, 0), self.config, random.random())
         if isinstance(outcome, GiveUp):
-            self._bury(lease, failure.source, outcome.reason, fetched, evidence)
+            self._bury(lease, failure.source, outcome.reason, counts, evidence)
             return
         again = _from_the_start(request, {RETRIES: outcome.retries, WAIVED: outcome.waived})
         settlement = Settlement(
@@ -155,7 +156,7 @@ class LeaseKeeper:
             failure.source,
             codec.encode(again, self.frontier.spider, deliveries=lease.deliveries),
             delay=outcome.delay,
-            counts=fetched | {"retried": 1},
+            counts=counts | {"retried": 1},
             **evidence,
         )
         self.frontier.queue.settle(lease, settlement)
@@ -202,13 +203,13 @@ class LeaseKeeper:
         """Give back after trouble of our own: a delivery counted, a while later, a dead letter at the last."""
         self.crawler.stats.inc_value("frontier/faults")
         deliveries = lease.deliveries + 1
-        entry = codec.with_deliveries(lease.entry, deliveries)
+        entry, counts = codec.with_deliveries(lease.entry, deliveries), {"error_ours": 1}
         if deliveries >= self.config.max_deliveries:
             reason = f"trouble of our own, delivery {deliveries}: {reason}"
-            settlement = Settlement(lease.id, lease.source, entry, dead=reason, counts={"failed": 1})
+            settlement = Settlement(lease.id, lease.source, entry, dead=reason, counts=counts | {"failed": 1})
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
-            settlement = Settlement(lease.id, lease.source, entry, delay=wait)
+            settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
         self.frontier.queue.settle(lease, settlement)
 
     # Beside the items

@@ -108,7 +108,7 @@ async def _in_daemon_thread(read: Callable[[str], Catalogue], place: str) -> Cat
 
 
 class Regulator:
-    """In every worker; one at a time leads, by a lock in Redis that outlives it by 5 s.
+    """In every worker, and in `scrapy monitor`; one at a time leads, by a lock in Redis that outlives it by 5 s.
 
     The leader renews the pulse each second, without which no slot is granted. It reads the catalogue, and
     sets each source's rate: the operator's override, else by size, else the minimum. When the catalogue
@@ -116,9 +116,10 @@ class Regulator:
     through its replacement changes nothing.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.config = config.load(crawler.settings)
+    crawler: Crawler
+
+    def __init__(self, settings: config.Config) -> None:
+        self.config = settings
         self._fence: int | None = None
         self._limits: dict[str, float] = {}
         self._ready = False
@@ -127,21 +128,31 @@ class Regulator:
         self._writing = asyncio.Lock()  # rates from an older catalogue must not come after a newer one
         self._paused = ""
         self._remind_at = 0.0
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return the regulator of `crawler`."""
-        return cls(crawler)
+        one = cls(config.load(crawler.settings))
+        one.crawler = crawler
+        crawler.signals.connect(one.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(one.spider_closed, signal=signals.spider_closed)
+        return one
 
     def spider_opened(self) -> None:
         """Begin to stand for the lead."""
-        self.store: Store = frontier_of(self.crawler).store
+        self.start(frontier_of(self.crawler).store)
+
+    async def spider_closed(self) -> None:
+        """Stop, and leave the lead to another at once."""
+        await self.stop()
+
+    def start(self, store: Store) -> None:
+        """Begin to stand for the lead."""
+        self.store = store
         self._loops = Loops(self.store)
         self._loops.start(self._lead, self._rule, self._keep_catalogue)
 
-    async def spider_closed(self) -> None:
+    async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
         await self._loops.stop()
         try:

@@ -7,7 +7,7 @@ import heapq
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -182,15 +182,21 @@ class LeaseQueue:
         domain: str | None = None,
         delay: float = 0.0,
         answered: bool = False,
+        counts: Mapping[str, int] | None = None,
     ) -> bool:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
         With `domain`, it goes to the source that the catalogue gives that domain; with `delay`, for a slot
-        after so many seconds. `answered`: the site has, by a redirect.
+        after so many seconds. `answered`: the site has, by a redirect. `counts` are added to those of the source.
         """
-        entry = entry or lease.entry
         settlement = Settlement(
-            lease.id, source or lease.source, entry, domain=domain, delay=delay, answered=answered
+            lease.id,
+            source or lease.source,
+            entry or lease.entry,
+            domain=domain,
+            delay=delay,
+            answered=answered,
+            counts=counts or {},
         )
         return self.settle(lease, settlement)
 

@@ -250,13 +250,35 @@ class Keys:
 
     @property
     def counts_of(self) -> str:
-        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes."""
+        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
+        latency_us, and error_ + kind.
+        """
         return self._of_spider("counts:")
 
     @property
     def totals(self) -> str:
-        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed."""
+        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed; the sum of each count."""
         return self._of_spider("totals")
+
+    @property
+    def dead_sources(self) -> str:
+        """Hash: source to its dead letters at present."""
+        return self._of_spider("dead_sources")
+
+    @property
+    def latencies(self) -> str:
+        """Hash: bucket of fetch latency (`LATENCY_BOUNDS` in store/scripts.py) to answers, of all sources."""
+        return self._of_spider("latencies")
+
+    @property
+    def active(self) -> str:
+        """Sorted set: sources with results in the last 10 minutes, by the last of them (µs)."""
+        return self._of_spider("active")
+
+    @property
+    def reading(self) -> str:
+        """Hash, TTL 60 s: when the monitor read the counters last (µs), and what they were (msgpack)."""
+        return self._of_spider("reading")
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 LEADER_TTL = 5.0  # seconds that the lead and the pulse outlive their last renewal
 _SPREAD = 1500  # microseconds between the slots of sources that are all free now: what starting one takes
+# Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
+LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
+READING_TTL = 60  # seconds
 _PRELUDES = ("common", "circuit", "due")
 
 
@@ -189,6 +193,29 @@ class Standing(NamedTuple):
     next_slot: float
     generation: int
     probing: int
+
+
+class Survey(NamedTuple):
+    """Answer to `survey`: see survey.lua. Moments are on Redis' clock, in seconds; `last` is None without any."""
+
+    now: float
+    leads: bool
+    last: float | None
+    kept: bytes
+    outstanding: int
+    seeds: int
+    dead: int
+    alive: int
+    workers: list[str]
+    paused: str
+    pulse: bool
+    known: int
+    due: int
+    halted: list[str]
+    halted_for_a_while: list[str]
+    totals: dict[str, int]
+    latencies: tuple[int, ...]
+    sources: list[str]
 
 
 class RobotsReply(NamedTuple):
@@ -367,6 +394,7 @@ class Scripts:
                     item["fine"] = one.fine
                 if one.latency is not None:
                     item["latency"] = int(one.latency * MICROS)
+                    item["bucket"] = bisect_left(LATENCY_BOUNDS, one.latency)
                 if one.throttled:
                     item["throttled"] = True
                 if one.hold is not None:
@@ -539,9 +567,79 @@ class Scripts:
     async def retry_dead(self, letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""
         packed: list[dict[str, Any]] = [
-            {"id": letter.id, "source": letter.source, "entry": letter.entry}
-            if letter.seed is None
-            else {"id": letter.id, "seed": letter.seed}
+            {"id": letter.id, "source": letter.source}
+            | ({"entry": letter.entry} if letter.seed is None else {"seed": letter.seed})
             for letter in letters
         ]
         return int(await self._run("retry_dead", letters=packed))
+
+    async def drop_dead(self, letters: Sequence[tuple[str, str]]) -> int:
+        """Delete dead letters (id, source); return how many there were."""
+        packed = [{"id": name, "source": source} for name, source in letters]
+        return int(await self._run("drop_dead", letters=packed))
+
+    async def survey(
+        self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int
+    ) -> Survey | float | None:
+        """Read what all sources share, and which `most` sources to look at; see survey.lua.
+
+        With `must_lead`: None when another leads, and the seconds to wait when the last reading is not `every`
+        seconds old.
+        """
+        reply = await self._run(
+            "survey",
+            worker=worker,
+            must_lead=must_lead,
+            every=int(every * MICROS),
+            timeout=int(timeout * MICROS),
+            most=most,
+        )
+        if len(reply) <= 1:
+            return int(reply[0]) / MICROS if reply else None
+        now, leads, last, kept, outstanding, seeds, dead, alive, workers, paused, pulse, known, due, *lists = reply
+        halted, for_a_while, totals, latencies, sources = lists
+        buckets = _counters(latencies)
+        return Survey(
+            int(now) / MICROS,
+            leads == 1,
+            int(last) / MICROS if last else None,
+            kept,
+            outstanding,
+            seeds,
+            dead,
+            alive,
+            _texts(workers),
+            paused.decode(errors="replace"),
+            pulse == 1,
+            known,
+            due,
+            sorted(_texts(halted)),
+            sorted(_texts(for_a_while)),
+            _counters(totals),
+            tuple(buckets.get(str(index), 0) for index in range(len(LATENCY_BOUNDS) + 1)),
+            _texts(sources),
+        )
+
+    async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
+        """Keep what the monitor has read at `at` (s, Redis' clock), for the next reading, whoever makes it.
+
+        False when another leads by now, or has read since.
+        """
+        return bool(
+            await self._run(
+                "keep_reading", worker=worker, at=round(at * MICROS), counters=counters, ttl=READING_TTL
+            )
+        )
+
+
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [value.decode(errors="replace") for value in values]
+
+
+def _counters(flat: Sequence[bytes]) -> dict[str, int]:
+    """Return a hash of counters; what is no whole number was not written by us."""
+    found = {}
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        if value.removeprefix(b"-").isdigit() and len(value) < 20:
+            found[name.decode(errors="replace")] = int(value)
+    return found

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure as TwistedFailure
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.records import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
+from crawlproject.records import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent, Unstored
 from crawlproject.store.scripts import NewRequest, Standing
 
 URL = "http://museum.example/a.jpg"
@@ -178,3 +178,21 @@ async def test_what_never_reached_the_site_is_no_status_of_it(
     case.keeper.item_scraped(failure, await case.lease())
     await case.scheduler.queue.flush()
     assert await case.statuses() == status
+
+
+async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
+    timeout = Failure(**WHO, kind="timeout", reason="timeout: too slow", retryable=True)
+    case.keeper.item_scraped(timeout, await case.lease())
+    case.keeper.item_scraped(timeout, await case.lease(**{RETRIES: 1}))
+    case.keeper.item_scraped(Failure(**WHO, kind="http", reason="status 403", status=403), await case.lease())
+    case.keeper.item_scraped(Unstored(**WHO, reason="disk full"), await case.lease())
+    case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))
+    await case.scheduler.queue.flush()
+    counts = {
+        key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
+        for key in await case.redis.keys(case.keys.counts_of + "error_*")
+    }
+    assert counts == {"error_timeout": 2, "error_http_4xx": 1, "error_store": 1, "error_ours": 1}
+    totals = await case.redis.hgetall(case.keys.totals)
+    assert {name: int(totals[name.encode()]) for name in counts} == counts
+    assert (int(totals[b"failed"]), int(totals[b"retried"])) == (2, 1)

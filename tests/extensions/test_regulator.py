@@ -102,7 +102,7 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
 
 @asynccontextmanager
 async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Regulator]:
-    one = Regulator(scheduler.crawler)
+    one = Regulator.from_crawler(scheduler.crawler)
     one.config = replace(one.config, sources=None if sources is None else str(sources))
     one.spider_opened()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
@@ -13,6 +14,7 @@ import redis
 
 from crawlproject import config
 from crawlproject.frontier.queue import HORIZON
+from crawlproject.monitoring import reading as readings
 from crawlproject.store.client import Store
 from crawlproject.store.keys import Keys
 from crawlproject.store.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
@@ -38,13 +40,15 @@ COUNTERS = {"outstanding", "lease_sequence", "fence"}
 TYPES = {
     **dict.fromkeys(["seeds", "in_hand_of", "queue_of", "suspects", "statuses_of"], "list"),
     **dict.fromkeys(
-        ["delayed_of", "due_fast", "due_mid", "due_slow", "workers", "slots", "robots_delays_of"], "zset"
+        ["delayed_of", "due_fast", "due_mid", "due_slow", "workers", "slots", "robots_delays_of", "active"], "zset"
     ),
     **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "troubled"], "set"),
     **dict.fromkeys(
         ["rates", "limits", "hosts", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
-    **dict.fromkeys(["leases_of", "readers", "counts_of", "totals"], "hash"),
+    **dict.fromkeys(
+        ["leases_of", "readers", "counts_of", "totals", "dead_sources", "latencies", "reading"], "hash"
+    ),
     **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
     **dict.fromkeys(["outstanding", "suspect_turn", "lease_sequence", "override_rate_of"], "string"),
     **dict.fromkeys(["robots_fetch_of", "pulse", "leader", "fence", "paused", "complaint", "forwarder"], "string"),
@@ -93,6 +97,7 @@ FIELDS = [
     *(name.encode() for name in ("factor", "slowed", "quiet", "noted", "why", "latency", "0", "59")),
     *(name.encode() for name in ("kind", "body", "until", "delay", "retry", "since", "reason", "failures")),
     *(name.encode() for name in ("seen", "ahead", "resume", "admitted", "refused", "deliveries_lost")),
+    *(name.encode() for name in ("at", "counters", "thumbnails")),
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
     b"1.0:museum",
     b"1.0:mu seum",
@@ -202,9 +207,14 @@ async def everything(store: Store) -> set[str]:
         await attempt(scripts.watch(fence))
         await attempt(scripts.trim(fence, maxlen=2))
         await attempt(scripts.inspect([source]))
+        if await attempt(scripts.survey("leader", must_lead=True, every=0, timeout=30, most=9)):
+            surveyed: Any = await readings.survey(store, must_lead=False)
+            await attempt(readings.read(store, surveyed))
+            await attempt(scripts.keep_reading("leader", time.time(), b"x"))
         await attempt(scripts.idle())
         await attempt(scripts.idle(halted_too=True))
         await attempt(scripts.retry_dead([DeadRetry("1-1", source, b"\x01\x00\x00", None)]))
+        await attempt(scripts.drop_dead([("1-1", source)]))
         for _ in range(2):
             await attempt(scripts.heartbeat(ME, join=False, timeout=30, max_deliveries=3))
         await attempt(scripts.forget(fence, ["nobody"], ["nobody.org"]))

@@ -39,8 +39,8 @@ end
 -- An operator's slip (`set` for `sadd`) shall stop a script before it has written anything.
 for kind, keys in pairs({
   set = {K.halted, K.temp_halted, K.troubled, K.sources},
-  zset = {K.slots, K.due_fast, K.due_mid, K.due_slow, K.workers},
-  hash = {K.rates, K.limits, K.hosts, K.options, K.totals, K.clock},
+  zset = {K.slots, K.due_fast, K.due_mid, K.due_slow, K.workers, K.active},
+  hash = {K.rates, K.limits, K.hosts, K.options, K.totals, K.clock, K.dead_sources, K.latencies, K.reading},
   string = {K.pulse, K.leader, K.paused, K.outstanding, K.lease_sequence, K.fence, K.suspect_turn},
   list = {K.suspects},
   stream = {K.dead, K.image_events, K.link_rot_events, K.halted_events, K.resumed_events},
@@ -130,9 +130,25 @@ local function held(source)
   return count
 end
 
+-- Statistics, where a junk value counts as none.
+local function add(key, field, count)
+  if count ~= 0 then attempt('HINCRBY', key, field, text(count)) end
+end
+
 -- A dead letter; `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came).
 local function bury(what, body, source, reason, deliveries)
   redis.call('XADD', K.dead, '*', what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries)
+  if source and source ~= '' then add(K.dead_sources, source, 1) end
+end
+
+-- Takes a dead letter out again; whether it was there.
+local function exhume(id, source)
+  if redis.call('XDEL', K.dead, id) == 0 then return false end
+  if source and source ~= '' then
+    add(K.dead_sources, source, -1)
+    if (number(redis.call('HGET', K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', K.dead_sources, source) end
+  end
+  return true
 end
 
 local function priority_of(entry) return math.min(entry:byte(3) or 0, 4) end
@@ -244,11 +260,6 @@ local function seeds_in_hand(worker)
   local seeds, taken = redis.call('LRANGE', K.in_hand_of .. worker, 0, -1), {}
   for index = #seeds, 1, -1 do taken[#taken + 1] = seeds[index] end
   return taken
-end
-
--- Statistics, where a junk value counts as none.
-local function add(key, field, count)
-  if count ~= 0 then attempt('HINCRBY', key, field, text(count)) end
 end
 
 -- The rate limit in force; a source not known yet has the minimum, until the leader has set its own.

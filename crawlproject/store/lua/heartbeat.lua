@@ -38,6 +38,7 @@ for _, worker in ipairs(lapsed) do if can_return(worker) then
     if deliveries >= A.max_deliveries then
       bury('entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
       add(K.counts_of .. 'failed', lease.source, 1)
+      add(K.totals, 'failed', 1)
       dead = dead + 1
     elseif put_back(lease.source, entry) then
       touched[lease.source] = true

@@ -1,12 +1,12 @@
 -- Gives dead letters another life.
 --
--- A: min_rate; letters, a list of {id, source, entry} or {id, seed}.
+-- A: min_rate; letters, a list of {id, source, entry} or {id, source, seed}.
 -- Reply: letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
 
 require_type(K.seeds, 'list')
 local moved, requests, touched = 0, 0, {}
 for _, letter in ipairs(A.letters) do
-  if redis.call('XDEL', K.dead, letter.id) == 1 then
+  if exhume(letter.id, letter.source) then
     moved = moved + 1
     if letter.seed then
       redis.call('LPUSH', K.seeds, letter.seed)

@@ -2,7 +2,8 @@
 -- source, and the end of the lease.
 --
 -- A: worker; min_rate; circuit; refuse_unknown; strain (whether slow answers slow a source down); settlements, a list of
---    {id, source, counts (name -> n), status, fine, latency (us), throttled, hold (us)} with one of
+--    {id, source, counts (name -> n), status, fine, latency (us), bucket (of the latency, from 0), throttled,
+--    hold (us)} with one of
 --    {stream, event}                     done: `event` goes to that stream (its position in A.streams)
 --    {dead = reason, entry}              a dead letter
 --    {entry, source | domain, delay}     back to that source's queue: after `delay` us, or, at 0, to its head
@@ -19,7 +20,12 @@ local leases = K.leases_of .. A.worker
 require_type(leases, 'hash')
 for _, stream in ipairs(A.streams) do require_type(stream, 'stream') end
 
-local reply, ended, touched, counts, looked_at = {}, 0, {}, {}, {}
+local reply, ended, touched, counts, buckets, looked_at = {}, 0, {}, {}, {}, {}
+
+local function count(name, source, number)
+  counts[name] = counts[name] or {}
+  counts[name][source] = (counts[name][source] or 0) + number
+end
 
 local function learn(settlement)
   local _, generation, payer = parts_of(settlement.id)
@@ -48,7 +54,12 @@ local function learn(settlement)
       circuit.hold = math.max(circuit.hold, now + settlement.hold)
     end
   end
-  if settlement.latency and A.strain then note_latency(payer, settlement.latency) end
+  if settlement.latency then
+    count('answers', payer, 1)
+    count('latency_us', payer, settlement.latency)
+    buckets[settlement.bucket] = (buckets[settlement.bucket] or 0) + 1
+    if A.strain then note_latency(payer, settlement.latency) end
+  end
   if settlement.fine == nil then
     returned(payer, generation, settlement.answered)
   else
@@ -81,18 +92,25 @@ for index, settlement in ipairs(A.settlements) do
         if kept_there then touched[source] = true else ended = ended + 1 end
       end
     end
-    for name, number in pairs(settlement.counts) do
-      counts[name] = counts[name] or {}
-      counts[name][settlement.source] = (counts[name][settlement.source] or 0) + number
-    end
+    for name, number in pairs(settlement.counts) do count(name, settlement.source, number) end
     learn(settlement)
   end
 end
 
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+local active = {}
 for name, sources in pairs(counts) do
-  for source, count in pairs(sources) do add(K.counts_of .. name, source, count) end
+  local total = 0
+  for source, number in pairs(sources) do
+    add(K.counts_of .. name, source, number)
+    total, active[source] = total + number, true
+  end
+  add(K.totals, name, total)
 end
+for bucket, number in pairs(buckets) do add(K.latencies, text(bucket), number) end
+local recent = {}
+for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
+if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
 for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)
 save_windows()

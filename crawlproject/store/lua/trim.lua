@@ -9,6 +9,8 @@
 if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {'', 0, ''} end
 require_type(K.readers, 'hash')
 redis.call('ZREMRANGEBYSCORE', K.slots, '-inf', '(' .. text(now))
+redis.call('ZREMRANGEBYSCORE', K.active, '-inf', text(now - 600000000))
+if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- whoever has deleted them
 
 local function parts(id) -- of a stream id; one that is none has read nothing
   local time, sequence = id:match('^(%d+)-(%d+)$')

@@ -1,0 +1,185 @@
+"""What the monitor costs: commands, CPU of Redis and of itself for each line, by the number of sources.
+
+    python -m benchmarks.monitor [--sources N] [--lines N]
+
+Every source has work, results, errors of two kinds and 50 statuses; leases are held by four workers. Also what a
+scrape costs, and what settling costs (the counters that the monitor reads are added up there).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from crawlproject import config
+from crawlproject.monitoring import monitor as monitors
+from crawlproject.monitoring.metrics import CrawlCollector, registry
+from crawlproject.monitoring.monitor import Monitor
+from crawlproject.store import embedded
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import NewRequest, Settlement
+
+_CHUNK = 200
+
+
+async def prepare(store: Store, names: list[str]) -> None:
+    """Fill a Redis as a crawl of these sources would."""
+    scripts = store.scripts
+    fence = await scripts.lead(store.worker, ready=True)
+    assert fence is not None
+    for first in range(0, len(names), _CHUNK):
+        rows = [(name, 200.0, 200.0) for name in names[first : first + _CHUNK]]
+        assert await scripts.set_rates(fence, rows, {})
+    number = count()
+    await settle(store, names, number)
+    redis: Any = store.redis
+    async with redis.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.rpush(store.keys.statuses_of + name, *["200"] * 40, *["404"] * 7, *["timeout"] * 3)
+            pipe.ltrim(store.keys.statuses_of + name, 0, 49)
+        await pipe.execute()
+    for worker in range(4):
+        await scripts.heartbeat(f"w{worker}", join=True, timeout=3600, max_deliveries=3)
+        await _enqueue(store, names[:256], number)
+        await scripts.lease(
+            f"w{worker}", 256, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
+        )
+    await _enqueue(store, names, number)
+
+
+async def _enqueue(store: Store, names: list[str], number: count[int]) -> None:
+    for first in range(0, len(names), _CHUNK):
+        items = [
+            NewRequest(b"\x01\x00\x00x", "00000", n, again=True, source=name)
+            for name, n in zip(names[first : first + _CHUNK], number, strict=False)
+        ]
+        await store.scripts.enqueue("w0", items, high_water=10**8, refuse_unknown=False)
+
+
+async def settle(store: Store, names: list[str], number: count[int]) -> float:
+    """Settle one request of each source, fifty a call; return the microseconds of Redis' CPU for each."""
+    await store.scripts.heartbeat("s", join=True, timeout=3600, max_deliveries=3)
+    used = 0.0
+    for first in range(0, len(names), 50):
+        some = names[first : first + 50]
+        await _enqueue(store, some, number)
+        reply = await store.scripts.lease(
+            "s", 50, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
+        )
+        counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000, "error_dns": 1, "error_timeout": 1}
+        ends = [
+            Settlement(
+                grant.id,
+                grant.id.partition(":")[2],
+                event=("image_metadata_updates", "{}"),
+                counts=counts,
+                status="200",
+                fine=True,
+                latency=0.1,
+            )
+            for grant in reply.grants
+        ]
+        before = await _cpu(store)
+        await store.scripts.settle("s", ends)
+        used += await _cpu(store) - before
+    return used / len(names) * 1e6
+
+
+async def _cpu(store: Store) -> float:
+    info: dict[str, Any] = await store.redis.info("cpu")
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+def _own_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def measure(folder: Path, sources: int, lines: int) -> None:
+    url = embedded.ensure(folder)
+    store = Store(config.load({"REDIS_URL": url, "CRAWL_NAMESPACE": "benchmark"}), "images")
+    await store.open()
+    names = [f"source-{number}" for number in range(sources)]
+    await prepare(store, names)
+    path = folder / "monitor.jsonl"
+    monitors.INTERVAL = 0.0  # a line as often as asked for
+    one = Monitor(replace(store.config, monitor_file=str(path)), store)
+    commands = _counted(store)
+    await one._step()  # the first reading has nothing to be compared with
+    number = count(10**6)
+    own, theirs, sent, took = [], [], [], []
+    for _ in range(lines):
+        await settle(store, names[:100], number)
+        await store.scripts.lead(store.worker, ready=True)
+        before = _own_cpu(), await _cpu(store), commands[0], time.perf_counter()
+        await one._step()
+        took.append(time.perf_counter() - before[3])
+        sent.append(commands[0] - before[2])
+        theirs.append(await _cpu(store) - before[1])
+        own.append(_own_cpu() - before[0])
+    written = path.read_text().splitlines()
+    assert len(written) == lines
+    print(f"{sources} sources, {lines} lines, each of {statistics.mean(map(len, written)) / 1000:.0f} kB")
+    print(f"commands sent a line     {statistics.mean(sent):8.0f}")
+    for who, used in (("Redis a line", theirs), ("the monitor", own)):
+        print(f"CPU of {who:<18}{statistics.mean(used) * 1e3:8.1f} ms, {statistics.mean(used) / 5:.2%} of 5 s")
+    print(f"time from first to last  {statistics.median(took) * 1e3:8.1f} ms")
+    scraped = registry(CrawlCollector("images", lambda: one.latest_reading))
+    generate_latest(scraped)
+    before_scrape = time.process_time()
+    text = [generate_latest(scraped) for _ in range(10)].pop()
+    scrape = (time.process_time() - before_scrape) / 10
+    print(f"CPU of a scrape          {scrape * 1e3:8.1f} ms, {len(text) / 1000:.0f} kB")
+    print(f"CPU of Redis a settle    {await settle(store, names, number):8.1f} us, INFO included")
+    await store.close()
+    embedded.stop(folder)
+
+
+def _counted(store: Store) -> list[int]:
+    """Count the commands that this process sends: each of a pipeline, and a script as one."""
+    sent = [0]
+    redis: Any = store.redis
+    execute = redis.execute_command
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        sent[0] += 1
+        return await execute(*args, **options)
+
+    pipeline = redis.pipeline
+
+    def counted_pipeline(*args: Any, **options: Any) -> Any:
+        pipe = pipeline(*args, **options)
+        run = pipe.execute
+
+        async def counted_run(*args: Any, **options: Any) -> Any:
+            sent[0] += len(pipe.command_stack)
+            return await run(*args, **options)
+
+        pipe.execute = counted_run
+        return pipe
+
+    redis.execute_command, redis.pipeline = counted, counted_pipeline
+    return sent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sources", type=int, default=1000)
+    parser.add_argument("--lines", type=int, default=20)
+    opts = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="crawl-monitor-") as folder:
+        asyncio.run(measure(Path(folder), opts.sources, opts.lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`scrapy monitor`: leads and tells, without crawling."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Any
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.log import configure_logging
+from scrapy.utils.reactor import install_reactor
+
+from crawlproject import config
+from crawlproject.commands import reports_errors
+from crawlproject.errors import CrawlprojectError
+from crawlproject.extensions.regulator import Regulator, read_catalogue
+from crawlproject.monitoring.monitor import Monitor
+from crawlproject.store.client import Store, connect_blocking
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 9410  # of /metrics
+
+
+class Command(ScrapyCommand):
+    """Runs regulator and monitor in a process of their own."""
+
+    requires_project = True
+    requires_crawler_process = False
+
+    def short_desc(self) -> str:
+        """Return what it does, in a line."""
+        return "Tell every five seconds what the crawl is doing, and serve /metrics"
+
+    def long_desc(self) -> str:
+        """Return what it does."""
+        return (
+            "Stand for the lead as a worker does, and while leading set rates and write the line "
+            "monitoring_update each 5 s, to CRAWL_MONITOR_FILE or the log. "
+            "Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), "
+            f"CRAWL_METRICS_PORT ({DEFAULT_PORT}). Fetches nothing; stays until Ctrl-C or SIGTERM. "
+            "Example: scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl"
+        )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add our options."""
+        super().add_options(parser)
+        parser.add_argument("--spider", default="images", help="the spider to tell of (default: images)")
+
+    @reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Run until it is stopped."""
+        if args:
+            raise UsageError(f"monitor takes no arguments, but --spider {args[0]}?")
+        assert self.settings is not None
+        settings = config.load(self.settings)
+        if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
+            read_catalogue(settings.sources)
+        from crawlproject.monitoring.server import check_port  # here: Prometheus would slow every command
+
+        check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT)
+        connect_blocking(settings).close()
+        configure_logging(self.settings)
+        install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
+        from twisted.internet import reactor as installed
+
+        reactor: Any = installed
+        watch = _Watch(settings, opts.spider)
+
+        def started() -> None:
+            deferred_from_coro(watch.start()).addErrback(failed)
+
+        def failed(failure: Any) -> None:
+            logger.error("%s", failure.value if failure.check(CrawlprojectError) else failure.getTraceback())
+            self.exitcode = 1
+            reactor.stop()
+
+        reactor.callWhenRunning(started)
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: deferred_from_coro(watch.stop()))
+        reactor.run()
+
+
+class _Watch:
+    """The parts of a `scrapy monitor`, in the order in which they start."""
+
+    def __init__(self, settings: config.Config, spider: str) -> None:
+        self.settings = settings
+        self.store = Store(settings, spider)
+        self.regulator = Regulator(settings)
+        self.monitor = Monitor(settings, self.store, always=True)
+        self._started = False
+
+    async def start(self) -> None:
+        """Connect, serve, stand for the lead, and read.
+
+        Raises:
+            RedisUnavailable, ConfigError: see there.
+
+        """
+        from crawlproject.monitoring.metrics import CrawlCollector, registry
+        from crawlproject.monitoring.server import serve
+
+        await self.store.open()
+        self._started = True
+        self.regulator.start(self.store)
+        self.monitor.start()
+        collector = CrawlCollector(self.store.keys.spider, lambda: self.monitor.latest_reading)
+        self.served = serve(
+            registry(collector), self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
+        )
+
+    async def stop(self) -> None:
+        """Leave the lead to another at once."""
+        if not self._started:
+            return
+        if hasattr(self, "served"):
+            from crawlproject.monitoring.server import close
+
+            await close(self.served)
+        await self.monitor.stop()
+        await self.regulator.stop()
+        await self.store.close()

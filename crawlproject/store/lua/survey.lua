@@ -1,0 +1,61 @@
+-- Reads what the monitor tells of the whole crawl, and which sources it looks at one by one.
+--
+-- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
+--    timeout (us that a worker may be silent); most (sources).
+-- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
+--    of the last reading or '', what was kept of it or '', outstanding, seeds, dead letters, workers alive,
+--    workers registered, reason of a pause or '', pulse (1 or 0), sources known, halted, halted for a while, totals,
+--    latencies, sources to look at}, the last six but one as lists; hashes as field, value, field, ...
+--
+-- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
+-- last first, then those with work.
+
+local leads = redis.call('GET', K.leader) == A.worker
+if A.must_lead and not leads then return {} end
+local kept = redis.call('HMGET', K.reading, 'at', 'counters')
+local at = number(kept[1], 0)
+if A.must_lead and at and at <= now and now < at + A.every then return {text(at + A.every - now)} end
+
+local names, chosen = {}, {}
+local function choose(sources)
+  for _, source in ipairs(sources) do
+    if #names >= A.most then return end
+    if not chosen[source] and is_name(source) then
+      chosen[source] = true
+      names[#names + 1] = source
+    end
+  end
+end
+
+local halted = redis.call('SRANDMEMBER', K.halted, A.most)
+local for_a_while = redis.call('SRANDMEMBER', K.temp_halted, A.most)
+local known = redis.call('SCARD', K.sources)
+choose(halted)
+choose(for_a_while)
+if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
+choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
+for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call('ZRANGE', tier, 0, A.most - 1)) end
+
+local due = 0
+for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do due = due + redis.call('ZCARD', tier) end
+
+return {
+  text(now),
+  leads and 1 or 0,
+  at and text(at) or '',
+  kept[2] or '',
+  tonumber(redis.call('GET', K.outstanding) or '0'),
+  attempt('LLEN', K.seeds) or 0,
+  redis.call('XLEN', K.dead),
+  redis.call('ZCOUNT', K.workers, text(now - A.timeout), '+inf'),
+  redis.call('ZRANGE', K.workers, 0, -1),
+  redis.call('GET', K.paused) or '',
+  redis.call('EXISTS', K.pulse),
+  known,
+  due,
+  halted,
+  for_a_while,
+  redis.call('HGETALL', K.totals),
+  redis.call('HGETALL', K.latencies),
+  names,
+}

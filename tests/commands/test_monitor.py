@@ -1,0 +1,39 @@
+"""`scrapy monitor`: what it says before it starts. How it runs: tests/deploy/test_prometheus.py."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+
+def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        port = one.getsockname()[1]
+        for command in (("monitor",), ("crawl", "images")):
+            said = scrapy(*command, "-s", f"CRAWL_METRICS_PORT={port}")
+            assert said.returncode == 1
+            (words,) = [line for line in said.stderr.splitlines() if "INFO" not in line and "CRAWL_" in line]
+            assert words.startswith(f"scrapy {command[0]}: CRAWL_METRICS_PORT={port} cannot be had at 127.0.0.1")
+            assert "Traceback" not in said.stderr
+
+
+def test_a_redis_or_a_catalogue_that_is_not_there_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
+    said = scrapy("monitor", REDIS_URL=f"unix://{tmp_path}/none.sock")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "does not answer" in said.stderr
+    said = scrapy("monitor", CRAWL_SOURCES=str(tmp_path / "none.json"))
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "CRAWL_SOURCES=" in said.stderr
+
+
+def test_it_takes_no_arguments_and_has_help(scrapy: Scrapy) -> None:
+    assert scrapy("monitor", "images").returncode == 2
+    said = scrapy("monitor", "--help")
+    assert said.returncode == 0
+    assert "Example: scrapy monitor" in " ".join(said.stdout.split())
