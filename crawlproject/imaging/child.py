@@ -25,6 +25,7 @@ from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
 
 _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
+_WALL_GRACE = 5.0  # seconds; likewise
 
 
 def main() -> None:
@@ -41,11 +42,13 @@ def main() -> None:
         expected, memory, names, length = decoders.REQUEST.unpack(request)
         if idle is not None:
             resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
-        # The parent minds the clock. This ends us, by SIGPROF, where there is no parent any more.
+        # The parent minds the clock. This ends us, by SIGPROF or SIGALRM, where there is no parent any more.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE)
+        signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE)
         codings = list(filter(None, _receive(channel, names).decode().split(",")))
         reply = _look(codings, _receive(channel, length), job, expected)
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
-from crawlproject.imaging.errors import MemoryNeeded, TooLargeImage, UnreadableImage
+from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
 from crawlproject.records import Analysis, ImageFacts
 
 MIB = 1 << 20
@@ -80,6 +80,9 @@ class Decoders:
     def __init__(self, count: int, job: Job) -> None:
         self._job = job
         self._idle: queue.LifoQueue[Decoder] = queue.LifoQueue()
+        self._running: set[Decoder] = set()
+        self._stopped = False
+        self._changing = threading.Lock()  # of the two
         self._units = threading.Semaphore(max(MOST, count * SHARE) // _UNIT)
         self._turnstile = threading.Lock()  # shut while one waits for many units, or it might wait for ever
 
@@ -90,14 +93,18 @@ class Decoders:
 
         What crashes a decoder, or turns out to take more memory than it may, is tried once more with as much as
         any picture can have, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or
-        it takes too long, and OSError when no process can be started.
+        it takes too long, NoDecoder when no process can be started, and DecodersStopped.
         """
         expected, memory = SHARE // 2, SHARE
         while True:
             try:
                 with self._memory(memory):
                     return self._analyse(codings, body, expected, memory)
-            except DecoderCrashed as error:
+            except (DecoderCrashed, NoDecoder) as error:
+                if self._stopped:
+                    raise DecodersStopped from error
+                if isinstance(error, NoDecoder):
+                    raise
                 if memory == MOST:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 self.close()
@@ -108,6 +115,25 @@ class Decoders:
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
                 expected = memory = min(error.needed * 5 // 4 + _UNIT, MOST) if error.needed else MOST
 
+    def start(self) -> None:
+        """Start another process. Blocks; raises NoDecoder, and DecodersStopped."""
+        decoder = self._new()
+        try:
+            decoder.wait_until_ready()
+        except NoDecoder as error:
+            self._discard(decoder)
+            if self._stopped:
+                raise DecodersStopped from error
+            raise
+        self._idle.put(decoder)
+
+    def stop(self) -> None:
+        """Kill all processes, whatever they do, and start no more. For any thread; does not block."""
+        with self._changing:
+            self._stopped = True
+            for decoder in self._running:
+                decoder.kill()
+
     def close(self) -> None:
         """End the processes that are idle."""
         while True:
@@ -115,20 +141,33 @@ class Decoders:
                 decoder = self._idle.get_nowait()
             except queue.Empty:
                 return
-            decoder.close()
+            self._discard(decoder)
+
+    def _new(self) -> Decoder:
+        with self._changing:
+            if self._stopped:
+                raise DecodersStopped
+            decoder = Decoder(self._job)
+            self._running.add(decoder)
+            return decoder
+
+    def _discard(self, decoder: Decoder) -> None:
+        decoder.close()
+        with self._changing:
+            self._running.discard(decoder)
 
     def _analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         try:
             decoder = self._idle.get_nowait()
         except queue.Empty:
-            decoder = Decoder(self._job)
+            decoder = self._new()
         try:
             return decoder.analyse(codings, body, expected, memory)
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
                 self._idle.put(decoder)
             else:
-                decoder.close()
+                self._discard(decoder)
 
     @contextmanager
     def _memory(self, size: int) -> Iterator[None]:
@@ -143,15 +182,23 @@ class Decoders:
 
 
 class Decoder:
-    """One decoder process, for one thread at a time. Raises OSError when it does not start."""
+    """One decoder process, for one thread at a time. Raises NoDecoder when it does not start."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.pictures = 0
         self._left = _START_TIMEOUT
+        self._ready = False
+        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
+        self._name = f"a decoder process ({' '.join(command[:4])})"
+        try:
+            self._start(command)
+        except OSError as error:
+            raise NoDecoder(f"{self._name} cannot be started: {error}") from error
+
+    def _start(self, command: list[str]) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
-        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
         # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
         # whole group, is for the worker, which ends its decoders when it has no more pictures.
@@ -169,12 +216,22 @@ class Decoder:
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has started."""
+        if self._ready:
+            return
         try:
             self._reply()
         except (DecoderCrashed, TimeoutError) as error:
             self._end(at_once=True)
             reason = str(error) or f"not ready after {_START_TIMEOUT:.0f} s"
-            raise OSError(f"a decoder process ({' '.join(command[:4])}) does not start: {reason}") from error
+            raise NoDecoder(f"{self._name} does not start: {reason}") from error
+        self._ready = True
+
+    def kill(self) -> None:
+        """Kill the process. For any thread: the one that uses it finds out."""
+        self._process.kill()
 
     @property
     def pid(self) -> int:
@@ -193,6 +250,7 @@ class Decoder:
         UnreadableImage, MemoryNeeded, and DecoderCrashed. With the last, or when it took too long, the process
         is gone.
         """
+        self.wait_until_ready()
         self.pictures += 1
         self._left = self.job.timeout
         try:

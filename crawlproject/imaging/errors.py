@@ -9,6 +9,14 @@ class TooLargeImage(UnreadableImage):
     """The body, without its content coding, is larger than we take."""
 
 
+class NoDecoder(OSError):
+    """No decoder process can be started, whatever the picture; `str(error)` says why."""
+
+
+class DecodersStopped(Exception):
+    """The decoders have been stopped, and look at no more pictures."""
+
+
 class MemoryNeeded(MemoryError):
     """Decoding takes more memory than it may: some `needed` bytes, 0 for unknown; `str(error)` says what does."""
 

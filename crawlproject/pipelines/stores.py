@@ -76,11 +76,12 @@ class ThumbnailStore(Protocol):
 class FolderStore:
     """Thumbnails as files of a folder.
 
-    They are written in its folder `.parts` and renamed into place. Both are made here and never again, so that a
-    volume that is unmounted while the crawl runs is missed, and not replaced by an empty folder.
+    They are written in its folder `.parts` and renamed into place. Both are made here, or by the first write that
+    can where the disk is full, and never again, so that a volume that is unmounted while the crawl runs is
+    missed, and not replaced by an empty folder.
 
     Raises:
-        OSError: there is no such folder, and it cannot be made.
+        OSError: there is no such folder, it cannot be made, and that will not pass by itself.
 
     """
 
@@ -90,8 +91,18 @@ class FolderStore:
         self.folder = folder
         self.place = printable(str(folder), 500)
         self.parts = folder / _PARTS
+        self._made = False
+        try:
+            self._make()
+        except OSError as error:
+            if self.is_lasting(error):
+                raise
+            # A disk that is full, say: a write finds out whether it still is.
+
+    def _make(self) -> None:
         self.parts.mkdir(parents=True, exist_ok=True)
         self._sweep()
+        self._made = True
 
     def _sweep(self) -> None:
         """Remove what processes that died left half written."""
@@ -104,6 +115,8 @@ class FolderStore:
 
     def write(self, name: str, data: bytes) -> None:
         """Write to a file beside, then rename: a reader, or a crash, never sees half a thumbnail."""
+        if not self._made:
+            self._make()
         path = self.folder / name
         part = self.parts / f"{os.getpid()}-{os.urandom(6).hex()}"
         try:

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from concurrent.futures import ThreadPoolExecutor
+import atexit
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.errors import StoreDown
+from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.imaging.decoders import Decoders, Job
-from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+from crawlproject.imaging.errors import DecodersStopped, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.pipelines.circuit import Circuit
 from crawlproject.pipelines.store_circuit import StoreCircuit
 from crawlproject.pipelines.stores import ThumbnailStore, open_store, thumbnail_name
-from crawlproject.records import Failure, FetchedImage, Unstored
-
-logger = logging.getLogger(__name__)
+from crawlproject.pipelines.threads import in_thread
+from crawlproject.pipelines.turns import Turns
+from crawlproject.records import STOPPED, Analysis, Failure, FetchedImage, Unstored
+from crawlproject.texts import printable
 
 
 class ThumbnailPipeline:
     """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
 
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
-    does not survive, goes on as a `Failure`; while the store is down, one that was read as `Unstored`. Trouble
-    with the thumbnail alone is raised; neither costs the source anything.
+    does not survive, goes on as a `Failure`; while the store is down, one that was read as `Unstored`, and so does
+    every one while no decoder can be started. Trouble with the thumbnail alone is raised; neither costs the source
+    anything. When the grace of a stop is over decoders are killed, and what they had is handed back.
     """
 
     def __init__(self, settings: config.Config, store: ThumbnailStore, crawler: Crawler | None = None) -> None:
         self.settings = settings
         self.store = StoreCircuit(store, crawler)
-        self.threads = ThreadPoolExecutor(settings.decode_processes, thread_name_prefix="decode")
+        self.crawler = crawler
+        self.turns = Turns(settings.decode_processes)
+        self.circuit = Circuit("decoders", crawler)
         self.decoders = Decoders(
             settings.decode_processes,
             Job(
@@ -41,6 +46,8 @@ class ThumbnailPipeline:
                 timeout=settings.decode_timeout,
             ),
         )
+        atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
+        self._grace_over: asyncio.Task[None] | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -48,31 +55,78 @@ class ThumbnailPipeline:
         settings = config.load(crawler.settings)
         return cls(settings, open_store(settings.images_store, crawler.settings), crawler)
 
+    def open_spider(self) -> None:
+        """Watch for the end of a stop's grace."""
+        if self.crawler is not None:
+            self._grace_over = asyncio.create_task(self._stop(frontier_of(self.crawler).grace_over))
+
+    async def _stop(self, grace_over: asyncio.Event) -> None:
+        await grace_over.wait()
+        self.decoders.stop()
+
     def close_spider(self) -> None:
-        """End threads and processes; nothing is left for them to do by now."""
-        self.threads.shutdown()
-        self.decoders.close()
+        """End the processes; nothing is left for them to do by now."""
+        if self._grace_over is not None:
+            self._grace_over.cancel()
+        self.circuit.close()
         self.store.close()
+        self.decoders.close()
+        self.decoders.stop()
+        atexit.unregister(self.decoders.stop)
 
     async def process_item(self, item: Any) -> Any:
         """Return a `FetchedImage` with facts and thumbnail for its body, or what it came to; other items as is."""
         if not isinstance(item, FetchedImage):
             return item
         try:
-            thumbnail = await asyncio.get_running_loop().run_in_executor(self.threads, self._look, item)
+            analysis = await self._look(item)
+        except DecodersStopped:
+            reason = "the worker stops, and looks at no more pictures"
+            return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
+        except NoDecoder as error:
+            return Unstored(item.identifier, item.url, item.source, str(error))
         except UnreadableImage as error:
             kind = "too_large" if isinstance(error, TooLargeImage) else "unreadable"
             return Failure(item.identifier, item.url, item.source, kind=kind, reason=str(error), status=200)
+        item.body = b""
+        item.facts = analysis.facts
         name = thumbnail_name(item.identifier)
         try:
-            await self.store.write(name, thumbnail)
+            await self.store.write(name, analysis.thumbnail)
         except StoreDown as error:
             return Unstored(item.identifier, item.url, item.source, str(error))
         item.thumbnail = name
         return item
 
-    def _look(self, item: FetchedImage) -> bytes:
-        analysis = self.decoders.analyse(item.body, item.codings)
-        item.body = b""
-        item.facts = analysis.facts
-        return analysis.thumbnail
+    async def _look(self, item: FetchedImage) -> Analysis:
+        """Have a picture decoded when it is its source's turn; give it up when the grace of a stop is over."""
+        if self._grace_over is None:
+            return await self._decode(item)
+        looking = asyncio.create_task(self._decode(item))
+        await asyncio.wait((looking, self._grace_over), return_when=asyncio.FIRST_COMPLETED)
+        if not looking.done():
+            looking.cancel()
+            raise DecodersStopped
+        return looking.result()
+
+    async def _decode(self, item: FetchedImage) -> Analysis:
+        async with self.turns.turn(item.source):
+            if self.circuit.trouble:
+                raise NoDecoder(self.circuit.trouble)
+            try:
+                return await in_thread("decode", lambda: self.decoders.analyse(item.body, item.codings))
+            except OSError as error:  # no process, or no thread
+                self.circuit.trip(
+                    f"pictures cannot be decoded ({printable(str(error), 300)}): see to this machine's memory, "
+                    "its limits of processes and open files, and the worker's Python; it is tried until they can",
+                    self._probe,
+                )
+                raise NoDecoder(self.circuit.trouble) from error
+
+    async def _probe(self) -> Exception | None:
+        try:
+            await in_thread("decode", self.decoders.start)
+        except (OSError, DecodersStopped) as error:
+            self.circuit.count("probes_failed")
+            return error
+        return None

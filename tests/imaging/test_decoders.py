@@ -22,7 +22,7 @@ from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
 from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders, Job
-from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
+from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from tests.traps.sitecustomize import BABBLE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 
 JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
@@ -232,8 +232,31 @@ def test_signals_are_for_the_worker(make: Make) -> None:
 
 def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(OSError, match="does not start: exit code 1"):
-        make().analyse(GOOD)
+    one = make()
+    with pytest.raises(NoDecoder, match="does not start: exit code 1"):
+        one.analyse(GOOD)
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(NoDecoder, match=r"cannot be started: .*No such file"):
+        one.start()
+    monkeypatch.undo()
+    one.start()
+    assert one.analyse(GOOD).facts.width == 90
+    assert len(children()) == 1
+
+
+def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Make) -> None:
+    one = make(2)
+    with ThreadPoolExecutor(2) as pool:
+        looks = [pool.submit(one.analyse, trap(SLEEP)) for _ in range(2)]
+        while len(children()) < 2:
+            time.sleep(0.01)
+        one.stop()
+        for look in looks:
+            with pytest.raises(DecodersStopped):
+                look.result(5)
+    assert children() == []
+    with pytest.raises(DecodersStopped):
+        one.analyse(GOOD)
 
 
 def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
@@ -258,7 +281,8 @@ def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
 PARENT = """
 import sys, threading, time
 from crawlproject.imaging.decoders import Decoder, Job
-one = Decoder(Job(10**6, 10**6, 85, 0.5))
+one = Decoder(Job(10**6, 10**6, 85, 2))
+one.wait_until_ready()
 print(one.pid, flush=True)
 if sys.argv[1] == "busy":
     threading.Thread(target=one.analyse, args=((), sys.stdin.buffer.read(), 10**9, 10**9)).start()
@@ -266,8 +290,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "busy"])
-def test_decoders_end_with_a_worker_that_is_killed(state: str) -> None:
+@pytest.mark.parametrize(("state", "kind"), [("idle", SPIN), ("busy", SPIN), ("busy", SLEEP)])
+def test_decoders_end_with_a_worker_that_is_killed(state: str, kind: bytes) -> None:
     traps = str(Path(__file__).parents[1] / "traps")
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([traps, str(Path(__file__).parents[2])])}
     with subprocess.Popen(
@@ -276,9 +300,9 @@ def test_decoders_end_with_a_worker_that_is_killed(state: str) -> None:
         assert parent.stdin is not None
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        parent.stdin.write(trap(SPIN))
+        parent.stdin.write(trap(kind))
         parent.stdin.close()
-        time.sleep(0.2)
+        time.sleep(1)
         assert is_decoder(pid)
         parent.kill()
     deadline = time.monotonic() + 15

@@ -120,6 +120,30 @@ def test_a_disk_that_fills_up_pauses_the_crawl_until_there_is_room(crawl: Crawl)
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_a_disk_that_is_full_at_the_start_is_waited_for(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=5)
+    disk = crawl.folder / "disk"
+    disk.mkdir()
+    # Its only inode is its own: nothing can be made there.
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a small disk takes the right to mount one")
+    try:
+        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+            crawl.seed("photos", *(f"{n}.jpg" for n in range(5)))
+            crawl.start(IMAGES_STORE=str(disk / "thumbnails"))
+            crawl.until(lambda: all(logged(crawl, "Nothing is leased: thumbnails cannot be stored in")))
+            assert all(logged(crawl, "No space left on device): make room"))
+            subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(disk)], check=True)
+            crawl.finish()
+        assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(5))
+        assert not crawl.dead()
+        assert len(list(disk.glob("thumbnails/*/*.jpg"))) == 5
+    finally:
+        crawl.stop()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 def test_an_s3_that_fails_costs_nothing_but_time(crawl: Crawl, gate: Gate) -> None:
     crawl.source("photos", 100, pictures=150)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

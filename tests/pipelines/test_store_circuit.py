@@ -19,6 +19,7 @@ from crawlproject.errors import ConfigError, StoreDown
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.pipelines import circuit as circuits
 from crawlproject.pipelines import store_circuit
 from crawlproject.pipelines.store_circuit import StoreCircuit
 from crawlproject.pipelines.stores import FolderStore, S3Store, check_store
@@ -153,8 +154,30 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
     await circuit.write("00/a", b"a")
 
 
+async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_circuit, "_DEADLINE", 0.05)
+    monkeypatch.setattr(circuits, "_PAUSE", 0.01)
+    release = threading.Event()
+    probes = []
+
+    class Hanging(FolderStore):
+        def write(self, name: str, data: bytes) -> None:
+            probes.append(name)
+            release.wait(20)
+
+    circuit = StoreCircuit(Hanging(tmp_path))
+    with pytest.raises(StoreDown):
+        await circuit.write("00/a", b"a")
+    await asyncio.sleep(0.7)  # several probes' worth
+    assert probes == ["00/a", ".probe"]
+    release.set()
+    await until_up(circuit)
+
+
 async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_PAUSE", 0.1)
+    monkeypatch.setattr(circuits, "_PAUSE", 0.1)
     circuit = StoreCircuit(s3_store(gate))
     ways: dict[str | int, str] = {
         503: "SlowDown",

@@ -1,0 +1,111 @@
+"""Whole crawls whose decoders hang, or cannot be started: a stop is a stop, and no picture pays for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.gallery import Gallery
+from tests.imaging.test_decoders import is_decoder, picture, trap
+from tests.pipelines.test_outages import deliveries, logged
+from tests.test_crawl import KEYS, Crawl
+from tests.test_hostile_pictures import Server, decoders_of, plain
+from tests.traps.sitecustomize import SLEEP
+
+TRAPS = Path(__file__).parents[1] / "traps"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def seed(crawl: Crawl, server: Server, source: str, *names: str) -> None:
+    for name in names:
+        seed = {"url": f"{server.url}/{name}", "uuid": name, "source": source}
+        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_stop_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
+    names = [f"{n}" for n in range(20)]
+    with Server({name: plain(trap(SLEEP)) for name in names}) as server:
+        crawl.source("museum", 100)
+        seed(crawl, server, "museum", *names)
+        crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT="40", CRAWL_SHUTDOWN_GRACE="1")
+        worker = crawl.workers[0]
+        crawl.until(lambda: len(decoders_of(worker.pid)) == 2)
+        crawl.until(lambda: sum(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")) == 20)
+        time.sleep(1)
+        decoders = decoders_of(worker.pid)
+        worker.send_signal(signal.SIGTERM)
+        if signals == 2:
+            time.sleep(0.3)
+            worker.send_signal(signal.SIGTERM)
+        since = time.monotonic()
+        status = worker.wait(30)
+        took = time.monotonic() - since
+    assert took < (4 if signals == 1 else 3)  # a grace of 1 s among it; this machine may be busy
+    assert status == 0
+    crawl.until(lambda: not any(map(is_decoder, decoders)))
+    assert crawl.dead() == {}
+    assert crawl.redis.get(KEYS.outstanding) == b"20"
+    if signals == 1:
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+        assert deliveries(crawl) == 0
+        assert crawl.redis.keys(KEYS.statuses_of + "*") == []
+    assert "Traceback" not in crawl.log()
+
+
+def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -> None:
+    crawl.source("photos", 100, pictures=30)
+    broken = crawl.folder / "broken"
+    broken.mkdir()
+    # What a virtualenv does that is replaced under a worker: no process starts any more, until it is whole.
+    (broken / "sitecustomize.py").write_text(
+        "import os, pathlib, sys\n"
+        "whole = pathlib.Path(__file__).parent / 'whole'\n"
+        "if 'crawlproject.imaging.child' in sys.orig_argv and not whole.exists():\n"
+        "    os._exit(3)\n"
+    )
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(30)))
+        crawl.start(PYTHONPATH=str(broken))
+        crawl.until(lambda: all(logged(crawl, "Nothing is leased: pictures cannot be decoded (a decoder process")))
+        crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
+        time.sleep(2)  # probes
+        assert crawl.redis.get(KEYS.outstanding) == b"30"
+        assert deliveries(crawl) == 0
+        (broken / "whole").touch()
+        crawl.finish()
+    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(30))
+    assert not crawl.dead()
+    assert logged(crawl, "Nothing is leased: pictures") == [1]
+    assert logged(crawl, "Traceback") == [0]
+    assert "'decoders/down': 1" in crawl.log()
+
+
+def test_one_source_whose_pictures_hang_leaves_decoders_to_the_others(crawl: Crawl) -> None:
+    bad, good = [f"bad-{n}" for n in range(20)], [f"good-{n}" for n in range(60)]
+    answers = {name: plain(trap(SLEEP)) for name in bad} | {name: plain(picture()) for name in good}
+    with Server(answers) as server:
+        crawl.source("bad", 100)
+        crawl.source("museum", 100)
+        seed(crawl, server, "bad", *bad)
+        crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT="3", CRAWL_SHUTDOWN_GRACE="0")
+        crawl.until(lambda: len(decoders_of(crawl.workers[0].pid)) == 2)
+        seed(crawl, server, "museum", *good)
+        since = time.monotonic()
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == len(good))
+        took = time.monotonic() - since
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(20) == 0
+    assert took < 15  # the queue before them is 30 s long

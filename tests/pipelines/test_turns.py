@@ -1,0 +1,73 @@
+"""Whose picture is decoded next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from crawlproject.pipelines.turns import Turns
+
+
+class Desk:
+    """Pictures that take as long as they are told, each noted when its turn comes."""
+
+    def __init__(self, places: int) -> None:
+        self.turns = Turns(places)
+        self.begun: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def bring(self, *names: str) -> None:
+        for name in names:
+            self.ends[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._look(name))
+            await asyncio.sleep(0)
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.ends[name].set()
+            await self.tasks[name]
+            await asyncio.sleep(0)
+
+    async def _look(self, name: str) -> None:
+        async with self.turns.turn(name[0]):
+            self.begun.append(name)
+            await self.ends[name].wait()
+
+
+async def test_sources_take_turns_and_each_ones_pictures_keep_their_order() -> None:
+    desk = Desk(1)
+    await desk.bring("a1", "a2", "a3", "b1", "b2", "c1")
+    await desk.end("a1", "a2", "b1", "c1", "a3", "b2")
+    assert desk.begun == ["a1", "a2", "b1", "c1", "a3", "b2"]
+
+
+@pytest.mark.parametrize(("places", "most"), [(2, 1), (3, 2), (4, 3)])
+async def test_one_source_leaves_a_place_to_those_that_wait(places: int, most: int) -> None:
+    desk = Desk(places)
+    slow = [f"s{n}" for n in range(9)]
+    await desk.bring(*slow)
+    assert desk.begun == slow[:places]  # nobody else wants any
+    await desk.bring(*(f"q{n}" for n in range(20)))
+    await desk.end("s0")
+    for n in range(19):  # whatever the slow one has waiting
+        await desk.end(f"q{n}")
+    assert [name for name in desk.begun if name[0] == "s"] == slow[:places]
+    await desk.end("q19")
+    assert desk.begun[-1] == slow[places]
+    assert most == places - 1
+
+
+async def test_who_goes_away_takes_no_place_along() -> None:
+    desk = Desk(1)
+    await desk.bring("a1", "a2", "b1", "c1")
+    desk.tasks["a2"].cancel()  # it waits
+    await desk.end("a1")
+    assert desk.begun == ["a1", "b1"]
+    desk.ends["b1"].set()
+    await asyncio.sleep(0)
+    desk.tasks["c1"].cancel()  # it has been given b1's place, and does not know
+    await asyncio.wait(desk.tasks.values())
+    await desk.bring("d1")
+    assert desk.begun[-1] == "d1"
