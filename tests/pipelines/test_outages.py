@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_at_the_start_is_waited_for(crawl: Crawl) -> None:
             crawl.seed("photos", *(f"{n}.jpg" for n in range(5)))
             crawl.start(IMAGES_STORE=str(disk / "thumbnails"))
             crawl.until(lambda: all(logged(crawl, "Nothing is leased: thumbnails cannot be stored in")))
-            assert all(logged(crawl, "No space left on device): make room"))
+            assert all(logged(crawl, "No space left on device: "))
             subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(disk)], check=True)
             crawl.finish()
         assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(5))
