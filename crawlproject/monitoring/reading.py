@@ -36,21 +36,20 @@ async def read(store: Store, surveyed: Survey) -> Reading:
     leased = await leases(store)
     names = list(surveyed.sources)
     rows = {row.source: row async for _, row in standings(store, names, leased)}
+    asked = [count for count in COUNTS if surveyed.totals.get(count)]  # most kinds of errors never come
     sources: dict[str, SourceReading] = {}
     for first in range(0, len(names), _BATCH):
         some = names[first : first + _BATCH]
         async with store.redis.pipeline(transaction=False) as pipe:
-            for count in COUNTS:
+            for count in asked:
                 pipe.hmget(store.keys.counts_of + count, some)
             pipe.hmget(store.keys.dead_sources, some)
             for name in some:
                 pipe.lrange(store.keys.statuses_of + name, 0, 49)
             replies: list[Any] = await pipe.execute(raise_on_error=False)
-        columns = [numbers(reply, len(some)) for reply in replies[: len(COUNTS) + 1]]
-        for index, (name, statuses) in enumerate(zip(some, replies[len(COUNTS) + 1 :], strict=True)):
-            counts = {
-                count: column[index] for count, column in zip(COUNTS, columns, strict=False) if column[index]
-            }
+        columns = [numbers(reply, len(some)) for reply in replies[: len(asked) + 1]]
+        for index, (name, statuses) in enumerate(zip(some, replies[len(asked) + 1 :], strict=True)):
+            counts = {count: column[index] for count, column in zip(asked, columns, strict=False) if column[index]}
             sources[name] = SourceReading(rows[name], columns[-1][index], counts, _statuses(statuses))
     return Reading(utc_now(), store.keys.spider, surveyed, leased.total(), sources)
 
