@@ -186,7 +186,7 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(timeout, await case.lease(**{RETRIES: 1}))
     case.keeper.item_scraped(Failure(**WHO, kind="http", reason="status 403", status=403), await case.lease())
     case.keeper.item_scraped(Unstored(**WHO, reason="disk full"), await case.lease())
-    case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))
+    case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.scheduler.queue.flush()
     counts = {
         key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
