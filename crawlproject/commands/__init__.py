@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from redis import Redis, RedisError
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
@@ -46,6 +48,15 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             self.exitcode = 130
 
     return wrapped
+
+
+def loop_as_set(command: ScrapyCommand) -> None:
+    """Make the event loop that the settings name; for the end of `process_options`.
+
+    Scrapy would make one of asyncio's first, see that it is another, and leave it open: at exit Python complains.
+    """
+    assert command.settings is not None
+    asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
 
 
 def log_as_set(command: ScrapyCommand) -> None:

@@ -7,7 +7,7 @@ import argparse
 from scrapy.commands import crawl
 
 from crawlproject import config
-from crawlproject.commands import log_as_set, remark, reports_errors
+from crawlproject.commands import log_as_set, loop_as_set, remark, reports_errors
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.regulator import read_catalogue
 from crawlproject.handlers.http import check_open_files
@@ -22,6 +22,7 @@ class Command(crawl.Command):
         """Read the options, and log as they say from the first line on."""
         super().process_options(args, opts)
         log_as_set(self)
+        loop_as_set(self)
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

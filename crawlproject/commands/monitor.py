@@ -13,7 +13,7 @@ from scrapy.utils.log import configure_logging
 from scrapy.utils.reactor import install_reactor
 
 from crawlproject import config
-from crawlproject.commands import log_as_set, reports_errors
+from crawlproject.commands import log_as_set, loop_as_set, reports_errors
 from crawlproject.errors import CrawlprojectError
 from crawlproject.extensions.regulator import Regulator, read_catalogue
 from crawlproject.monitoring.monitor import Monitor
@@ -53,6 +53,7 @@ class Command(ScrapyCommand):
         """Log as the settings say."""
         super().process_options(args, opts)
         log_as_set(self)
+        loop_as_set(self)
 
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
