@@ -27,6 +27,8 @@ class Frontier:
         fence = await self.scripts.lead("leader", ready=True)
         assert fence is not None
         self.fence = fence
+        for key in (self.store.keys.leader, self.store.keys.pulse):  # commands start slowly on a busy machine
+            await self.redis.persist(key)
         await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
 
     async def catalogue(self, limits: Mapping[str, float], options: Mapping[str, str] | None = None) -> None:
