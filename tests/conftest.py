@@ -59,6 +59,14 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         self._kinds: dict[str, set[int]] = {}  # what has been asked of the present answer of a name
         self._lock = threading.Lock()
 
+    def forget(self) -> None:
+        """Be as new."""
+        with self._lock:
+            self.records.clear()
+            self.delays.clear()
+            self.asked.clear()
+            self._kinds.clear()
+
     def resolve(self, request: Any, handler: Any) -> Any:
         """Answer a question; a name is asked for its A and its AAAA at a time, in any order."""
         name = str(request.q.qname).rstrip(".").lower()

@@ -51,11 +51,11 @@ def names_with(**settings: str) -> Names:
 @pytest_asyncio.fixture
 async def names(zone: Zone) -> AsyncIterator[Names]:
     """Names, with 198.51.100.0/24 for a site that may be crawled."""
-    zone.asked.clear()
+    zone.forget()
     one = names_with(CRAWL_ALLOW_NETWORKS="198.51.100.0/24")
     yield one
     await one.close()
-    zone.records.clear()
+    zone.forget()
 
 
 async def test_a_name_is_looked_up_once_and_its_addresses_given_out(names: Names, zone: Zone) -> None:

@@ -190,7 +190,7 @@ async def test_probes_that_are_answered_without_a_sample_close_it(crawl: Crawl) 
         Settlement(again.id, MUSEUM, again.entry, answered=True),
     ]
     await crawl.scripts.settle("w", answers[:2])
-    assert await crawl.state() == "half open"
+    assert await crawl.state() == "half_open"
     await crawl.scripts.settle("w", answers[2:])
     assert await crawl.state() == "closed"
 

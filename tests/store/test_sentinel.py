@@ -156,8 +156,14 @@ async def test_a_master_that_is_demoted_is_left_for_the_new_one(pair: Pair) -> N
     store = Store(config.load({"REDIS_URL": pair.url}), "images")
     await store.open()
     first = await store.scripts.lead("leader", ready=True)
-    pair.sentinel.client.execute_command("SENTINEL", "FAILOVER", "crawl")
     deadline = time.monotonic() + 15
+    while True:
+        try:
+            pair.sentinel.client.execute_command("SENTINEL", "FAILOVER", "crawl")
+            break
+        except redis.ResponseError:  # NOGOODSLAVE: it has not heard of the replica yet
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
     while pair.master.client.info("replication")["role"] != "slave":
         with suppress(redis.RedisError):  # its connections are in use all the time
             await store.scripts.lead("leader", ready=True)
