@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """`places` for the pictures of many sources, which take turns; each source's own come in their order.
+    """`places` for the pictures of many sources, in the order in which they have come.
 
     While others wait, a source has all places but one at most (of one place, that): pictures that each take as
     long as a picture may leave room for those of others.
@@ -19,13 +19,13 @@ class Turns:
         self._free = places
         self._most = max(places - 1, 1)
         self._busy: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the source whose turn it is comes first
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def turn(self, source: str) -> AsyncIterator[None]:
         """Wait for a place, and have it within."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(source, deque()).append(place)
+        self._waiting.append((source, place))
         self._give()
         try:
             await place
@@ -47,13 +47,10 @@ class Turns:
 
     def _give(self) -> None:
         while self._free and self._waiting:
-            # All of them have what they may have only where one source waits alone.
-            source = next((one for one in self._waiting if self._busy[one] < self._most), None)
-            source = source or next(iter(self._waiting))
-            places = self._waiting.pop(source)
-            place = places.popleft()
-            if places:
-                self._waiting[source] = places
+            # Where all that wait have what they may have, one source waits alone.
+            index = next((n for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most), 0)
+            source, place = self._waiting[index]
+            del self._waiting[index]
             if not place.cancelled():
                 self._free -= 1
                 self._busy[source] += 1

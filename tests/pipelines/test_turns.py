@@ -36,11 +36,11 @@ class Desk:
             await self.ends[name].wait()
 
 
-async def test_sources_take_turns_and_each_ones_pictures_keep_their_order() -> None:
-    desk = Desk(1)
-    await desk.bring("a1", "a2", "a3", "b1", "b2", "c1")
-    await desk.end("a1", "a2", "b1", "c1", "a3", "b2")
-    assert desk.begun == ["a1", "a2", "b1", "c1", "a3", "b2"]
+async def test_pictures_come_in_their_order_however_many_their_source_has() -> None:
+    desk = Desk(3)  # a fast source beside many slow ones must not wait for one of each
+    await desk.bring("a1", "a2", "b1", "a3", "c1", "a4", "d1")
+    await desk.end("a1", "a2", "b1", "a3", "c1", "a4", "d1")
+    assert desk.begun == ["a1", "a2", "b1", "a3", "c1", "a4", "d1"]
 
 
 @pytest.mark.parametrize(("places", "most"), [(2, 1), (3, 2), (4, 3)])
