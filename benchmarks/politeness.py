@@ -226,8 +226,9 @@ def no_leader(run: Run) -> None:
     _, process = run.leading()
     process.kill()
     at = time.monotonic()
-    run.redis.set(KEYS.leader, "nobody")
-    time.sleep(LEADER_TTL + IN_FLIGHT + 3)
+    while time.monotonic() < at + LEADER_TTL + IN_FLIGHT + 3:
+        run.redis.set(KEYS.leader, "nobody", ex=int(LEADER_TTL))
+        time.sleep(0.5)
     free = time.monotonic()
     run.redis.delete(KEYS.leader)
     taken = run.wait_for_takeover(b"nobody")

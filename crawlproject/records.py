@@ -19,6 +19,7 @@ SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
 WAIVED = "waived"  # int: 429s and 503s with Retry-After so far, which cost none
 SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
+LATEST = "latest"  # float: the last moment, on loop.time(), at which a request that has passed the gate may go out
 AGAIN = "again"  # bool: pass the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it

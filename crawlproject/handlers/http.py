@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import OrderedDict
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,24 +20,27 @@ from scrapy.utils.misc import build_from_crawler
 from service_identity import CertificateError, VerificationError
 from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
 from service_identity.pyopenssl import extract_patterns
+from twisted.internet import defer
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, MemoryShort, Stopped, TlsFailed
+from crawlproject.errors import ConfigError, MemoryShort, SlotMissed, Stopped, TlsFailed
 from crawlproject.frontier.bodies import Body
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.handlers.protocol import BoundedFactory
 from crawlproject.politeness.addresses import literal
 from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LEASE, TLS_FAILURE
+from crawlproject.records import LATEST, LEASE, TLS_FAILURE
 
 _IDLE = 15.0  # seconds that an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
 _MOST_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MOST_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the store, the log, name servers, pictures being decoded
 _MOST_RECORDED = 10_000  # hosts whose certificates are not valid
+
+_latest: ContextVar[float | None] = ContextVar("_latest", default=None)  # of the request that wants a connection
 
 
 class BoundedPool(HTTPConnectionPool):
@@ -51,7 +55,14 @@ class BoundedPool(HTTPConnectionPool):
         self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
 
     def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
-        """Return an idle connection, or a new one."""
+        """Return an idle connection, or a new one.
+
+        Fails as SlotMissed when the request that wants it has slept on its way here from the gate for so long,
+        on a machine that has too much to do, that it would go out too late.
+        """
+        latest = _latest.get()
+        if latest is not None and asyncio.get_running_loop().time() > latest:
+            return defer.fail(SlotMissed("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
         return got
@@ -164,6 +175,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         Raises:
             MemoryShort: the bodies under way together take more memory than they may, this one the most.
+            SlotMissed: it has come here from the gate too late.
             Stopped: the worker stops, and cannot wait for the response.
             TlsFailed: there is no secure connection to be had.
 
@@ -172,6 +184,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._stop = asyncio.ensure_future(frontier.grace_over.wait())
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
+        _latest.set(request.meta.pop(LATEST, None))
         download = asyncio.ensure_future(super().download_request(request))
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)

@@ -14,7 +14,7 @@ from crawlproject.frontier import engine
 from crawlproject.frontier.queue import HORIZON, LeaseQueue
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LEASE, SLOT, SOURCE, Lease
+from crawlproject.records import LATEST, LEASE, SLOT, SOURCE, Lease
 from crawlproject.store.client import REDIS_TROUBLE
 
 _ASK_AGAIN = 0.5  # seconds
@@ -51,18 +51,22 @@ class TokenMiddleware:
             self.crawler.stats.inc_value("tokens/returned")
             return request
         lease.spent = True
+        request.meta[LATEST] = lease.latest
         return None
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        """Send a leased request back to the frontier whose connection had been closed before it was answered.
+        """Send a leased request back to the frontier that was too late at the wire, or on a closed connection.
 
         Raises:
             SlotMissed: it was one for a robots.txt, which asks for another slot by itself.
 
         """
-        if not isinstance(exception, StaleConnection):
+        if isinstance(exception, SlotMissed):
+            self.crawler.stats.inc_value("tokens/late")
+        elif isinstance(exception, StaleConnection):
+            self.crawler.stats.inc_value("tokens/stale_connections")
+        else:
             return None
-        self.crawler.stats.inc_value("tokens/stale_connections")
         if SLOT in request.meta:
             raise SlotMissed(str(exception))
         return request if LEASE in request.meta else None
@@ -78,6 +82,7 @@ class TokenMiddleware:
         request.meta[SLOT] = None
         if slot is None or asyncio.get_running_loop().time() - slot > _LATE:
             raise SlotMissed(f"the slot of {request.url} was missed")
+        request.meta[LATEST] = slot + _LATE
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` asks.
@@ -99,6 +104,7 @@ class TokenMiddleware:
                     # Much may have happened since, if it was far ahead.
                     confirmed = ahead <= HORIZON or await store.scripts.confirm(source=source, domain=domain)
                     if confirmed and loop.time() - slot <= _LATE:
+                        request.meta[LATEST] = slot + _LATE
                         self.crawler.stats.inc_value("tokens/acquired")
                         return
                     continue

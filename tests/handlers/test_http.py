@@ -153,6 +153,33 @@ def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch
         timeout.cancel()
 
 
+class Punctual(Picture):
+    """Notes when it is asked for a picture."""
+
+    arrivals: ClassVar[list[float]] = []
+
+    def do_GET(self) -> None:
+        if self.path != "/robots.txt":
+            self.arrivals.append(time.monotonic())
+        super().do_GET()
+
+
+def test_what_has_slept_between_the_gate_and_the_wire_takes_another_slot(crawl: Crawl) -> None:
+    crawl.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "traps")
+    crawl.options = ["-s", f"DOWNLOAD_HANDLERS={json.dumps({'http': 'sleepy.SleepyHandler'})}"]
+    with served(Punctual) as port:
+        for number in range(60):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.run(CRAWL_MAX_RETRIES="0")
+    assert len(crawl.events(KEYS.image_events)) == len(Punctual.arrivals) == 60
+    assert crawl.dead() == {}
+    times = sorted(Punctual.arrivals)
+    # 50 a second: each may come 50 ms late or not at all.
+    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03
+    assert int(re.findall(r"'tokens/late': (\d+)", (crawl.folder / "worker-0.log").read_text())[0]) >= 3
+
+
 class Fickle(BaseHTTPRequestHandler):
     """Keeps a connection open, and closes it at the second request, unanswered."""
 
