@@ -17,8 +17,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.corpus import FOLDER, pictures
-from crawlproject.imaging.decoders import Decoders, Job
+from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.protocol import Job
 
 if TYPE_CHECKING:
     from crawlproject.records import Analysis
@@ -38,30 +39,35 @@ TICK = 0.005
 LIMITS: dict[str, Any] = {"max_pixels": 100_000_000, "quality": 85}
 TIMEOUT = 60.0
 
-Submit = Callable[[bytes], "Future[Analysis]"]
+Submit = Callable[[bytes], Awaitable["Analysis"]]
+Close = Callable[[], Awaitable[None]]
 
 
-def threads() -> tuple[Submit, Callable[[], None]]:
+def threads() -> tuple[Submit, Close]:
     """Decode in threads of this process."""
     from crawlproject.imaging.analyse import analyse
 
     pool = ThreadPoolExecutor(AT_A_TIME)
-    return lambda body: pool.submit(analyse, body, **LIMITS), pool.shutdown
+
+    async def close() -> None:
+        pool.shutdown()
+
+    return lambda body: asyncio.wrap_future(pool.submit(analyse, body, **LIMITS)), close
 
 
-def processes() -> tuple[Submit, Callable[[], None]]:
+def processes() -> tuple[Submit, Close]:
     """Decode as the pipeline does."""
     decoders = Decoders(AT_A_TIME, Job(**LIMITS, max_size=50_000_000, timeout=TIMEOUT))
-    pool = ThreadPoolExecutor(AT_A_TIME)
+    places = asyncio.Semaphore(AT_A_TIME)
 
-    def close() -> None:
-        pool.shutdown()
-        decoders.close()
+    async def submit(body: bytes) -> Analysis:
+        async with places:
+            return await decoders.analyse(body)
 
-    return lambda body: pool.submit(decoders.analyse, body), close
+    return submit, decoders.close
 
 
-def pebbles() -> tuple[Submit, Callable[[], None]]:
+def pebbles() -> tuple[Submit, Close]:
     """Decode in pebble's pool of spawned processes."""
     import multiprocessing
 
@@ -71,11 +77,11 @@ def pebbles() -> tuple[Submit, Callable[[], None]]:
 
     pool = ProcessPool(AT_A_TIME, max_tasks=2000, context=multiprocessing.get_context("spawn"))
 
-    def close() -> None:
+    async def close() -> None:
         pool.close()  # type: ignore[no-untyped-call]
         pool.join()
 
-    return lambda body: pool.schedule(analyse, (body,), LIMITS, timeout=TIMEOUT), close
+    return lambda body: asyncio.wrap_future(pool.schedule(analyse, (body,), LIMITS, timeout=TIMEOUT)), close
 
 
 async def run(way: str, paths: list[Path]) -> dict[str, float]:
@@ -95,20 +101,20 @@ async def run(way: str, paths: list[Path]) -> dict[str, float]:
         while queue:
             body = queue.pop().read_bytes()
             try:
-                await asyncio.wrap_future(submit(body))
+                await submit(body)
                 made += 1
             except UnreadableImage:
                 pass
         return made
 
-    await asyncio.wrap_future(submit(paths[0].read_bytes()))
+    await submit(paths[0].read_bytes())
     watcher = asyncio.create_task(watch())
     queue, began, cpu = list(reversed(paths)), time.monotonic(), time.process_time()
     made = sum(await asyncio.gather(*(take(queue) for _ in range(AT_A_TIME * 2))))
     seconds, own = time.monotonic() - began, time.process_time() - cpu
     done.set()
     await watcher
-    close()
+    await close()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = own + (children.ru_utime + children.ru_stime if way != "threads" else 0)
     late.sort()

@@ -11,24 +11,24 @@ memory. `--keep` gets the bodies that crashed one or took too long. Exit code 1 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import io
 import os
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from benchmarks.pillow_corpus import MIB, kind_of, resident
-from crawlproject.imaging.decoders import Decoders, Job
+from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.errors import UnreadableImage
+from crawlproject.imaging.protocol import Job
 
 AT_A_TIME = 2
 TIMEOUT = 10.0
@@ -110,29 +110,36 @@ class Fuzz:
         self.slowest = 0.0
         self._keep = keep
         self._bodies = mutations(seed)
-        self._lock = threading.Lock()
 
-    def run(self, until: float) -> None:
+    async def run(self, until: float) -> None:
         """Work until a moment of the monotonic clock."""
         while time.monotonic() < until:
-            with self._lock:
-                body = next(self._bodies)
+            body = next(self._bodies)
             began = time.monotonic()
             ended, reason = "analysed", ""
             try:
-                self.decoders.analyse(body)
+                await self.decoders.analyse(body)
             except UnreadableImage as error:
                 ended, reason = "unreadable", str(error)
-            except BaseException as error:
+            except Exception as error:
                 ended, reason = "ERROR", repr(error)
-            seconds = time.monotonic() - began
-            with self._lock:
-                self.ended[ended] += 1
-                self.slowest = max(self.slowest, seconds)
-                if ended == "ERROR" or reason.startswith(("crashes", "takes")):
-                    self.noted[kind_of(reason)] += 1
-                    if self._keep is not None and "more memory" not in reason:
-                        (self._keep / hashlib.sha1(body).hexdigest()).write_bytes(body)
+            self.ended[ended] += 1
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            if ended == "ERROR" or reason.startswith(("crashes", "takes")):
+                self.noted[kind_of(reason)] += 1
+                if self._keep is not None and "more memory" not in reason:
+                    (self._keep / hashlib.sha1(body).hexdigest()).write_bytes(body)
+
+
+async def work(fuzz: Fuzz, seconds: float) -> int:
+    """Fuzz for so long; return the most memory that was seen, in bytes."""
+    until, peak = time.monotonic() + seconds, 0
+    working = [asyncio.create_task(fuzz.run(until)) for _ in range(AT_A_TIME)]
+    while not all(one.done() for one in working):
+        peak = max(peak, resident(os.getpid()))
+        await asyncio.sleep(0.05)
+    await fuzz.decoders.close()
+    return peak
 
 
 def main() -> None:
@@ -145,14 +152,7 @@ def main() -> None:
     if arguments.keep is not None:
         arguments.keep.mkdir(parents=True, exist_ok=True)
     fuzz = Fuzz(arguments.seed, arguments.keep)
-    until = time.monotonic() + arguments.seconds
-    peak = 0
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        working = [pool.submit(fuzz.run, until) for _ in range(AT_A_TIME)]
-        while not all(one.done() for one in working):
-            peak = max(peak, resident(os.getpid()))
-            time.sleep(0.05)
-    fuzz.decoders.close()
+    peak = asyncio.run(work(fuzz, arguments.seconds))
     total = sum(fuzz.ended.values())
     print(f"{total} pictures in {arguments.seconds:.0f} s: {dict(fuzz.ended)}; slowest {fuzz.slowest:.2f} s")
     print(f"peak memory with decoders {peak / MIB:.0f} MiB")

@@ -27,8 +27,10 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
         "import crawlproject.spiders.images\n"
         "from crawlproject.store import keys, scripts\n"
         "print(crawlproject.__file__)\n"
-        "from crawlproject.imaging.decoders import Decoders, Job\n"
-        "import sys; made = Decoders(1, Job(10**6, 10**6, 85, 20)).analyse(sys.stdin.buffer.read())\n"
+        "from crawlproject.imaging.decoders import Decoders\n"
+        "from crawlproject.imaging.protocol import Job\n"
+        "import asyncio, sys; decoders = Decoders(1, Job(10**6, 10**6, 85, 20))\n"
+        "made = asyncio.run(decoders.analyse(sys.stdin.buffer.read()))\n"
         "assert made.facts.width == 9\n"
         "for verb in ('lease', 'settle'): assert 'K.leases_of' in scripts.script_text(verb, keys.Keys('a', 'b'))\n"
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from PIL import AvifImagePlugin
 
-from crawlproject.imaging import decoders
+from crawlproject.imaging import protocol
 from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
@@ -31,17 +31,17 @@ _NICENESS = 10  # sending on time comes before decoding
 
 def main() -> None:
     """Answer requests until the parent closes its end."""
-    job = decoders.Job(**json.loads(sys.argv[1]))
+    job = protocol.Job(**json.loads(sys.argv[1]))
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large as the picture that crashed us
     os.nice(_NICENESS)
     channel = socket.socket(fileno=0)
-    _send(channel, decoders.READY)
+    _send(channel, protocol.READY)
     # From here on, only C libraries write there, and what they say of a picture is of no use.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     idle = _address_space()
-    while request := channel.recv(decoders.REQUEST.size, socket.MSG_WAITALL):
-        expected, memory, names, length = decoders.REQUEST.unpack(request)
+    while request := channel.recv(protocol.REQUEST.size, socket.MSG_WAITALL):
+        expected, memory, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
         # The parent minds the clock. This ends us, by SIGPROF or SIGALRM, where there is no parent any more.
@@ -54,17 +54,17 @@ def main() -> None:
         _send(channel, *reply)
 
 
-def _look(codings: list[str], body: bytes, job: decoders.Job, expected: int) -> tuple[bytes, str, bytes]:
+def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
         body = decoded(body, codings, job.max_size)
         made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
     except TooLargeImage as error:
-        return decoders.TOO_LARGE, str(error), b""
+        return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return decoders.UNREADABLE, str(error), b""
+        return protocol.UNREADABLE, str(error), b""
     except MemoryError as error:
-        return decoders.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
-    return decoders.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
+        return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
+    return protocol.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
 
 
 def _address_space() -> int | None:
@@ -89,7 +89,7 @@ def _receive(channel: socket.socket, length: int) -> bytes:
 
 def _send(channel: socket.socket, kind: bytes, text: str = "", thumbnail: bytes = b"") -> None:
     words = text.encode(errors="backslashreplace")
-    channel.sendall(decoders.REPLY.pack(kind, len(words), len(thumbnail)) + words + thumbnail)
+    channel.sendall(protocol.REPLY.pack(kind, len(words), len(thumbnail)) + words + thumbnail)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,28 @@ Each runs `child.py`, is sent one body at a time over a socket, and answers in J
 a process that strangers' bytes may have taken over is executed. Not concurrent.futures, where one crash breaks
 the pool and there is no time limit. Not pebble, which has both: it pickles, has all processes share one pipe,
 which breaks when one dies in the middle of a message, and multiprocessing loads Scrapy into each of them.
+
+All of this runs on the event loop. A thread for each picture under way would have to win Python's lock from the
+loop at every step of the conversation: with a worker that has much to do, pictures then wait longer for that than
+for their decoder.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import queue
-import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import NoReturn
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.protocol import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, Job
 from crawlproject.records import Analysis, ImageFacts
 
 MIB = 1 << 20
@@ -36,17 +37,7 @@ SHARE = 192 * MIB
 MOST = 640 * MIB
 _UNIT = 64 * MIB  # of what is given out
 
-# The protocol. A request is what the picture may be expected to take and the hard limit, both in bytes, the
-# lengths of its content codings and of its body, and both. A reply is its kind, the lengths of its text and of its
-# thumbnail, and both.
-REQUEST = struct.Struct("!QQQQ")
-REPLY = struct.Struct("!cII")
-READY = b"r"  # sent once, at the start
-ANALYSIS = b"a"  # the text is the facts as JSON
-UNREADABLE = b"u"  # the text is the reason
-TOO_LARGE = b"l"  # likewise
-NO_MEMORY = b"m"  # the text is JSON: what takes more memory than it may, and how many bytes, 0 for unknown
-_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # far above ours
+_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far above ours
 
 # glibc: so much may stay with an idle process. Asking the system anew for each picture's memory costs 7 % of CPU.
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
@@ -55,39 +46,32 @@ _PICTURES = 2000  # then a process is replaced, whatever C libraries may have le
 _START_TIMEOUT = 60.0  # seconds; it takes 0.2 on an idle machine
 _STOP_TIMEOUT = 2.0
 _TICK = 1.0
+_LOOK = 0.005  # seconds between looks whether a process has ended
+_CHUNK = 1 << 18  # bytes; thumbnails are smaller
+
+T = TypeVar("T")
 
 
 class DecoderCrashed(Exception):
     """The process ended in the middle of a picture; `str(error)` says how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds.
-
-    `max_size` is that of a body, in bytes, without its content codings.
-    """
-
-    max_pixels: int
-    max_size: int
-    quality: int
-    timeout: float
-
-
 class Decoders:
-    """Up to `count` decoder processes, started when needed."""
+    """Decoder processes, started when needed: as many as there are pictures looked at at the same time.
+
+    `count` is how many those will be; the memory of all is bounded by it.
+    """
 
     def __init__(self, count: int, job: Job) -> None:
         self._job = job
-        self._idle: queue.LifoQueue[Decoder] = queue.LifoQueue()
+        self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._changing = threading.Lock()  # of the two
-        self._units = threading.Semaphore(max(MOST, count * SHARE) // _UNIT)
-        self._turnstile = threading.Lock()  # shut while one waits for many units, or it might wait for ever
+        self._units = asyncio.Semaphore(max(MOST, count * SHARE) // _UNIT)
+        self._turnstile = asyncio.Lock()  # shut while one waits for many units, or it might wait for ever
 
-    def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
-        """Return facts and thumbnail of a picture. Blocks; to be called from up to `count` threads.
+    async def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
+        """Return facts and thumbnail of a picture.
 
         `codings` are the content codings of the body, the last one applied last.
 
@@ -98,8 +82,8 @@ class Decoders:
         expected, memory = SHARE // 2, SHARE
         while True:
             try:
-                with self._memory(memory):
-                    return self._analyse(codings, body, expected, memory)
+                async with self._memory(memory):
+                    return await self._analyse(codings, body, expected, memory)
             except (DecoderCrashed, NoDecoder) as error:
                 if self._stopped:
                     raise DecodersStopped from error
@@ -107,7 +91,7 @@ class Decoders:
                     raise
                 if memory == MOST:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
-                self.close()
+                await self._close_idle()
                 expected = memory = MOST
             except MemoryNeeded as error:
                 if memory == MOST:
@@ -115,79 +99,75 @@ class Decoders:
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
                 expected = memory = min(error.needed * 5 // 4 + _UNIT, MOST) if error.needed else MOST
 
-    def start(self) -> None:
-        """Start another process. Blocks; raises NoDecoder, and DecodersStopped."""
+    async def start(self) -> None:
+        """Start another process. Raises NoDecoder, and DecodersStopped."""
         decoder = self._new()
         try:
-            decoder.wait_until_ready()
+            await decoder.wait_until_ready()
         except NoDecoder as error:
-            self._discard(decoder)
+            self._running.discard(decoder)
             if self._stopped:
                 raise DecodersStopped from error
             raise
-        self._idle.put(decoder)
+        self._idle.append(decoder)
 
     def stop(self) -> None:
-        """Kill all processes, whatever they do, and start no more. For any thread; does not block."""
-        with self._changing:
-            self._stopped = True
-            for decoder in self._running:
-                decoder.kill()
+        """Kill all processes, whatever they do, and start no more."""
+        self._stopped = True
+        for decoder in self._running:
+            decoder.kill()
 
-    def close(self) -> None:
-        """End the processes that are idle."""
-        while True:
-            try:
-                decoder = self._idle.get_nowait()
-            except queue.Empty:
-                return
-            self._discard(decoder)
+    async def close(self) -> None:
+        """End all processes; none has work any more."""
+        self._idle.clear()
+        await asyncio.gather(*(decoder.close() for decoder in self._running))
+        self._running.clear()
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            await self._discard(self._idle.pop())
 
     def _new(self) -> Decoder:
-        with self._changing:
-            if self._stopped:
-                raise DecodersStopped
-            decoder = Decoder(self._job)
-            self._running.add(decoder)
-            return decoder
+        if self._stopped:
+            raise DecodersStopped
+        decoder = Decoder(self._job)
+        self._running.add(decoder)
+        return decoder
 
-    def _discard(self, decoder: Decoder) -> None:
-        decoder.close()
-        with self._changing:
-            self._running.discard(decoder)
+    async def _discard(self, decoder: Decoder) -> None:
+        self._running.discard(decoder)
+        await decoder.close()
 
-    def _analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
+    async def _analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
+        decoder = self._idle.pop() if self._idle else self._new()
         try:
-            decoder = self._idle.get_nowait()
-        except queue.Empty:
-            decoder = self._new()
-        try:
-            return decoder.analyse(codings, body, expected, memory)
+            return await decoder.analyse(codings, body, expected, memory)
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
-                self._idle.put(decoder)
+                self._idle.append(decoder)
             else:
-                self._discard(decoder)
+                await self._discard(decoder)
 
-    @contextmanager
-    def _memory(self, size: int) -> Iterator[None]:
-        units = -(-size // _UNIT)
-        with self._turnstile:
-            for _ in range(units):
-                self._units.acquire()
+    @asynccontextmanager
+    async def _memory(self, size: int) -> AsyncIterator[None]:
+        units, taken = -(-size // _UNIT), 0
         try:
+            async with self._turnstile:
+                while taken < units:
+                    await self._units.acquire()
+                    taken += 1
             yield
         finally:
-            self._units.release(units)
+            for _ in range(taken):
+                self._units.release()
 
 
 class Decoder:
-    """One decoder process, for one thread at a time. Raises NoDecoder when it does not start."""
+    """One decoder process, for one picture at a time. Raises NoDecoder when it does not start."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.pictures = 0
-        self._left = _START_TIMEOUT
         self._ready = False
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         self._name = f"a decoder process ({' '.join(command[:4])})"
@@ -217,20 +197,20 @@ class Decoder:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def wait_until_ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until it has started."""
         if self._ready:
             return
         try:
-            self._reply()
+            await _within(_START_TIMEOUT, self._reply())
         except (DecoderCrashed, TimeoutError) as error:
-            self._end(at_once=True)
+            await self.close()
             reason = str(error) or f"not ready after {_START_TIMEOUT:.0f} s"
             raise NoDecoder(f"{self._name} does not start: {reason}") from error
         self._ready = True
 
     def kill(self) -> None:
-        """Kill the process. For any thread: the one that uses it finds out."""
+        """Kill the process; whoever waits for its answer finds out."""
         self._process.kill()
 
     @property
@@ -243,21 +223,19 @@ class Decoder:
         """Whether it can take another picture."""
         return self._socket.fileno() != -1
 
-    def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
+    async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         """Return facts and thumbnail of a picture.
 
         Decoding may be expected to take `expected` bytes, and takes `memory` at most, by a hard limit. Raises
         UnreadableImage, MemoryNeeded, and DecoderCrashed. With the last, or when it took too long, the process
         is gone.
         """
-        self.wait_until_ready()
+        await self.wait_until_ready()
         self.pictures += 1
-        self._left = self.job.timeout
+        names = ",".join(codings).encode()
+        request = REQUEST.pack(expected, memory, len(names), len(body)) + names
         try:
-            names = ",".join(codings).encode()
-            self._send(REQUEST.pack(expected, memory, len(names), len(body)) + names)
-            self._send(body)
-            kind, text, thumbnail = self._reply()
+            kind, text, thumbnail = await _within(self.job.timeout, self._ask(request, body))
             if kind == ANALYSIS:
                 return Analysis(ImageFacts(**json.loads(text)), thumbnail)
             if kind == NO_MEMORY:
@@ -265,81 +243,90 @@ class Decoder:
                 raise MemoryNeeded(str(reason), int(needed))
             reason = text.decode()
         except TimeoutError:
-            self._end(at_once=True)
+            await self.close()
             limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
         except MemoryNeeded:
             raise
         except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
-            self._crashed(f"answers nonsense ({error})")
+            raise await self._crash(f"answers nonsense ({error})") from error
         except BaseException:
-            self._end(at_once=True)  # wherever in the conversation that was
+            self._socket.close()  # wherever in the conversation that was
+            self.kill()
             raise
         raise TooLargeImage(reason) if kind == TOO_LARGE else UnreadableImage(reason)
 
-    def close(self) -> None:
-        """End the process, which is idle."""
-        self._end()
-
-    def _end(self, *, at_once: bool = False) -> None:
-        if not self.running:
-            return
+    async def close(self) -> None:
+        """End the process; there is nothing in it to be lost."""
         self._socket.close()
-        if at_once:
-            self._process.kill()
-        try:
-            self._process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self.kill()
+        while self._process.poll() is None:  # noqa: ASYNC110 - the loop is not told of its end
+            await asyncio.sleep(_LOOK)
 
-    def _crashed(self, how: str = "") -> NoReturn:
-        self._end(at_once=bool(how))
-        code = self._process.returncode
+    async def _crash(self, how: str = "") -> DecoderCrashed:
+        """Return the error for a process that has ended, or for what it did: then it is ended."""
+        self._socket.close()
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + (0 if how else _STOP_TIMEOUT)
+        while (code := self._process.poll()) is None:
+            if loop.time() >= patience:
+                self.kill()
+            await asyncio.sleep(_LOOK)
         if not how:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise DecoderCrashed(how)
+        return DecoderCrashed(how)
 
-    def _send(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            self._wait_for(select.POLLOUT)
-            try:
-                view = view[self._socket.send(view) :]
-            except ConnectionError:
-                self._crashed()
+    async def _ask(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._socket, request)
+            await loop.sock_sendall(self._socket, body)
+        except ConnectionError:
+            raise await self._crash() from None
+        return await self._reply()
 
-    def _reply(self) -> tuple[bytes, bytes, bytes]:
+    async def _reply(self) -> tuple[bytes, bytes, bytes]:
         """Return kind, text and thumbnail of the next reply."""
-        kind, text, thumbnail = REPLY.unpack(self._read(REPLY.size))
-        if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
-            self._crashed(f"answers with {text + thumbnail} bytes")
-        return kind, self._read(text), self._read(thumbnail)
-
-    def _read(self, length: int) -> bytes:
         data = bytearray()
+        await self._read(data, REPLY.size)
+        kind, text, thumbnail = REPLY.unpack_from(data)
+        if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
+            raise await self._crash(f"answers with {text + thumbnail} bytes")
+        middle, end = REPLY.size + text, REPLY.size + text + thumbnail
+        await self._read(data, end)
+        if len(data) > end:
+            raise await self._crash("answers more than it was asked")
+        return kind, bytes(data[REPLY.size : middle]), bytes(data[middle:])
+
+    async def _read(self, data: bytearray, length: int) -> None:
+        """Read on until `data` is so long at least."""
+        loop = asyncio.get_running_loop()
         while len(data) < length:
-            self._wait_for(select.POLLIN)
             try:
-                part = self._socket.recv(length - len(data))
+                part = await loop.sock_recv(self._socket, _CHUNK)
             except ConnectionError:
                 part = b""
             if not part:
-                self._crashed()
+                raise await self._crash()
             data += part
-        return bytes(data)
 
-    def _wait_for(self, event: int) -> None:
-        """Wait until the socket is ready; raise TimeoutError when the time for this picture is over.
 
-        A tick at a time: had the worker been stopped for minutes (SIGSTOP), the picture is charged one of them.
-        """
-        poll = select.poll()
-        poll.register(self._socket, event)
-        ready = False
-        while not ready:
-            if self._left <= 0:
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` does; raise TimeoutError when its time is over.
+
+    A tick at a time: had the worker been stopped for minutes (SIGSTOP), the picture is charged one of them.
+    """
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            if seconds <= 0:
                 raise TimeoutError
-            began = time.monotonic()
-            ready = bool(poll.poll(min(self._left, _TICK) * 1000))
-            self._left -= min(time.monotonic() - began, _TICK)
+            began = loop.time()
+            await asyncio.wait((working,), timeout=min(seconds, _TICK))
+            seconds -= min(loop.time() - began, _TICK)
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))
+    return working.result()

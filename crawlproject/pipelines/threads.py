@@ -7,15 +7,18 @@ import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
 
+_idle: list[SimpleQueue[Callable[[], None]]] = []  # of threads that wait for work
+
 
 def in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-    """Have `work` done in a thread of its own; the future has what it returns or raises, and nobody need await it.
+    """Have `work` done in a thread; the future has what it returns or raises, and nobody need await it.
 
-    OSError when there can be no other thread.
+    There are as many threads as there has been such work at a time. OSError when there can be no other.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -39,7 +42,20 @@ def in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
             loop.call_soon_threadsafe(finish, result, failed)
 
     try:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        thread = _idle.pop() if _idle else _start(name)
+        thread.put(run)
     except RuntimeError as error:
         finish(None, OSError(errno.EAGAIN, str(error)))
     return done
+
+
+def _start(name: str) -> SimpleQueue[Callable[[], None]]:
+    work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            work.get()()
+            _idle.append(work)
+
+    threading.Thread(target=serve, name=name, daemon=True).start()
+    return work

@@ -11,12 +11,12 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.errors import StoreDown
 from crawlproject.frontier.scheduler import frontier_of
-from crawlproject.imaging.decoders import Decoders, Job
+from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.errors import DecodersStopped, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.protocol import Job
 from crawlproject.pipelines.circuit import Circuit
 from crawlproject.pipelines.store_circuit import StoreCircuit
 from crawlproject.pipelines.stores import ThumbnailStore, open_store, thumbnail_name
-from crawlproject.pipelines.threads import in_thread
 from crawlproject.pipelines.turns import Turns
 from crawlproject.records import STOPPED, Analysis, Failure, FetchedImage, Unstored
 from crawlproject.texts import printable
@@ -64,14 +64,14 @@ class ThumbnailPipeline:
         await grace_over.wait()
         self.decoders.stop()
 
-    def close_spider(self) -> None:
+    async def close_spider(self) -> None:
         """End the processes; nothing is left for them to do by now."""
         if self._grace_over is not None:
             self._grace_over.cancel()
         self.circuit.close()
         self.store.close()
-        self.decoders.close()
         self.decoders.stop()
+        await self.decoders.close()
         atexit.unregister(self.decoders.stop)
 
     async def process_item(self, item: Any) -> Any:
@@ -79,7 +79,7 @@ class ThumbnailPipeline:
         if not isinstance(item, FetchedImage):
             return item
         try:
-            analysis = await self._look(item)
+            analysis = await self._decode(item)
         except DecodersStopped:
             reason = "the worker stops, and looks at no more pictures"
             return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
@@ -98,24 +98,14 @@ class ThumbnailPipeline:
         item.thumbnail = name
         return item
 
-    async def _look(self, item: FetchedImage) -> Analysis:
-        """Have a picture decoded when it is its source's turn; give it up when the grace of a stop is over."""
-        if self._grace_over is None:
-            return await self._decode(item)
-        looking = asyncio.create_task(self._decode(item))
-        await asyncio.wait((looking, self._grace_over), return_when=asyncio.FIRST_COMPLETED)
-        if not looking.done():
-            looking.cancel()
-            raise DecodersStopped
-        return looking.result()
-
     async def _decode(self, item: FetchedImage) -> Analysis:
+        """Have a picture decoded when it is its source's turn."""
         async with self.turns.turn(item.source):
             if self.circuit.trouble:
                 raise NoDecoder(self.circuit.trouble)
             try:
-                return await in_thread("decode", lambda: self.decoders.analyse(item.body, item.codings))
-            except OSError as error:  # no process, or no thread
+                return await self.decoders.analyse(item.body, item.codings)
+            except NoDecoder as error:
                 self.circuit.trip(
                     f"pictures cannot be decoded ({printable(str(error), 300)}): see to this machine's memory, "
                     "its limits of processes and open files, and the worker's Python; it is tried until they can",
@@ -125,8 +115,8 @@ class ThumbnailPipeline:
 
     async def _probe(self) -> Exception | None:
         try:
-            await in_thread("decode", self.decoders.start)
-        except (OSError, DecodersStopped) as error:
+            await self.decoders.start()
+        except (NoDecoder, DecodersStopped) as error:
             self.circuit.count("probes_failed")
             return error
         return None

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from PIL import Image
 
 from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
-from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders, Job
+from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders
 from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
+from crawlproject.imaging.protocol import Job
 from tests.traps.sitecustomize import BABBLE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 
 JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
@@ -53,8 +54,8 @@ def large_webp(width: int, height: int) -> bytes:
 Make = Callable[..., Decoders]
 
 
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
+@pytest_asyncio.fixture
+async def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Make]:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
     monkeypatch.setenv("CRASHED", str(tmp_path / "crashed"))
     made: list[Decoders] = []
@@ -65,7 +66,7 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
 
     yield several
     for one in made:
-        one.close()
+        await one.close()
 
 
 def vars_of(job: Job) -> dict[str, Any]:
@@ -85,208 +86,228 @@ def is_decoder(pid: int) -> bool:
         return False
 
 
-def reason(one: Decoders, body: bytes) -> str:
+async def reason(one: Decoders, body: bytes) -> str:
     with pytest.raises(UnreadableImage) as caught:
-        one.analyse(body)
+        await one.analyse(body)
     assert str(caught.value).isprintable()
     return str(caught.value)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
+async def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
     tags = Image.Exif()
     tags[0x13B] = "Žofie\n馬"
     options: dict[str, Any] = {} if format_ in ("GIF", "BMP") else {"exif": tags}
     body = picture(format_, (900, 600), **options)
-    assert make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
+    assert await make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], b"\xff" * 3_000_000])
-def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> None:
+async def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> None:
     with pytest.raises(UnreadableImage) as caught:
         analyse(body, max_pixels=JOB.max_pixels)
-    assert reason(make(), body) == str(caught.value)
+    assert await reason(make(), body) == str(caught.value)
 
 
-def test_a_process_takes_many_pictures_and_is_replaced_some_day(
+async def test_a_process_takes_many_pictures_and_is_replaced_some_day(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoders, "_PICTURES", 3)
     one = make()
     seen = []
     for _ in range(7):
-        one.analyse(GOOD)
+        await one.analyse(GOOD)
         seen += children()
     # The third of each ends it.
     assert [seen.count(pid) for pid in dict.fromkeys(seen)] == [2, 2, 1]
 
 
-def test_as_many_processes_as_threads_that_use_it_and_no_more(make: Make) -> None:
+async def test_as_many_processes_as_pictures_at_a_time_and_no_more(make: Make) -> None:
     one = make(3)
-    barrier = threading.Barrier(3)
 
-    def work(_: int) -> int:
-        barrier.wait()
-        return len([one.analyse(GOOD) for _ in range(20)])
+    async def work() -> int:
+        return len([await one.analyse(GOOD) for _ in range(20)])
 
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(work, range(3))) == [20, 20, 20]
+    assert list(await asyncio.gather(work(), work(), work())) == [20, 20, 20]
     assert 1 <= len(children()) <= 3
-    one.close()
+    await one.close()
     assert children() == []
 
 
-def test_a_picture_that_crashes_its_decoder_is_unreadable_and_takes_no_other_along(make: Make) -> None:
+async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_takes_no_other_along(make: Make) -> None:
     one = make(2)
-    with ThreadPoolExecutor(2) as pool:
-        bad = [pool.submit(reason, one, trap(CRASH)) for _ in range(3)]
-        good = [pool.submit(one.analyse, GOOD) for _ in range(20)]
-        assert {future.result() for future in bad} == {"crashes the decoder: killed by SIGSEGV"}
-        assert len({future.result().facts.sha256 for future in good}) == 1
+
+    async def crash() -> set[str]:
+        return {await reason(one, trap(CRASH)) for _ in range(3)}
+
+    async def read() -> set[str]:
+        return {(await one.analyse(GOOD)).facts.sha256 for _ in range(20)}
+
+    crashed, good = await asyncio.gather(crash(), read())
+    assert crashed == {"crashes the decoder: killed by SIGSEGV"}
+    assert len(good) == 1
 
 
-def test_a_crash_that_a_fresh_process_does_not_have_is_forgiven(make: Make, tmp_path: Path) -> None:
-    assert make().analyse(trap(CRASH_ONCE)).facts.format == "JPEG"
+async def test_a_crash_that_a_fresh_process_does_not_have_is_forgiven(make: Make, tmp_path: Path) -> None:
+    assert (await make().analyse(trap(CRASH_ONCE))).facts.format == "JPEG"
     assert (tmp_path / "crashed").exists()
 
 
-def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
+async def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
     one = make()
-    one.analyse(GOOD)
+    await one.analyse(GOOD)
     (pid,) = children()
     os.kill(pid, signal.SIGKILL)
-    assert one.analyse(GOOD).facts.width == 90
+    assert (await one.analyse(GOOD)).facts.width == 90
 
 
 @pytest.mark.parametrize("kind", [SPIN, SLEEP])
-def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -> None:
+async def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -> None:
     one = make(timeout=0.5)
-    one.analyse(GOOD)
+    await one.analyse(GOOD)
     began = time.monotonic()
-    assert reason(one, trap(kind)) == "takes longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
+    assert await reason(one, trap(kind)) == "takes longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
     assert 0.4 < time.monotonic() - began < 5
     assert children() == []
-    assert one.analyse(GOOD).facts.width == 90
+    assert (await one.analyse(GOOD)).facts.width == 90
 
 
-def test_memory_is_limited_hard(make: Make) -> None:
+async def test_memory_is_limited_hard(make: Make) -> None:
     one = make()
-    assert reason(one, trap(HOG)) == f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+    assert await reason(one, trap(HOG)) == f"takes more memory than the {MOST // MIB} MiB that a picture may have"
     (pid,) = children()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
     assert MOST < int(peak.split()[1]) * 1024 < MOST + 64 * MIB
-    assert one.analyse(GOOD).facts.width == 90
+    assert (await one.analyse(GOOD)).facts.width == 90
 
 
-def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decoded(make: Make) -> None:
-    words = reason(make(), large_webp(10_000, 9_000))
+async def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decoded(make: Make) -> None:
+    words = await reason(make(), large_webp(10_000, 9_000))
     assert words.endswith("a picture may have: some 1440 MB, being WEBP of 10000 x 9000 pixels")
 
 
-def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
+async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
     body = picture("WEBP", (3000, 3000))
     one = make(2)
     limits = []
 
     class Watched(Decoder):
-        def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Any:
+        async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Any:
             limits.append(memory)
-            return super().analyse(codings, body, expected, memory)
+            return await super().analyse(codings, body, expected, memory)
 
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(6) as pool:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoders, "Decoder", Watched)
-        made = list(pool.map(one.analyse, [body, GOOD, body, GOOD, body, GOOD]))
+        made = await asyncio.gather(*(one.analyse(each) for each in [body, GOOD, body, GOOD, body, GOOD]))
     assert [each.facts.width for each in made] == [3000, 90] * 3
     assert sorted(limits)[:6] == [SHARE] * 6
     assert all(SHARE < limit < MOST for limit in sorted(limits)[6:])
     assert len(limits) == 9
 
 
-def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
+async def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
     one = Decoder(JOB)
-    assert one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE).facts.width == 1000
+    assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE)).facts.width == 1000
     with pytest.raises(MemoryNeeded):  # too much, it says
-        one.analyse((), picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
+        await one.analyse((), picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
     with pytest.raises(MemoryNeeded):  # too much, it turns out
-        one.analyse((), picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
-    assert one.analyse((), picture("PNG", (3000, 3000)), SHARE, SHARE).facts.width == 3000
-    one.close()
+        await one.analyse((), picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
+    assert (await one.analyse((), picture("PNG", (3000, 3000)), SHARE, SHARE)).facts.width == 3000
+    await one.close()
 
 
-def test_a_decoder_that_talks_nonsense_is_not_believed(make: Make) -> None:
+async def test_a_decoder_that_talks_nonsense_is_not_believed(make: Make) -> None:
     one = make()
-    assert "crashes the decoder: answers" in reason(one, trap(BABBLE))
-    assert one.analyse(GOOD).facts.width == 90
+    assert "crashes the decoder: answers" in await reason(one, trap(BABBLE))
+    assert (await one.analyse(GOOD)).facts.width == 90
 
 
-def test_signals_are_for_the_worker(make: Make) -> None:
+async def test_signals_are_for_the_worker(make: Make) -> None:
     one = make()
-    one.analyse(GOOD)
+    await one.analyse(GOOD)
     (pid,) = children()
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
-    one.analyse(GOOD)
+    await one.analyse(GOOD)
     assert children() == [pid]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint({signal.SIGINT, signal.SIGTERM})
 
 
-def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     one = make()
     with pytest.raises(NoDecoder, match="does not start: exit code 1"):
-        one.analyse(GOOD)
+        await one.analyse(GOOD)
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(NoDecoder, match=r"cannot be started: .*No such file"):
-        one.start()
+        await one.start()
     monkeypatch.undo()
-    one.start()
-    assert one.analyse(GOOD).facts.width == 90
+    await one.start()
+    assert (await one.analyse(GOOD)).facts.width == 90
     assert len(children()) == 1
 
 
-def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Make) -> None:
+async def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Make) -> None:
     one = make(2)
-    with ThreadPoolExecutor(2) as pool:
-        looks = [pool.submit(one.analyse, trap(SLEEP)) for _ in range(2)]
-        while len(children()) < 2:
-            time.sleep(0.01)
-        one.stop()
+    looks = [asyncio.create_task(one.analyse(trap(SLEEP))) for _ in range(2)]
+    while len(children()) < 2:
+        await asyncio.sleep(0.01)
+    one.stop()
+    async with asyncio.timeout(5):
         for look in looks:
             with pytest.raises(DecodersStopped):
-                look.result(5)
+                await look
     assert children() == []
     with pytest.raises(DecodersStopped):
-        one.analyse(GOOD)
+        await one.analyse(GOOD)
 
 
-def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
+async def test_a_look_that_is_cancelled_leaves_nothing_behind(make: Make) -> None:
+    one = make()
+    await one.analyse(GOOD)
+    look = asyncio.create_task(one.analyse(trap(SLEEP)))
+    await asyncio.sleep(0.2)
+    look.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await look
+    assert children() == []
+    assert (await one.analyse(GOOD)).facts.width == 90
+
+
+async def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
     """A few seconds of `benchmarks/fuzz_pictures.py`."""
     one = make(2)
-    bodies = mutations(seed=7)
+    source = mutations(seed=7)
+    bodies = [next(source) for _ in range(3000)]
     ended: set[str] = set()
 
-    def work(body: bytes) -> None:
-        try:
-            one.analyse(body)
-            ended.add("analysed")
-        except UnreadableImage as error:
-            ended.add("unreadable")
-            assert not str(error).startswith(("crashes", "takes longer"))
+    async def work() -> None:
+        while bodies:
+            try:
+                await one.analyse(bodies.pop())
+                ended.add("analysed")
+            except UnreadableImage as error:
+                ended.add("unreadable")
+                assert not str(error).startswith(("crashes", "takes longer"))
 
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(work, [next(bodies) for _ in range(3000)]))
+    await asyncio.gather(work(), work())
     assert ended == {"analysed", "unreadable"}
 
 
 PARENT = """
-import sys, threading, time
-from crawlproject.imaging.decoders import Decoder, Job
-one = Decoder(Job(10**6, 10**6, 85, 2))
-one.wait_until_ready()
-print(one.pid, flush=True)
-if sys.argv[1] == "busy":
-    threading.Thread(target=one.analyse, args=((), sys.stdin.buffer.read(), 10**9, 10**9)).start()
-time.sleep(60)
+import asyncio, sys
+from crawlproject.imaging.decoders import Decoder
+from crawlproject.imaging.protocol import Job
+
+async def main():
+    one = Decoder(Job(10**6, 10**6, 85, 2))
+    await one.wait_until_ready()
+    print(one.pid, flush=True)
+    if sys.argv[1] == "busy":
+        looking = asyncio.create_task(one.analyse((), sys.stdin.buffer.read(), 10**9, 10**9))
+    await asyncio.sleep(60)
+
+asyncio.run(main())
 """
 
 

@@ -7,11 +7,12 @@ import gzip
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from PIL import Image
 from scrapy.utils.test import get_crawler
 
@@ -54,8 +55,8 @@ class Memory:
         return False
 
 
-@pytest.fixture
-def make() -> Iterator[Callable[..., ThumbnailPipeline]]:
+@pytest_asyncio.fixture
+async def make() -> AsyncIterator[Callable[..., ThumbnailPipeline]]:
     made: list[ThumbnailPipeline] = []
 
     def pipeline(store: ThumbnailStore, **settings: Any) -> ThumbnailPipeline:
@@ -64,7 +65,7 @@ def make() -> Iterator[Callable[..., ThumbnailPipeline]]:
 
     yield pipeline
     for one in made:
-        one.close_spider()
+        await one.close_spider()
 
 
 Make = Callable[..., ThumbnailPipeline]
@@ -155,7 +156,7 @@ async def test_no_process_stays_when_the_spider_closes(make: Make) -> None:
     await asyncio.gather(*(pipeline.process_item(fetched(picture(), str(n))) for n in range(4)))
     mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
     assert [pid for pids in mine for pid in pids if is_decoder(int(pid))]
-    pipeline.close_spider()
+    await pipeline.close_spider()
     mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
     assert not [pid for pids in mine for pid in pids if is_decoder(int(pid))]
 
@@ -196,5 +197,5 @@ async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None
     crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_PROCESSES": 1})
     pipeline = ThumbnailPipeline.from_crawler(crawler)
     item = await pipeline.process_item(fetched(picture((90, 60))))
-    pipeline.close_spider()
+    await pipeline.close_spider()
     assert (tmp_path / "out" / item.thumbnail).is_file()
