@@ -502,6 +502,22 @@ class Config:
     metrics_address: str = _setting(
         "CRAWL_METRICS_ADDRESS", "127.0.0.1", _address, "address that `/metrics` is bound to"
     )
+    dashboard_port: int = _setting(
+        "CRAWL_DASHBOARD_PORT", 9411, _whole(0, 65535), "port of `scrapy monitor`'s dashboard; 0: none"
+    )
+    dashboard_address: str = _setting(
+        "CRAWL_DASHBOARD_ADDRESS",
+        "127.0.0.1",
+        _address,
+        "address that the dashboard is bound to; any other than a loopback one needs a password",
+    )
+    dashboard_password: str | None = _setting(
+        "CRAWL_DASHBOARD_PASSWORD",
+        None,
+        _text,
+        "what the dashboard asks for; none: it is open to whoever can use this machine; never shown",
+        secret=True,
+    )
 
     kafka_brokers: tuple[str, ...] = _setting(
         "CRAWL_KAFKA_BROKERS", (), _brokers, "where Kafka is, as `host:port`, for `--kafka` of `feed` and `events`"

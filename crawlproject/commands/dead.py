@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, cast
 
@@ -16,12 +15,10 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, connected, opened_store, remark, reports_errors
-from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
-from crawlproject.frontier.seeds import parse_seed
-from crawlproject.records import IDENTIFIER
+from crawlproject.frontier.letters import letter_of
 from crawlproject.store.scripts import DeadRetry
-from crawlproject.texts import printable, shown_seed, without_userinfo
+from crawlproject.texts import printable
 
 _PAGE = 500
 
@@ -110,39 +107,10 @@ def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:
     while True:
         page = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(dead, start, last, count=_PAGE))
         for at, fields in page:
-            yield _letter(at.decode(), fields)
+            yield letter_of(at.decode(), fields)
         if len(page) < _PAGE:
             return
         start = b"(" + page[-1][0]
-
-
-def _letter(at: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
-    seed, entry, deliveries = fields.get(b"seed"), fields.get(b"entry"), fields.get(b"deliveries", b"")
-    identifier = url = None
-    if entry is not None:
-        data = codec.peek(codec.renewed(entry))
-        identifier, url = _text(data.get("meta", {}).get(IDENTIFIER)), _text(data.get("url"))
-    elif seed is not None:
-        try:
-            parsed = parse_seed(seed)
-            identifier, url = parsed.identifier, parsed.url
-        except BadSeed:
-            pass
-    return {
-        "id": at,
-        "identifier": identifier,
-        "url": url and without_userinfo(str(url)),
-        "source": fields.get(b"source", b"").decode(errors="replace") or None,
-        "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
-        "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
-        "time": datetime.fromtimestamp(int(at.partition("-")[0]) / 1000, UTC).isoformat(timespec="milliseconds"),
-        "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
-        "raw": (entry, seed),
-    }
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:

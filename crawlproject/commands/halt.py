@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
+from crawlproject.monitoring.steering import halt
 
 
 class Command(ScrapyCommand):
@@ -51,6 +51,5 @@ class Command(ScrapyCommand):
 
     async def _halt(self, sources: list[str]) -> None:
         async with opened_store(self) as store:
-            redis: Any = store.redis
-            await redis.sadd(store.keys.halted, *sources)
+            await halt(store, sources)
             await remark_unknown(store, sources)

@@ -10,7 +10,8 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, opened_store, remark, remark_unknown, reports_errors, source_names
-from crawlproject.politeness.sources import MAXIMUM_RATE, override_of
+from crawlproject.monitoring.steering import set_rate
+from crawlproject.politeness.sources import MAXIMUM_RATE
 
 
 class Command(ScrapyCommand):
@@ -46,22 +47,19 @@ class Command(ScrapyCommand):
         if len(args) != 2:
             raise UsageError("SOURCE and RPS (or auto), please")
         [source], value = source_names(args[:1]), args[1].strip()
-        rate = None if value == "auto" else override_of(value.encode(errors="replace"))
-        if rate is None and value != "auto":
-            raise UsageError(f"{value!r} is no rate: a number of requests a second from 0, or auto")
+        rate = asyncio.run(self._set(source, value))
         if rate is not None and rate > MAXIMUM_RATE:
             remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
-        asyncio.run(self._set(source, None if rate is None else value))
         if opts.json:
             print(json.dumps({"source": source, "override": rate}))
         else:
             print(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second'}")
 
-    async def _set(self, source: str, value: str | None) -> None:
+    async def _set(self, source: str, value: str) -> float | None:
         async with opened_store(self) as store:
-            key = store.keys.override_rate_of + source
-            if value is None:
-                await store.redis.delete(key)
-            else:
-                await store.redis.set(key, value)
+            try:
+                rate = await set_rate(store, source, value)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
             await remark_unknown(store, [source])
+            return rate

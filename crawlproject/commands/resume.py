@@ -10,6 +10,7 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
+from crawlproject.monitoring.steering import resume
 
 
 class Command(ScrapyCommand):
@@ -60,15 +61,6 @@ class Command(ScrapyCommand):
     async def _resume(self, sources: list[str]) -> list[str]:
         """Return those that were halted."""
         async with opened_store(self) as store:
-            async with store.redis.pipeline(transaction=True) as pipe:
-                for name in sources:
-                    pipe.srem(store.keys.halted, name)
-                    pipe.srem(store.keys.temp_halted, name)
-                removed = await pipe.execute()
-            pairs = zip(sources, removed[::2], removed[1::2], strict=True)
-            resumed = [name for name, *sets in pairs if any(sets)]
-            # Deleting the statuses clears what else they have led to: a hold by Retry-After, a lower rate.
-            if others := [name for name in sources if name not in resumed]:
-                await store.redis.delete(*(store.keys.statuses_of + name for name in others))
+            resumed = await resume(store, sources)
             await remark_unknown(store, sources)
         return resumed

@@ -26,7 +26,7 @@ from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
 
 _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
 _WALL_GRACE = 5.0  # seconds; likewise
-_NICENESS = 10  # sending on time comes before decoding
+_NICENESS = 5  # sending on time comes before decoding
 
 
 def main() -> None:

@@ -69,6 +69,9 @@ class ThumbnailStore(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, wholly or not at all."""
 
+    def read(self, name: str) -> bytes:
+        """Return what is stored under `name`; raises whatever the store says where that is nothing. Blocks."""
+
     def is_lasting(self, error: Exception) -> bool:
         """Tell whether what `write` raised cannot pass by itself."""
 
@@ -129,6 +132,10 @@ class FolderStore:
                 part.unlink(missing_ok=True)
             raise
 
+    def read(self, name: str) -> bytes:
+        """Read the file."""
+        return (self.folder / name).read_bytes()
+
     def is_lasting(self, error: Exception) -> bool:
         """Tell a folder that cannot be written from a disk that is full."""
         return isinstance(error, OSError) and error.errno in _LASTING
@@ -177,6 +184,11 @@ class S3Store:
     def write(self, name: str, data: bytes) -> None:
         """Put the object; S3 replaces it as a whole."""
         self.client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType="image/jpeg")
+
+    def read(self, name: str) -> bytes:
+        """Get the object."""
+        body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
+        return body
 
     def is_lasting(self, error: Exception) -> bool:
         """Tell what S3 refuses from what it does not manage now, and from an endpoint that does not answer."""
