@@ -41,7 +41,7 @@ class Command(crawl.Command):
         if settings.metrics_port is not None:
             from crawlproject.monitoring.server import check_port
 
-            check_port(settings.metrics_address, settings.metrics_port)
+            check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         connect_blocking(settings).close()
         if (trouble := check_store(settings.images_store, self.settings)) is not None:
             remark(f"{trouble}; the crawl waits until they can")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from scrapy.commands import ScrapyCommand
@@ -14,9 +15,12 @@ from scrapy.utils.reactor import install_reactor
 
 from crawlproject import config
 from crawlproject.commands import log_as_set, loop_as_set, reports_errors
+from crawlproject.dashboard.sessions import check_address
+from crawlproject.dashboard.site import Dashboard
 from crawlproject.errors import CrawlprojectError
 from crawlproject.extensions.regulator import Regulator, read_catalogue
 from crawlproject.monitoring.monitor import Monitor
+from crawlproject.pipelines.stores import reader_of
 from crawlproject.store.client import Store, connect_blocking
 
 logger = logging.getLogger(__name__)
@@ -32,7 +36,7 @@ class Command(ScrapyCommand):
 
     def short_desc(self) -> str:
         """Return what it does, in a line."""
-        return "Tell every five seconds what the crawl is doing, and serve /metrics"
+        return "Tell every five seconds what the crawl is doing; serve the dashboard and /metrics"
 
     def long_desc(self) -> str:
         """Return what it does."""
@@ -40,7 +44,8 @@ class Command(ScrapyCommand):
             "Stand for the lead as a worker does, and while leading set rates and write the line "
             "monitoring_update each 5 s, to CRAWL_MONITOR_FILE or the log. "
             "Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), "
-            f"CRAWL_METRICS_PORT ({DEFAULT_PORT}). Fetches nothing; stays until Ctrl-C or SIGTERM. "
+            f"CRAWL_METRICS_PORT ({DEFAULT_PORT}), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), "
+            "CRAWL_DASHBOARD_PORT (9411). Fetches nothing; stays until Ctrl-C or SIGTERM. "
             "Example: scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl"
         )
 
@@ -64,16 +69,19 @@ class Command(ScrapyCommand):
         settings = config.load(self.settings)
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
+        check_address(settings)
         from crawlproject.monitoring.server import check_port  # here: Prometheus would slow every command
 
-        check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT)
+        check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
+        if settings.dashboard_port:
+            check_port(settings.dashboard_address, settings.dashboard_port, "CRAWL_DASHBOARD_PORT")
         connect_blocking(settings).close()
         configure_logging(self.settings)
         install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
         from twisted.internet import reactor as installed
 
         reactor: Any = installed
-        watch = _Watch(settings, opts.spider)
+        watch = _Watch(settings, opts.spider, reader_of(settings.images_store, self.settings))
 
         def started() -> None:
             deferred_from_coro(watch.start()).addErrback(failed)
@@ -91,40 +99,52 @@ class Command(ScrapyCommand):
 class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
-    def __init__(self, settings: config.Config, spider: str) -> None:
+    def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
         self.settings = settings
+        self.thumbnail = thumbnail
         self.store = Store(settings, spider)
         self.regulator = Regulator(settings)
         self.monitor = Monitor(settings, self.store, always=True)
+        self.dashboard: Dashboard | None = None
+        self._served: list[Any] = []
         self._started = False
 
     async def start(self) -> None:
-        """Connect, serve, stand for the lead, and read.
+        """Connect, stand for the lead, read, and serve.
 
         Raises:
             RedisUnavailable, ConfigError: see there.
 
         """
         from crawlproject.monitoring.metrics import CrawlCollector, registry
-        from crawlproject.monitoring.server import serve
+        from crawlproject.monitoring.server import Metrics, listen, url_of
 
         await self.store.open()
         self._started = True
         self.regulator.start(self.store)
         self.monitor.start()
         collector = CrawlCollector(self.store.keys.spider, lambda: self.monitor.latest_reading)
-        self.served = serve(
-            registry(collector), self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
-        )
+        address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
+        self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
+        logger.info("Metrics at %s/metrics", url_of(address, port))
+        if not self.settings.dashboard_port:
+            return
+        address, port = self.settings.dashboard_address, self.settings.dashboard_port
+        self.dashboard = Dashboard(self.settings, self.store, self.monitor, self.thumbnail)
+        self.dashboard.start()
+        self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
+        logger.info("Dashboard at %s", url_of(address, port))
 
     async def stop(self) -> None:
         """Leave the lead to another at once."""
         if not self._started:
             return
-        if hasattr(self, "served"):
-            from crawlproject.monitoring.server import close
+        from crawlproject.monitoring.server import close
 
-            await close(self.served)
+        for served in self._served:
+            await close(served)
+        if self.dashboard is not None:
+            await self.dashboard.stop()
         await self.monitor.stop()
         await self.regulator.stop()
         await self.store.close()

@@ -13,7 +13,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.monitoring.metrics import CrawlCollector, WorkerCollector, registry
 from crawlproject.monitoring.monitor import Monitor
-from crawlproject.monitoring.server import close, serve
+from crawlproject.monitoring.server import Metrics, close, listen, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,10 @@ class CrawlMonitor:
             CrawlCollector(spider, lambda: self.monitor.latest_reading),
             WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(frontier.queue.held)),
         )
+        address, port = self.config.metrics_address, self.config.metrics_port
         try:
-            self._served = serve(collectors, self.config.metrics_address, self.config.metrics_port)
+            self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
+            logger.info("Metrics at %s/metrics", url_of(address, port))
         except ConfigError as error:
             logger.error("%s; this worker goes on without", error)
 

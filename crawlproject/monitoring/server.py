@@ -1,8 +1,7 @@
-"""Serves /metrics from the process's own reactor."""
+"""Serves HTTP from the process's own reactor: /metrics here, the dashboard in a package of its own."""
 
 from __future__ import annotations
 
-import logging
 import socket
 from typing import Any
 
@@ -12,22 +11,22 @@ from twisted.web import resource, server
 
 from crawlproject.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+LONGEST_BODY = 65_536  # bytes of a request
 
-_Resource: Any = resource.Resource  # Twisted has no types here
+Resource: Any = resource.Resource  # Twisted has no types here
 _Site: Any = server.Site
+_Request: Any = server.Request
 
 
-class _Metrics(_Resource):  # type: ignore[misc]
-    isLeaf = True  # noqa: N815 - Twisted's name
+class _BoundedRequest(_Request):  # type: ignore[misc]
+    """A request whose body ends; Twisted would write any number of bytes into a file."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._registry = registry
-
-    def render_GET(self, request: Any) -> bytes:  # noqa: N802 - Twisted's name
-        request.setHeader(b"Content-Type", CONTENT_TYPE_LATEST.encode())
-        return generate_latest(self._registry)
+    def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Take a part of the body."""
+        if self.content.tell() + len(data) > LONGEST_BODY:
+            self.channel.forceAbortClient()
+            return
+        super().handleContentChunk(data)
 
 
 class _QuietSite(_Site):  # type: ignore[misc]
@@ -37,8 +36,22 @@ class _QuietSite(_Site):  # type: ignore[misc]
         """Log nothing: a scrape each few seconds is no news."""
 
 
-def serve(registry: CollectorRegistry, address: str, port: int) -> Any:
-    """Serve `registry` at /metrics; return what `close` wants.
+class Metrics(Resource):  # type: ignore[misc]
+    """/metrics of a registry, and nothing else."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._registry = registry
+        self.putChild(b"metrics", self)
+
+    def render_GET(self, request: Any) -> bytes:  # noqa: N802 - Twisted's name
+        """Return the metrics as they are now."""
+        request.setHeader(b"Content-Type", CONTENT_TYPE_LATEST.encode())
+        return generate_latest(self._registry)
+
+
+def listen(root: Any, address: str, port: int, setting: str) -> Any:
+    """Serve the resource `root`; return what `close` wants. `setting` is what the port was given by.
 
     Raises:
         ConfigError: the port cannot be had.
@@ -47,15 +60,16 @@ def serve(registry: CollectorRegistry, address: str, port: int) -> Any:
     from twisted.internet import reactor
     from twisted.internet.error import CannotListenError
 
-    root = _Resource()
-    root.putChild(b"metrics", _Metrics(registry))
     listening: Any = reactor
     try:
-        served = listening.listenTCP(port, _QuietSite(root), interface=address)
+        return listening.listenTCP(port, _QuietSite(root, _BoundedRequest), interface=address)
     except CannotListenError as error:
-        raise _taken(address, port, error.socketError) from None
-    logger.info("Metrics at http://%s:%d/metrics", f"[{address}]" if ":" in address else address, port)
-    return served
+        raise _taken(address, port, setting, error.socketError) from None
+
+
+def url_of(address: str, port: int) -> str:
+    """Return the URL of what listens there."""
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 async def close(served: Any) -> None:
@@ -65,7 +79,7 @@ async def close(served: Any) -> None:
         await maybe_deferred_to_future(closing)
 
 
-def check_port(address: str, port: int) -> None:
+def check_port(address: str, port: int, setting: str) -> None:
     """Make sure that a port can be had, before anything starts.
 
     Raises:
@@ -78,10 +92,10 @@ def check_port(address: str, port: int) -> None:
         try:
             one.bind((address, port))
         except OSError as error:
-            raise _taken(address, port, error) from None
+            raise _taken(address, port, setting, error) from None
 
 
-def _taken(address: str, port: int, error: object) -> ConfigError:
+def _taken(address: str, port: int, setting: str, error: object) -> ConfigError:
     return ConfigError(
-        f"CRAWL_METRICS_PORT={port} cannot be had at {address} ({error}): each process of a machine needs its own"
+        f"{setting}={port} cannot be had at {address} ({error}): each process of a machine needs its own"
     )

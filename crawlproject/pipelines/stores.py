@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,9 +71,6 @@ class ThumbnailStore(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, wholly or not at all."""
 
-    def read(self, name: str) -> bytes:
-        """Return what is stored under `name`; raises whatever the store says where that is nothing. Blocks."""
-
     def is_lasting(self, error: Exception) -> bool:
         """Tell whether what `write` raised cannot pass by itself."""
 
@@ -131,10 +130,6 @@ class FolderStore:
             with suppress(OSError):  # what has gone wrong is worth more than what follows from it
                 part.unlink(missing_ok=True)
             raise
-
-    def read(self, name: str) -> bytes:
-        """Read the file."""
-        return (self.folder / name).read_bytes()
 
     def is_lasting(self, error: Exception) -> bool:
         """Tell a folder that cannot be written from a disk that is full."""
@@ -213,7 +208,20 @@ def open_store(uri: str, settings: Any) -> ThumbnailStore:
     """
     if uri.startswith("s3://"):
         return S3Store(uri, settings)
-    return FolderStore(config.project_dir() / uri.removeprefix("file://"))
+    return FolderStore(_folder_of(uri))
+
+
+def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
+    """Return what reads a thumbnail by its name, and makes nothing; it blocks, and raises what the store says."""
+    if not uri.startswith("s3://"):
+        folder = _folder_of(uri)
+        return lambda name: (folder / name).read_bytes()
+    store = functools.cache(lambda: S3Store(uri, settings))
+    return lambda name: store().read(name)
+
+
+def _folder_of(uri: str) -> Path:
+    return config.project_dir() / uri.removeprefix("file://")
 
 
 def check_store(uri: str, settings: Any) -> str | None:

@@ -1,0 +1,60 @@
+"""What has happened lately: the newest entries of the event streams and of the dead letters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from crawlproject.frontier.letters import letter_of
+from crawlproject.store.client import Store
+from crawlproject.texts import printable
+
+_THUMBNAILS, _ROWS = 24, 40
+_LONGEST = 2000  # characters of a text
+_EVENT = b"event"
+
+
+async def recent(store: Store) -> dict[str, Any]:
+    """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
+    keys = store.keys
+    async with store.redis.pipeline(transaction=False) as pipe:
+        pipe.xrevrange(keys.image_events, count=_THUMBNAILS)
+        for name in (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead):
+            pipe.xrevrange(name, count=_ROWS)
+        images, gone, halted, resumed, dead = [
+            _entries(reply) for reply in await pipe.execute(raise_on_error=False)
+        ]
+    halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
+    halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
+    return {
+        "thumbnails": _events(images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"),
+        "link_rot": _events(gone, "identifier", "url", "source", "status", "time"),
+        "halts": sorted(halts, key=lambda event: str(event["time"]), reverse=True)[:_ROWS],
+        "dead": [_letter(at, fields) for at, fields in dead],
+    }
+
+
+def _entries(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    return reply if isinstance(reply, list) else []  # else a key that holds what is none of ours
+
+
+def _events(entries: list[tuple[bytes, dict[bytes, bytes]]], *names: str) -> list[dict[str, Any]]:
+    found = []
+    for _, fields in entries:
+        try:
+            event = json.loads(fields.get(_EVENT, b""))
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            found.append({name: _shown(event.get(name)) for name in names})
+    return found
+
+
+def _letter(at: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
+    letter = letter_of(at.decode(), fields)
+    names = ("identifier", "url", "source", "reason", "deliveries", "time", "seed")
+    return {name: _shown(letter[name]) for name in names}
+
+
+def _shown(value: Any) -> Any:
+    return printable(value, _LONGEST) if isinstance(value, str) else value if isinstance(value, int) else None

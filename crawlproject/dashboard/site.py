@@ -1,0 +1,281 @@
+"""The dashboard's pages, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from twisted.web.server import NOT_DONE_YET
+
+from crawlproject.config import Config
+from crawlproject.dashboard.feed import MOST_PAGES, Feed
+from crawlproject.dashboard.sessions import LASTS, Sessions, TooManyAttempts
+from crawlproject.monitoring.monitor import Monitor
+from crawlproject.monitoring.server import Resource
+from crawlproject.monitoring.standing import standings
+from crawlproject.monitoring.steering import halt, resume, set_rate
+from crawlproject.politeness.sources import source_name
+from crawlproject.store.client import REDIS_TROUBLE, Store
+from crawlproject.store.health import fault_of
+from crawlproject.texts import one_line, printable
+
+logger = logging.getLogger(__name__)
+
+_THUMBNAIL = re.compile(r"[0-9a-f]{2}/[A-Za-z0-9._%-]{1,204}\.jpg")
+_TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Refused(Exception):
+    """A request that is not carried out; `status` and a sentence for people."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Dashboard(Resource):  # type: ignore[misc]
+    """All that the dashboard serves. `thumbnail` reads one from the store by its name, and blocks.
+
+    Nothing but the page for the password and its style is there without a session. Without a password, only
+    requests that name this machine by an address or as localhost are answered: else any web page could have a
+    name of its own lead here (DNS rebinding), and read along.
+    """
+
+    isLeaf = True  # noqa: N815 - Twisted's name
+
+    def __init__(self, config: Config, store: Store, monitor: Monitor, thumbnail: Callable[[str], bytes]) -> None:
+        super().__init__()
+        self.store = store
+        self.feed = Feed(store, monitor)
+        self.sessions = Sessions(config.dashboard_password)
+        self._thumbnail = thumbnail
+        self._cookie = f"crawl_dashboard_{config.dashboard_port}"
+        self._here = _HERE | {config.dashboard_address}
+        static = resources.files("crawlproject.dashboard") / "static"
+        self._static = {file.name: file.read_bytes() for file in static.iterdir() if "." in file.name}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to send readings to open pages."""
+        self.feed.start()
+
+    async def stop(self) -> None:
+        """Let go of the pages."""
+        await self.feed.stop()
+
+    def render(self, request: Any) -> Any:
+        """Answer a request."""
+        for name, value in _HEADERS.items():
+            request.setHeader(name, value)
+        task = asyncio.ensure_future(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return NOT_DONE_YET
+
+    async def _answer(self, request: Any) -> None:
+        gone: list[Any] = []
+        request.notifyFinish().addBoth(gone.append)
+        try:
+            body = await self._route(request)
+        except Refused as refused:
+            body = self._refusal(request, refused)
+        except REDIS_TROUBLE as error:
+            self.store.failed(error)
+            body = self._refusal(request, Refused(503, fault_of(error)))
+        except Exception:
+            logger.exception("Bug in the dashboard")
+            body = self._refusal(request, Refused(500, "a bug; the log has it"))
+        if body is not None and not gone:
+            request.write(body)
+            request.finish()
+
+    def _refusal(self, request: Any, refused: Refused) -> bytes:
+        request.setResponseCode(refused.status)
+        request.setHeader("Content-Type", "application/json")
+        return one_line({"error": str(refused)}).encode()
+
+    async def _route(self, request: Any) -> bytes | None:
+        """Return the body of the answer; None when the answer goes on."""
+        self._check_host(request)
+        method, path = request.method.decode("ascii", "replace"), request.path.decode("ascii", "replace")
+        routes: dict[tuple[str, str], Callable[[Any], Awaitable[bytes | None]]] = {
+            ("GET", "/"): self._page,
+            ("GET", "/login"): self._login_page,
+            ("POST", "/login"): self._log_in,
+            ("POST", "/logout"): self._log_out,
+            ("GET", "/events"): self._events,
+            ("POST", "/halt"): self._halt,
+            ("POST", "/resume"): self._resume,
+            ("POST", "/rate"): self._rate,
+        }
+        method = "GET" if method == "HEAD" else method
+        if answer := routes.get((method, path)):
+            return await answer(request)
+        if any(path == known for _, known in routes):
+            raise Refused(405, f"{path} does not take {printable(method)}")
+        if method == "GET" and path.startswith("/static/"):
+            return self._file(request, path.removeprefix("/static/"))
+        if method == "GET" and path.startswith("/thumbnails/"):
+            return await self._picture(request, unquote(path.removeprefix("/thumbnails/")))
+        raise Refused(404, "there is no such page")
+
+    # Who asks
+
+    def _check_host(self, request: Any) -> None:
+        if self.sessions.password is not None:
+            return  # the cookie is for one host alone
+        host = request.getHeader("host") or ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if name not in self._here and not _is_loopback(name):
+            raise Refused(421, "this dashboard has no password: ask for it as localhost or by its address")
+
+    def _session(self, request: Any) -> str:
+        """Return the cookie of the session; a new one where none is needed."""
+        cookie = (request.getCookie(self._cookie.encode()) or b"").decode("ascii", "replace")
+        if self.sessions.is_valid(cookie):
+            return cookie
+        if self.sessions.password is not None:
+            raise Refused(401, "log in")
+        return self._begin(request)
+
+    def _begin(self, request: Any) -> str:
+        cookie = self.sessions.new()
+        request.addCookie(self._cookie, cookie, path="/", max_age=str(LASTS), httpOnly=True, sameSite="strict")
+        return cookie
+
+    def _check_change(self, request: Any) -> None:
+        """Let a change pass that comes from our own page."""
+        token = request.getHeader("x-csrf-token") or ""
+        if not self.sessions.is_token(self._session(request), token):
+            raise Refused(403, "the page is older than this monitor: reload it")
+
+    # Pages
+
+    async def _page(self, request: Any) -> bytes | None:
+        try:
+            self._session(request)
+        except Refused:
+            return self._go(request, "/login")
+        return self._file(request, "index.html")
+
+    async def _login_page(self, request: Any) -> bytes:
+        return self._file(request, "login.html") if self.sessions.password else self._go(request, "/")
+
+    async def _log_in(self, request: Any) -> bytes:
+        form = request.args.get(b"password", [b""])
+        try:
+            if self.sessions.is_password(form[0].decode(errors="replace")):
+                self._begin(request)
+                return self._go(request, "/")
+        except TooManyAttempts:
+            logger.warning("Dashboard: too many wrong passwords, the last from %s", request.getClientAddress())
+            request.setHeader("Retry-After", "60")
+            raise Refused(429, "too many wrong passwords: try again in a minute") from None
+        return self._go(request, "/login?wrong")
+
+    async def _log_out(self, request: Any) -> bytes:
+        self._check_change(request)
+        request.addCookie(self._cookie, "", path="/", max_age="0", httpOnly=True, sameSite="strict")
+        return b"{}"
+
+    def _go(self, request: Any, path: str) -> bytes:
+        request.setResponseCode(303)
+        request.setHeader("Location", path)
+        return b""
+
+    def _file(self, request: Any, name: str) -> bytes:
+        if name not in self._static:
+            raise Refused(404, "there is no such page")
+        request.setHeader("Content-Type", f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
+        return self._static[name]
+
+    async def _picture(self, request: Any, name: str) -> bytes:
+        self._session(request)
+        if not _THUMBNAIL.fullmatch(name):
+            raise Refused(404, "no thumbnail is called that")
+        try:
+            body = await asyncio.to_thread(self._thumbnail, name)
+        except Exception as error:  # whatever the store says
+            raise Refused(404, f"no such thumbnail: {type(error).__name__}") from None
+        request.setHeader("Content-Type", "image/jpeg")
+        request.setHeader("Cache-Control", "private, max-age=600")
+        return body
+
+    async def _events(self, request: Any) -> None:
+        token = self.sessions.token(self._session(request))
+        if len(self.feed.pages) >= MOST_PAGES:
+            raise Refused(503, f"{MOST_PAGES} pages are open already")
+        request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
+        request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
+        await self.feed.open(request, token)
+
+    # The operator's hand
+
+    async def _halt(self, request: Any) -> bytes:
+        source, _ = self._order(request)
+        await halt(self.store, [source])
+        return await self._done(request, source, "halted")
+
+    async def _resume(self, request: Any) -> bytes:
+        source, _ = self._order(request)
+        await resume(self.store, [source])
+        return await self._done(request, source, "resumed")
+
+    async def _rate(self, request: Any) -> bytes:
+        source, order = self._order(request)
+        value = str(order.get("rate", "")).strip()
+        try:
+            await set_rate(self.store, source, value)
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        return await self._done(request, source, f"set to {value} requests a second")
+
+    def _order(self, request: Any) -> tuple[str, dict[str, Any]]:
+        """Return the source that a change is for, and all that it says."""
+        self._check_change(request)
+        try:
+            order = json.loads(request.content.read())
+            return source_name(order["source"]), order
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise Refused(400, f"that is no order for a source: {printable(str(error))}") from None
+
+    async def _done(self, request: Any, source: str, what: str) -> bytes:
+        address = request.getClientAddress()
+        logger.info(
+            "Dashboard: %s %s, by %s",
+            source,
+            what,
+            getattr(address, "host", address),
+            extra={"source": source},
+        )
+        request.setHeader("Content-Type", "application/json")
+        rows = [row async for _, row in standings(self.store, [source])]
+        return one_line({"source": source, "row": rows[0]._asdict()}).encode()
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,267 @@
+"""The dashboard in a real browser, during a real crawl.
+
+With `SCREENSHOTS=docs/images` in the environment the pictures that the documentation shows are made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from demo import pictures
+from demo.gallery import Gallery, set_faults
+from tests.dashboard.monitors import Monitor
+from tests.test_crawl import KEYS, Crawl
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed: apt-get install chromium")
+
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+PASSWORD = "correct horse & battery"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    one.environ["CRAWL_CIRCUIT_SAMPLES"] = "5"
+    (tmp_path / "catalogue.json").write_text('[{"source_name": "village", "image_count": 9}]')
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def monitor(crawl: Crawl, tmp_path: Path) -> Iterator[Monitor]:
+    one = Monitor(crawl.environ, tmp_path / "monitor.log")
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # root, as in containers, cannot have Chromium's sandbox
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that remembers what it complained of, in `page.complaints`."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1100}, color_scheme="light", locale="en-GB")
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type in {"error", "warning"} else 0)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.set_default_timeout(20_000)
+    yield page
+    context.close()
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def tile(page: Any, name: str) -> str:
+    """Return what a tile says."""
+    text: str = page.locator(f"#tiles > div:has(dt:text-is('{name}')) dd").inner_text()
+    return text
+
+
+def row(page: Any, source: str) -> Any:
+    return page.locator(f"tr[data-source='{source}']")
+
+
+def screenshot(page: Any, name: str) -> None:
+    if folder := os.environ.get("SCREENSHOTS"):
+        path = Path(folder) / f"{name}.png"
+        page.screenshot(path=path, full_page=True)
+        Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def paint(folder: Path, number: int) -> None:
+    rng = Random(7)
+    pool = pictures.scenes(rng)
+    for index in range(number):
+        picture = pictures.variation(rng, pool, 300)
+        picture.convert("RGB").save(folder / f"{index}.jpg", quality=80)
+
+
+def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, page: Any) -> None:
+    photos = crawl.source("photos", 40)
+    paint(photos, 30)
+    crawl.source("museum", 10, pictures=3)
+    crawl.source("village", 2, pictures=3)
+    set_faults(crawl.sites / "museum", {"/*": {"status": 500}, "/robots.txt": {"status": 404}})
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{number % 30}.jpg?{number}" for number in range(4000)))
+        crawl.seed("photos", f"0.jpg?{EVIL.replace(' ', '%20')}", "gone.gone", "none.jpg", priority=4)
+        crawl.seed("museum", *(f"{number % 3}.jpg?{number}" for number in range(100)))
+        crawl.seed("village", *(f"{number % 3}.jpg?{number}" for number in range(200)))
+        crawl.redis.lpush(
+            KEYS.seeds,
+            json.dumps({"url": f"{crawl.gallery.urls['photos']}/1.jpg?", "uuid": EVIL, "source": "photos"}),
+            EVIL,
+        )
+        monitor.start()
+        crawl.start()
+        page.goto(monitor.url)
+
+        # Numbers move.
+        page.locator("#state", has_text="running").wait_for()
+        until(lambda: float(tile(page, "done a second")) > 20)
+        first = tile(page, "thumbnails")
+        until(lambda: tile(page, "thumbnails") != first)
+        assert row(page, "photos").locator("td.rate").inner_text().split()[0] != "0"
+        assert page.title().endswith("/s · crawlproject")
+        assert page.locator("#chart path.good").get_attribute("d")
+
+        # A source in trouble is told of, with the cause, and stands first.
+        until(lambda: row(page, "museum").locator(".tag").inner_text() == "open")
+        assert page.locator("#rows tr").first.get_attribute("data-source") == "museum"
+        assert "500" in page.locator("#open").inner_text()
+        until(lambda: page.locator("#pictures img").count() >= 20)
+        assert page.locator("#dead").inner_text()
+        until(lambda: page.locator("#rot").inner_text().count("status 4") == 2)
+        page.locator("#pictures").scroll_into_view_if_needed()  # they are loaded only where they are seen
+        until(lambda: page.evaluate("document.querySelector('#pictures img').naturalWidth") > 50)
+        time.sleep(5)
+        screenshot(page, "dashboard-light")
+        page.emulate_media(color_scheme="dark")
+        screenshot(page, "dashboard-dark")
+
+        # What strangers wrote is text.
+        assert page.locator("#pictures script, #dead img, #dead script, #rows img").count() == 0
+        assert EVIL in page.locator("#dead").inner_text()
+        assert "owned" not in page.title()
+
+        # Halt and resume, as the site sees it.
+        row(page, "photos").get_by_role("button", name="Halt photos").click()
+        page.get_by_text("photos is halted", exact=True).wait_for()
+        time.sleep(1)  # what was in flight
+        halted = len(crawl.arrivals("photos"))
+        time.sleep(2)
+        assert len(crawl.arrivals("photos")) == halted
+        assert crawl.redis.sismember(KEYS.halted, "photos")
+        row(page, "photos").get_by_role("button", name="Resume photos").click()
+        until(lambda: len(crawl.arrivals("photos")) > halted + 20)
+
+        # Rates.
+        row(page, "village").get_by_role("button", name="Set the rate of village").click()
+        page.get_by_label("Requests a second").fill("plenty")
+        page.keyboard.press("Enter")
+        page.get_by_text("'plenty' is no rate", exact=False).first.wait_for()
+        page.get_by_label("Requests a second").fill("0.5")
+        page.keyboard.press("Enter")
+        until(lambda: "by override" in row(page, "village").inner_text())
+        assert crawl.redis.get(KEYS.override_rate_of + "village") == b"0.5"
+
+        # A monitor that is restarted is found again, and can be told things.
+        assert monitor.stop() == 0
+        page.get_by_text("not connected to the monitor, trying").wait_for()
+        page.complaints.clear()  # it may well complain that nobody answers
+        points = page.locator("#chart path.good").get_attribute("d").count("L")
+        monitor.start()
+        page.locator("#state", has_text="running").wait_for()
+        until(lambda: page.locator("#chart path.good").get_attribute("d").count("L") > points)
+        refusals = [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text]
+        row(page, "village").get_by_role("button", name="Halt village").click()
+        page.get_by_text("village is halted", exact=True).wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "village")
+        assert refusals == []
+    assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+
+
+def fill(crawl: Crawl, sources: int) -> None:
+    """Have sources without a crawl: some work, statuses, states."""
+    names = [f"archive-{number:03}" for number in range(sources)]
+    rows = [{"source_name": name, "image_count": 9_000 * number} for number, name in enumerate(names)]
+    (crawl.folder / "catalogue.json").write_text(json.dumps(rows))
+    crawl.redis.sadd(KEYS.sources, *names)
+    crawl.redis.sadd(KEYS.halted, names[3])
+    for name in names[:9]:
+        crawl.redis.rpush(KEYS.statuses_of + name, *[200] * 40, *[404] * 6, *[503] * 4)
+
+
+def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    fill(crawl, 150)
+    monitor.start()
+    page.goto(monitor.url)
+    row(page, "archive-003").wait_for()
+
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]})
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+
+    assert page.locator("#rows tr").count() == 100
+    page.get_by_role("button", name="Show 50 more").click()
+    assert page.locator("#rows tr").count() == 150
+    page.keyboard.press("/")
+    page.keyboard.type("archive-14")
+    assert page.locator("#rows tr").count() == 10
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="source", exact=True).press("Enter")
+    assert page.locator("th[aria-sort='ascending']").inner_text() == "source"
+    assert page.locator("#rows tr").first.get_attribute("data-source") == "archive-000"
+    page.get_by_label("in this state").select_option("in trouble")
+    assert page.locator("#rows tr").count() == 1
+    button = page.get_by_role("button", name="Resume archive-003")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("archive-003 goes on").wait_for()
+    assert crawl.redis.scard(KEYS.halted) == 0
+
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    page.get_by_label("in this state").select_option("all states")
+    row(page, "archive-000").get_by_role("button", name="Halt").click()
+    page.get_by_text("archive-000 is halted").wait_for()
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+    screenshot(page, "dashboard-narrow")
+    page.get_by_role("button", name="Theme: system").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.complaints == []
+
+
+def test_a_password_is_asked_for_once(monitor: Monitor, page: Any) -> None:
+    monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = PASSWORD
+    monitor.start()
+    page.goto(monitor.url)
+    page.get_by_label("Password").fill("guess")
+    page.keyboard.press("Enter")
+    page.get_by_text("That is not the password.").wait_for()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_text("waiting for the first figures").or_(page.get_by_text("nothing to do")).first.wait_for()
+    monitor.stop()
+    monitor.start()  # the session is still good
+    page.get_by_text("not connected").wait_for(state="hidden")
+    page.reload()
+    page.get_by_text("nothing to do").wait_for()
+    monitor.stop()
+    monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = "another"
+    monitor.start()
+    page.get_by_label("Password").wait_for()  # it is not, and the page says so by itself
