@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib import resources
 from ipaddress import ip_address
 from typing import Any
@@ -40,6 +40,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_PATIENCE = 5.0  # seconds that a change may take
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -71,7 +72,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         self._here = _HERE | {config.dashboard_address}
         static = resources.files("crawlproject.dashboard") / "static"
         self._static = {file.name: file.read_bytes() for file in static.iterdir() if "." in file.name}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     def start(self) -> None:
         """Begin to send readings to open pages."""
@@ -94,7 +95,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
         try:
-            body = await self._route(request)
+            body = await self._in_time(self._route(request), None if request.method == b"GET" else _PATIENCE)
         except Refused as refused:
             body = self._refusal(request, refused)
         except REDIS_TROUBLE as error:
@@ -106,6 +107,20 @@ class Dashboard(Resource):  # type: ignore[misc]
         if body is not None and not gone:
             request.write(body)
             request.finish()
+
+    async def _in_time(self, work: Coroutine[Any, Any, bytes | None], seconds: float | None) -> bytes | None:
+        """Return what `work` does; raise TimeoutError when it takes too long.
+
+        Not asyncio.timeout: the client of Redis can swallow a cancellation, on Python 3.11.
+        """
+        working = asyncio.ensure_future(work)
+        self._tasks.add(working)
+        working.add_done_callback(self._tasks.discard)
+        await asyncio.wait((working,), timeout=seconds)
+        if not working.done():
+            working.cancel()
+            raise TimeoutError
+        return working.result()
 
     def _refusal(self, request: Any, refused: Refused) -> bytes:
         request.setResponseCode(refused.status)

@@ -90,7 +90,8 @@ def row(page: Any, source: str) -> Any:
 def screenshot(page: Any, name: str) -> None:
     if folder := os.environ.get("SCREENSHOTS"):
         path = Path(folder) / f"{name}.png"
-        page.screenshot(path=path, full_page=True)
+        page.evaluate("scrollTo(0, 0)")
+        page.screenshot(path=path, full_page=page.viewport_size["width"] > 400)
         Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 

@@ -107,7 +107,7 @@ const TILES = [
   ["workers", (g) => count(g.workers), (g) => g.workers === 0],
   ["thumbnails", (g) => count(g.num_resized)],
   ["dead letters", (g) => count(g.dead)],
-  ["to the first byte: half, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
+  ["first byte: half, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
   ["pictures a second", (g) => bytes(g.bytes_per_s), null, () => ""],
 ];
@@ -132,7 +132,8 @@ function showTiles(general) {
 // Chart
 
 const SVG = "http://www.w3.org/2000/svg";
-const SPAN = 30 * 60 * 1000; // milliseconds
+const SPAN = 30 * 60 * 1000; // milliseconds at most, and at least:
+const LEAST = 60 * 1000;
 const MARGIN = { left: 40, right: 8, top: 8, bottom: 20 };
 
 function draw(tag, attributes, text) {
@@ -150,10 +151,10 @@ function showChart() {
   const points = [...history].map(([time, values]) => [Date.parse(time), ...values]).sort((a, b) => a[0] - b[0]);
   if (!points.length || !width) return;
   const end = points.at(-1)[0];
-  const begin = Math.max(points[0][0], end - SPAN);
+  const begin = Math.min(Math.max(points[0][0], end - SPAN), end - LEAST);
   const seen = points.filter(([time]) => time >= begin);
   const top = nice(Math.max(1, ...seen.map(([, done, failed]) => Math.max(done, failed))));
-  const x = (time) => MARGIN.left + ((time - begin) / Math.max(end - begin, 60000)) * (width - MARGIN.left - MARGIN.right);
+  const x = (time) => MARGIN.left + ((time - begin) / (end - begin)) * (width - MARGIN.left - MARGIN.right);
   const y = (value) => height - MARGIN.bottom - (value / top) * (height - MARGIN.top - MARGIN.bottom);
   const path = (column) => seen.map((p, n) => `${n ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(p[column]).toFixed(1)}`).join("");
   const [, done, failed] = seen.at(-1);
@@ -163,10 +164,11 @@ function showChart() {
     svg.append(draw("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(top * part), y2: y(top * part) }));
     svg.append(draw("text", { x: MARGIN.left - 6, y: y(top * part) + 4, "text-anchor": "end" }, rate(top * part)));
   }
-  for (let tick = 0; tick < 4; tick++) {
-    const time = begin + ((end - begin) * tick) / 3;
-    const anchor = tick === 0 ? "start" : tick === 3 ? "end" : "middle";
-    const label = new Date(time).toLocaleTimeString([], { timeStyle: width < 500 ? "short" : "medium" });
+  const ticks = width < 500 ? 2 : 4;
+  for (let tick = 0; tick < ticks; tick++) {
+    const time = begin + ((end - begin) * tick) / (ticks - 1);
+    const anchor = tick === 0 ? "start" : tick === ticks - 1 ? "end" : "middle";
+    const label = new Date(time).toLocaleTimeString([], { timeStyle: "medium" });
     svg.append(draw("text", { x: x(time), y: height - 4, "text-anchor": anchor }, label));
   }
   svg.append(draw("path", { class: "area", d: `${path(1)}L${x(seen.at(-1)[0])} ${y(0)}L${x(seen[0][0])} ${y(0)}Z` }));
@@ -228,7 +230,7 @@ const rows = new Map(); // source -> its row
 function showName(cell, s) {
   if (!cell.firstChild) cell.append(make("strong"), make("small"));
   write(cell.firstChild, s.source);
-  write(cell.lastChild, s.reason === "by size" ? "" : s.reason);
+  write(cell.lastChild, s.reason.replace(/^by size(; )?/, ""));
 }
 
 function showTag(cell, s) {
@@ -290,7 +292,8 @@ function attention(a, b) {
   return rank(a) - rank(b) || b.rate_limit - a.rate_limit || a.source.localeCompare(b.source);
 }
 
-function showSources() {
+/** Show the sources; `anew`: the operator has asked for another choice or order. */
+function showSources(anew = false) {
   const wanted = $("filter").value.trim().toLowerCase();
   const test = { work: working, trouble: troubled }[$("which").value] ?? (() => true);
   const chosen = sources.filter((s) => test(s) && (!wanted || `${s.source} ${s.reason}`.toLowerCase().includes(wanted)));
@@ -313,7 +316,7 @@ function showSources() {
     }
   }
   // While somebody points at a row, or has a button of one in hand, the rows stay where they are.
-  const held = body.matches(":hover") || body.contains(document.activeElement);
+  const held = !anew && (body.matches(":hover") || body.contains(document.activeElement));
   shown.forEach((s, index) => {
     let row = rows.get(s.source);
     if (!row) rows.set(s.source, (row = newRow(s.source)));
@@ -336,7 +339,7 @@ function showColumns() {
         const same = sortBy && sortBy[0] === index;
         sortBy = !same ? [index, index > 1] : sortBy[1] === index > 1 ? [index, !sortBy[1]] : null;
         showColumns();
-        showSources();
+        showSources(true);
       });
       head.append(make("th", { scope: "col" }, button));
     });
@@ -348,9 +351,9 @@ function showColumns() {
   });
 }
 
-$("filter").addEventListener("input", () => { limit = STEP; showSources(); });
-$("which").addEventListener("change", () => { limit = STEP; showSources(); });
-$("more").addEventListener("click", () => { limit += STEP; showSources(); });
+$("filter").addEventListener("input", () => { limit = STEP; showSources(true); });
+$("which").addEventListener("change", () => { limit = STEP; showSources(true); });
+$("more").addEventListener("click", () => { limit += STEP; showSources(true); });
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
   if (event.key === "/" && !typing && !$("rate").open) {
@@ -358,7 +361,7 @@ document.addEventListener("keydown", (event) => {
     $("filter").focus();
   } else if (event.key === "Escape" && event.target === $("filter")) {
     $("filter").value = "";
-    showSources();
+    showSources(true);
     $("filter").blur();
   }
 });

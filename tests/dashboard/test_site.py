@@ -1,0 +1,311 @@
+"""The dashboard over HTTP: who may do what."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject.store.keys import Keys
+from tests.conftest import Scrapy
+from tests.dashboard.monitors import Monitor, free_port
+
+KEYS = Keys("crawl", "images")
+PASSWORD = "päss & word"
+
+
+class Client:
+    """A browser without a page: keeps its cookie, and the token of its session."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.cookie = ""
+        self.token = ""
+
+    def ask(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.monitor.port, timeout=10)
+        sent = {"Cookie": self.cookie, "X-CSRF-Token": self.token}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        text = body if isinstance(body, (str, bytes)) or body is None else json.dumps(body)
+        try:
+            connection.request(method, path, text, sent)
+            answer = connection.getresponse()
+            read = b"" if path == "/events" and answer.status == 200 else answer.read()
+            if "Cookie" not in headers and (cookie := answer.headers["Set-Cookie"]):
+                self.cookie = cookie.partition(";")[0]
+            if path == "/events" and answer.status == 200:
+                while b"\n\n" not in read:
+                    read += answer.read1()
+                self.token = json.loads(read.split(b"data: ")[1].split(b"\n")[0])["token"]
+        finally:
+            connection.close()
+        return answer.status, answer.headers, read
+
+    def open(self) -> None:
+        """Open the page, as a browser does."""
+        assert self.ask("GET", "/")[0] == 200
+        assert self.ask("GET", "/events")[0] == 200
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    one = tmp_path_factory.mktemp("dashboard")
+    (one / "thumbnails" / "ab").mkdir(parents=True)
+    (one / "thumbnails" / "ab" / "a%2Fb.jpg").write_bytes(b"\xff\xd8 a picture")
+    (one / "secret.jpg").write_bytes(b"no thumbnail")
+    return one
+
+
+def monitored(redis_url: str, folder: Path, **settings: str) -> Monitor:
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "REDIS_URL": redis_url,
+        "IMAGES_STORE": str(folder / "thumbnails"),
+        **settings,
+    }
+    return Monitor(environ, folder / "monitor.log")
+
+
+@pytest.fixture
+def monitor(redis_url: str, folder: Path) -> Iterator[Monitor]:
+    one = monitored(redis_url, folder)
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def locked(redis_url: str, folder: Path) -> Iterator[Monitor]:
+    one = monitored(redis_url, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
+    one.start()
+    yield one
+    one.stop()
+
+
+def test_what_is_served_and_how(monitor: Monitor) -> None:
+    client = Client(monitor)
+    for path, kind in {
+        "/": "text/html",
+        "/static/app.js": "text/javascript",
+        "/static/style.css": "text/css",
+        "/static/icon.svg": "image/svg+xml",
+        "/thumbnails/ab/a%252Fb.jpg": "image/jpeg",
+    }.items():
+        status, headers, body = client.ask("GET", path)
+        assert (status, headers["Content-Type"].partition(";")[0], len(body) > 5) == (200, kind, True)
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+    assert client.ask("GET", "/login")[0] == 303  # there is nothing to log in to
+    for path in (
+        "/none",
+        "/static/../site.py",
+        "/static/none.css",
+        "/thumbnails/ab/none.jpg",
+        "/thumbnails/../secret.jpg",
+        "/thumbnails/ab/../../secret.jpg",
+        "/thumbnails/ab%2F..%2F..%2Fsecret.jpg",
+        "/thumbnails/%2Fetc%2Fpasswd",
+    ):
+        status, _, body = client.ask("GET", path)
+        assert (status, "error" in json.loads(body)) == (404, True), path
+    assert client.ask("GET", "/halt")[0] == 405
+    assert client.ask("DELETE", "/")[0] == 405
+
+
+def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str) -> None:
+    client = Client(monitor)
+    client.open()
+    with redis.Redis.from_url(redis_url) as db:
+        order = {"source": "Museum"}
+        for headers in ({"X_CSRF_Token": ""}, {"X_CSRF_Token": "0" * 64}, {"Cookie": ""}, {"Cookie": "a=b"}):
+            status, _, body = client.ask("POST", "/halt", order, **headers)
+            assert (status, json.loads(body)["error"]) == (403, "the page is older than this monitor: reload it")
+        stranger = Client(monitor)
+        stranger.open()
+        assert client.ask("POST", "/halt", order, X_CSRF_Token=stranger.token)[0] == 403
+        assert not db.exists(KEYS.halted)
+
+        status, _, body = client.ask("POST", "/halt", order)
+        assert (status, json.loads(body)["source"], json.loads(body)["row"]["state"]) == (200, "museum", "halted")
+        assert db.smembers(KEYS.halted) == {b"museum"}
+        assert json.loads(client.ask("POST", "/rate", {**order, "rate": "2.5"})[2])["row"]["source"] == "museum"
+        assert db.get(KEYS.override_rate_of + "museum") == b"2.5"
+        assert client.ask("POST", "/rate", {**order, "rate": "auto"})[0] == 200
+        assert not db.exists(KEYS.override_rate_of + "museum")
+        assert client.ask("POST", "/resume", order)[0] == 200
+        assert not db.exists(KEYS.halted)
+    assert "Dashboard: museum halted, by 127.0.0.1" in monitor.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "{", "[]", "[" * 60_000, "1", '"museum"', "{}", '{"source": 1}', '{"source": ""}'),
+        *('{"source": "a b"}', json.dumps({"source": "x" * 2000}), json.dumps({"source": "a\nb"})),
+    ],
+    ids=lambda body: body[:20] or "empty",
+)
+def test_an_order_that_is_none_is_refused_with_a_reason(shared: Client, body: str) -> None:
+    for path in ("/halt", "/resume", "/rate"):
+        status, _, said = shared.ask("POST", path, body)
+        assert status == 400
+        assert json.loads(said)["error"].startswith("that is no order for a source")
+
+
+@pytest.fixture(scope="module")
+def shared(redis_server: str, folder: Path) -> Iterator[Client]:
+    one = monitored(redis_server, folder)
+    one.start()
+    client = Client(one)
+    client.open()
+    yield client
+    one.stop()
+
+
+def test_a_body_without_end_is_not_read(shared: Client) -> None:
+    with socket.create_connection(("127.0.0.1", shared.monitor.port), timeout=10) as one:
+        head = f"POST /halt HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**12}\r\n\r\n"
+        one.sendall(head.encode())
+        with pytest.raises(OSError):
+            for _ in range(10_000):
+                one.sendall(bytes(100_000))
+    assert shared.ask("GET", "/")[0] == 200
+
+
+@pytest.mark.parametrize("rate", ["", "plenty", "-1", "nan", "inf", "1e999", "null"])
+def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str) -> None:
+    status, _, said = shared.ask("POST", "/rate", {"source": "museum", "rate": rate})
+    assert (status, "is no rate" in json.loads(said)["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1"]
+)
+def test_without_a_password_no_other_name_leads_here(shared: Client, host: str) -> None:
+    assert shared.ask("GET", "/", Host=host)[0] == 421
+    assert shared.ask("GET", "/events", Host=host)[0] == 421
+    assert shared.ask("POST", "/halt", {"source": "museum"}, Host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9411", "[::1]:9411", "127.8.8.8"])
+def test_this_machine_has_many_names(shared: Client, host: str) -> None:
+    assert shared.ask("GET", "/", Host=host)[0] == 200
+
+
+def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
+    client = Client(locked)
+    status, headers, body = client.ask("GET", "/")
+    assert (status, headers["Location"], body) == (303, "/login", b"")
+    for path in ("/events", "/thumbnails/ab/a%252Fb.jpg"):
+        assert client.ask("GET", path)[0] == 401
+    assert client.ask("POST", "/halt", {"source": "museum"})[0] == 401
+    assert client.ask("GET", "/login")[0] == 200
+
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    for wrong in ("", "password=", "password=guess", "password=%ff%00"):
+        status, headers, _ = client.ask("POST", "/login", wrong, **form)
+        assert (status, headers["Location"], headers["Set-Cookie"]) == (303, "/login?wrong", None)
+    status, headers, _ = client.ask("POST", "/login", "password=p%C3%A4ss+%26+word", **form)
+    assert (status, headers["Location"]) == (303, "/")
+    for word in ("HttpOnly", "SameSite=strict", "Path=/"):
+        assert word.lower() in headers["Set-Cookie"].lower()
+    client.open()
+    assert client.ask("POST", "/halt", {"source": "museum"})[0] == 200
+
+    # The session outlives the process; what is forged does not pass.
+    locked.stop()
+    locked.start()
+    assert client.ask("GET", "/")[0] == 200
+    name, _, rest = client.cookie.partition(".")
+    for forged in (f"{name}x.{rest}", f"{name}.9{rest}", client.cookie[:-1], name, f"{name}=", ""):
+        assert Client(locked).ask("GET", "/events", Cookie=forged)[0] == 401, forged
+    client.ask("POST", "/logout")
+    assert client.ask("GET", "/events")[0] == 401
+    assert client.ask("GET", "/", Host="crawl.example")[0] == 303  # behind a proxy it may have any name
+
+
+def test_passwords_are_not_guessed_by_the_thousand(locked: Monitor) -> None:
+    client = Client(locked)
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    for number in range(10):
+        assert client.ask("POST", "/login", f"password={number}", **form)[0] == 303
+    for word in ("10", "p%C3%A4ss+%26+word"):
+        status, headers, _ = client.ask("POST", "/login", f"password={word}", **form)
+        assert (status, headers["Retry-After"]) == (429, "60")
+    assert locked.log.read_text().count("too many wrong passwords") == 2
+    assert PASSWORD not in locked.log.read_text()
+
+
+def test_it_is_open_to_a_network_with_a_password_alone(scrapy: Scrapy) -> None:
+    for address in ("0.0.0.0", "::", "192.0.2.1"):
+        said = scrapy("monitor", CRAWL_DASHBOARD_ADDRESS=address)
+        assert said.returncode == 1
+        assert f"CRAWL_DASHBOARD_ADDRESS={address} would let everyone" in said.stderr
+        assert "CRAWL_DASHBOARD_PASSWORD" in said.stderr
+        assert said.stderr.count("\n") == 1
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        port = one.getsockname()[1]
+        said = scrapy("monitor", CRAWL_METRICS_PORT=str(free_port()), CRAWL_DASHBOARD_PORT=str(port))
+    assert f"CRAWL_DASHBOARD_PORT={port} cannot be had at 127.0.0.1" in said.stderr
+
+
+def test_redis_that_is_away_is_said_and_found_again(monitor: Monitor, redis_url: str) -> None:
+    client = Client(monitor)
+    client.open()
+    with redis.Redis.from_url(redis_url) as db:
+        db.execute_command("CLIENT", "PAUSE", 6500, "ALL")
+    status, _, body = client.ask("POST", "/halt", {"source": "museum"})
+    assert (status, json.loads(body)["error"].startswith("Redis does not answer")) == (503, True)
+    assert client.ask("GET", "/")[0] == 200
+    time.sleep(2)
+    assert client.ask("POST", "/resume", {"source": "museum"})[0] == 200
+
+
+def read_events(client: Client, seconds: float) -> list[Any]:
+    """Return what comes over an open page's wire."""
+    with socket.create_connection(("127.0.0.1", client.monitor.port), timeout=seconds) as one:
+        one.sendall(f"GET /events HTTP/1.0\r\nHost: localhost\r\nCookie: {client.cookie}\r\n\r\n".encode())
+        read = b""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and read.count(b"event: snapshot") < 2:
+            read += one.recv(65_536)
+    body = read.partition(b"\r\n\r\n")[2].decode()
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in body.split("\n\n")[:-1]]
+    return [(block["event"], json.loads(block["data"])) for block in blocks if "event" in block]
+
+
+def test_an_open_page_gets_every_reading_and_what_has_happened(monitor: Monitor, redis_url: str) -> None:
+    line = "\u2028\r\n\nevent: forged\ndata: {}\n\n"
+    client = Client(monitor)
+    client.open()
+    with redis.Redis.from_url(redis_url) as db:
+        db.sadd(KEYS.sources, "museum")
+        db.xadd(KEYS.link_rot_events, {"event": json.dumps({"source": "museum", "url": line, "status": 404})})
+        db.xadd(KEYS.link_rot_events, {"event": "no JSON"})
+        db.xadd(KEYS.halted_events, {"other": "field"})
+        db.xadd(KEYS.dead, {"reason": line, "seed": "http://u:secret@museum.example/\x1b[2J"})
+        events = read_events(client, 20)
+    assert {name for name, _ in events} == {"hello", "snapshot", "recent"}
+    snapshots = [data for name, data in events if name == "snapshot"]
+    assert len(snapshots) == 2
+    assert snapshots[1]["specific"]["museum"]["state"] == "closed"
+    recent = [data for name, data in events if name == "recent"][-1]
+    assert [row["status"] for row in recent["link_rot"]] == [404]
+    assert recent["halts"] == []
+    (letter,) = recent["dead"]
+    assert "secret" not in json.dumps(recent)
+    assert letter["seed"].isprintable()
+    assert letter["reason"].isprintable()
