@@ -77,13 +77,13 @@ class Feed:
             page.request.unregisterProducer()
             page.request.finish()
 
-    async def open(self, request: Any, token: str) -> None:
-        """Send the events to a request from now on, those of the present first; `token` is its session's."""
+    async def open(self, request: Any, session: dict[str, Any]) -> None:
+        """Send the events to a request from now on, those of the present first; `session` is what it must know."""
         if not self.pages:  # what has happened lately is read for those who look at it
             await self._read_recent()
         page = Page(self, request)
         self.pages.add(page)
-        hello = {"token": token, "history": list(self._history), "spider": self.store.keys.spider}
+        hello = {**session, "history": list(self._history), "spider": self.store.keys.spider}
         page.send(b"retry: 2000\n", event("hello", hello), self.snapshot, self.recent)
 
     async def _read_recent(self) -> None:

@@ -243,7 +243,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             raise Refused(503, f"{MOST_PAGES} pages are open already")
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
-        await self.feed.open(request, token)
+        await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})
 
     # The operator's hand
 

@@ -262,6 +262,10 @@ def test_a_password_is_asked_for_once(monitor: Monitor, page: Any) -> None:
     page.get_by_text("not connected").wait_for(state="hidden")
     page.reload()
     page.get_by_text("nothing to do").wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_text("nothing to do").wait_for()
     monitor.stop()
     monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = "another"
     monitor.start()

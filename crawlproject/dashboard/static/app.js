@@ -495,6 +495,11 @@ $("rate").querySelector("form").addEventListener("submit", (event) => {
 $("rate-auto").addEventListener("click", () => setRate("auto"));
 $("rate-cancel").addEventListener("click", () => $("rate").close());
 
+$("logout").addEventListener("click", async () => {
+  await fetch("/logout", { method: "POST", headers: { "X-CSRF-Token": token } });
+  location.assign("/login");
+});
+
 // Light and dark
 
 const THEMES = { "": "dark", dark: "light", light: "" };
@@ -532,6 +537,7 @@ function connect() {
     const hello = JSON.parse(event.data);
     token = hello.token;
     write($("spider"), hello.spider);
+    $("logout").hidden = !hello.password;
     for (const point of hello.history) remember(...point);
   });
   events.addEventListener("snapshot", (event) => {
