@@ -13,12 +13,11 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, opened_store, reports_errors
-from crawlproject.commands.sources import duration
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.names import Names
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.monitoring.standing import hold_reason, pause, standings, wait_of
+from crawlproject.monitoring.standing import duration, hold_reason, pause, standings, wait_of
 from crawlproject.politeness.robots import Rules, robots_url
 from crawlproject.politeness.sources import domain_of_url
 from crawlproject.records import IDENTIFIER

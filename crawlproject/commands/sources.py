@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
 from typing import Any
 
 from scrapy.commands import ScrapyCommand
 
 from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.standing import Row, pause, standings
+from crawlproject.monitoring.standing import Row, duration, pause, standings
 from crawlproject.store.client import Store
 
 _PAGE = 1000  # names a call
@@ -99,10 +97,3 @@ async def _write_table(names: list[str], rows: AsyncIterator[Row]) -> None:
     async for row in rows:
         print(f"{row.source:<{width}}", *(f"{cell(row):>10}" for cell in _COLUMNS.values()), "", row.reason)
     print(f"{len(names)} sources")
-
-
-def duration(seconds: float | None) -> str:
-    """Return a span of time for people."""
-    if seconds is None:
-        return "never"
-    return f"{seconds / 86400:.3g} days" if seconds >= 172_800 else str(timedelta(seconds=math.ceil(seconds)))

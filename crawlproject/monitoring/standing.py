@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from crawlproject.config import MINIMUM_RATE
@@ -151,3 +152,10 @@ async def _suspects(store: Store) -> Counter[str]:
     redis: Any = store.redis
     waiting = await redis.lrange(store.keys.suspects, 0, -1)
     return Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in waiting)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span of time for people."""
+    if seconds is None:
+        return "never"
+    return f"{seconds / 86400:.3g} days" if seconds >= 172_800 else str(timedelta(seconds=math.ceil(seconds)))

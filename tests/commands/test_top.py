@@ -1,0 +1,376 @@
+"""`scrapy top`, on a real terminal (pty) whose screen is read as a person would, and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyte
+import pytest
+
+from crawlproject import config
+from crawlproject.monitoring.snapshot import General, Specific
+from crawlproject.store.client import Store
+from crawlproject.store.scripts import Settlement
+from tests.commands.conftest import Frontier
+from tests.conftest import ROOT
+from tests.store.servers import Server
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}
+
+
+class Terminal:
+    """A terminal in which one `scrapy top` runs."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.screen = pyte.Screen(columns, lines)
+        self.said = b""
+        self._stream = pyte.ByteStream(self.screen)
+        self.resize(columns, lines)
+        self.before = termios.tcgetattr(self.theirs)
+
+    def resize(self, columns: int, lines: int) -> None:
+        termios.tcsetwinsize(self.theirs, (lines, columns))
+        self.screen.resize(lines, columns)
+
+    def start(self, environment: dict[str, str], command: Sequence[str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LEADER, sys.executable, *command],
+            cwd=ROOT, env=environment, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def read(self, seconds: float) -> None:
+        """Take what is shown within a time."""
+        ready, _, _ = select.select([self.ours], [], [], seconds)
+        if ready:
+            data = os.read(self.ours, 65536)
+            self.said += data
+            self._stream.feed(data)
+
+    def until(self, holds: Callable[[str], object], seconds: float = 20) -> str:
+        """Return what the screen shows once it `holds`."""
+        deadline = time.monotonic() + seconds
+        while not holds(text := "\n".join(line.rstrip() for line in self.screen.display)):
+            assert time.monotonic() < deadline, text
+            self.read(0.1)
+        return text
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.ours, keys)
+
+    def end(self) -> int:
+        """Return how the command ended, and that the terminal is as it was."""
+        deadline = time.monotonic() + 10
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline
+            self.read(0.05)
+        for _ in range(20):
+            self.read(0.01)
+        assert termios.tcgetattr(self.theirs) == self.before
+        assert self.said.count(b"\x1b[?1049h") == self.said.count(b"\x1b[?1049l") > 0  # the other screen
+        assert self.said.rindex(b"\x1b[?25h") > self.said.rindex(b"\x1b[?25l")  # the cursor
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+# Makes the pty the controlling terminal, so that keys become signals and stops are seen, as under a shell.
+LEADER = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def environment_of_terminals(environment: dict[str, str]) -> dict[str, str]:
+    bare = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
+    return bare | {"TERM": "xterm-256color"}
+
+
+@contextmanager
+def top(
+    environment: dict[str, str],
+    *args: str,
+    columns: int = 120,
+    lines: int = 30,
+    command: Sequence[str] = ("-m", "scrapy", "top"),
+) -> Iterator[Terminal]:
+    one = Terminal(columns, lines)
+    one.start(environment, [*command, *args])
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+async def crawl(frontier: Frontier) -> None:
+    """Have a catalogue, and a source in each kind of trouble."""
+    await frontier.catalogue({"museum": 5.0, "flickr": 200.0, "busy": 100.0, "broken": 20.0})
+    await frontier.settle("flickr", ["200"] * 20, **IMAGES)
+    await frontier.settle("busy", ["429"], throttled=True)
+    await frontier.settle("broken", ["500"] * 6)
+    await frontier.feed("museum", 8)
+    await frontier.redis.sadd(frontier.store.keys.halted, "museum")
+
+
+async def test_the_crawl_is_shown_until_q(
+    environment_of_terminals: dict[str, str], frontier: Frontier, store: Store
+) -> None:
+    await crawl(frontier)
+    with top(environment_of_terminals, "--interval", "0.5", columns=150) as terminal:
+        text = terminal.until(lambda text: "museum" in text)
+        lines = text.splitlines()
+        assert lines[0].startswith("images of crawl  ")
+        assert "workers 1" in text
+        rows = {line.split()[0]: line for line in lines[4:] if line}
+        assert list(rows)[:5] == ["source", "museum", "broken", "busy", "flickr"]
+        assert "HALTED" in rows["museum"] and "halted until scrapy resume museum" in rows["museum"]
+        assert "OPEN" in rows["broken"] and "500:6" in rows["broken"] and "circuit open for" in rows["broken"]
+        assert "slowed" in rows["busy"] and "slowed to 50 % by status 429" in rows["busy"]
+        assert " 100 " in rows["busy"] and " 50 " in rows["busy"]
+        await frontier.settle("flickr", ["200"] * 10, **IMAGES)
+        terminal.until(lambda text: "█" in text)  # the rate over time
+        assert any(char.fg == "red" for line in terminal.screen.buffer.values() for char in line.values())
+        terminal.press(b"q")
+        assert terminal.end() == 0
+    leader = await frontier.redis.get(store.keys.leader)
+    assert leader == b"leader"
+    workers = await frontier.redis.zrange(store.keys.workers, 0, -1)
+    assert workers == [b"w"]
+    assert await frontier.redis.exists(store.keys.reading) == 0
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "term", "hup"])
+async def test_it_can_be_left_in_every_way(
+    environment_of_terminals: dict[str, str], frontier: Frontier, how: str
+) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    with top(environment_of_terminals) as terminal:
+        terminal.until(lambda text: "reading" in text)
+        if how == "ctrl-c":
+            terminal.press(b"\x03")
+        else:
+            terminal.process.send_signal(signal.SIGTERM if how == "term" else signal.SIGHUP)
+        assert terminal.end() == 0
+
+
+async def test_a_bug_is_told_when_the_terminal_is_as_it_was(
+    environment_of_terminals: dict[str, str], frontier: Frontier, tmp_path: Path
+) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    (tmp_path / "broken.py").write_text(
+        "from crawlproject.monitoring import onlooker\n"
+        "from scrapy.cmdline import execute\n"
+        "def snapshot(*args): raise ZeroDivisionError('a bug')\n"
+        "onlooker.snapshot = snapshot\n"
+        "execute(['scrapy', 'top'])\n"
+    )
+    environment = environment_of_terminals | {"PYTHONPATH": str(ROOT)}
+    with top(environment, command=[str(tmp_path / "broken.py")]) as terminal:
+        assert terminal.end() == 1
+        assert terminal.said.index(b"a bug") > terminal.said.rindex(b"\x1b[?1049l")
+
+
+async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
+    environment_of_terminals: dict[str, str], frontier: Frontier
+) -> None:
+    await frontier.catalogue({f"source-{number:02}": 5.0 for number in range(60)})
+    with top(environment_of_terminals, columns=80, lines=24) as terminal:
+        text = terminal.until(lambda text: "more" in text)
+        lines = text.splitlines()
+        assert len(lines) == 24
+        shown = [line for line in lines if line.startswith("source-")]
+        assert lines[-1] == f"and {60 - len(shown)} more"
+        assert lines[-2] == shown[-1]
+        assert all("closed" in line for line in shown)
+        terminal.resize(150, 40)
+        os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
+        text = terminal.until(lambda text: text.count("source-") == len(shown) + 16 and "reason" in text)
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+async def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_takes_it_again(
+    environment_of_terminals: dict[str, str], frontier: Frontier
+) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    with top(environment_of_terminals, "--interval", "0.5") as terminal:
+        terminal.until(lambda text: "museum" in text)
+        os.kill(terminal.process.pid, signal.SIGTSTP)
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{terminal.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < deadline
+            terminal.read(0.02)
+        terminal.read(0.05)
+        assert termios.tcgetattr(terminal.theirs) == terminal.before
+        assert terminal.said.count(b"\x1b[?1049l") == 1
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.until(lambda text: terminal.said.count(b"\x1b[?1049h") == 2 and "museum" in text)
+        assert termios.tcgetattr(terminal.theirs) != terminal.before
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+async def test_names_of_strangers_are_shown_and_do_nothing(
+    environment_of_terminals: dict[str, str], frontier: Frontier
+) -> None:
+    names = ["[red]x[/red]", "[/]", ":bomb:"]
+    await frontier.catalogue(dict.fromkeys(names, 5.0))
+    await frontier.redis.set("crawl:paused", "\x1b]0;owned\x07[red]full\x1b[2J")
+    with top(environment_of_terminals) as terminal:
+        text = terminal.until(lambda text: "[red]x" in text)
+        for name in names:
+            assert any(line.startswith(f"{name} ") for line in text.splitlines()), text
+        assert "NOTHING GOES OUT: ?]0;owned?[red]full?[2J" in text
+        assert terminal.screen.title == ""
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+async def test_without_colours_nothing_is_coloured(
+    environment_of_terminals: dict[str, str], frontier: Frontier
+) -> None:
+    await crawl(frontier)
+    with top(environment_of_terminals | {"NO_COLOR": "1"}) as terminal:
+        terminal.until(lambda text: "HALTED" in text)
+        assert {char.fg for line in terminal.screen.buffer.values() for char in line.values()} == {"default"}
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+async def test_it_outlives_a_restart_of_redis(environment_of_terminals: dict[str, str], tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        store = Store(config.load({"REDIS_URL": server.url}), "images")
+        await store.open()
+        frontier = Frontier(store)
+        await frontier.start()
+        await frontier.catalogue({"museum": 5.0})
+        with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
+            terminal.until(lambda text: "museum" in text)
+            server.kill()
+            text = terminal.until(lambda text: "Redis does not answer" in text)
+            assert "s ago" in text.splitlines()[0]
+            assert "museum" in text  # what was read last
+            server.start()
+            terminal.until(lambda text: "Redis" not in text and "museum" in text and "s ago" not in text)
+            terminal.press(b"q")
+            assert terminal.end() == 0
+        await store.close()
+    finally:
+        server.close()
+
+
+async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
+    environment_of_terminals: dict[str, str], tmp_path: Path
+) -> None:
+    server = Server(tmp_path)
+    try:
+        with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
+            terminal.until(lambda text: "NOTHING GOES OUT: no worker leads" in text)
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(1)
+            began = time.monotonic()
+            terminal.press(b"q")
+            assert terminal.end() == 0
+            assert time.monotonic() - began < 3
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        server.close()
+
+
+async def test_without_a_terminal_one_table_is_printed(scrapy: Scrapy, frontier: Frontier) -> None:
+    await crawl(frontier)
+    for args in ((), ("--once",)):
+        done = scrapy("top", "--interval", "0.5", *args, FORCE_COLOR="1", TERM="xterm-256color")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\x1b" not in done.stdout
+        assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == [
+            *("source", "museum", "broken", "busy", "flickr"),
+        ]  # fmt: skip
+    done = scrapy("top", "--interval", "0.5", "--sort", "name", "museum", "busy", "unheard-of")
+    assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == ["source", "busy", "museum", "unheard-of"]
+    assert done.stderr == "note: neither the catalogue nor a seed has named unheard-of so far\n"
+    dumb = scrapy("top", "--interval", "0.5", PYTHONIOENCODING="ascii")
+    assert dumb.returncode == 0
+    assert "museum" in dumb.stdout
+
+
+async def test_json_is_the_line_of_the_monitor(scrapy: Scrapy, frontier: Frontier) -> None:
+    await crawl(frontier)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "scrapy", "top", "--json", "--interval", "3"],
+        cwd=ROOT, env=os.environ | {"REDIS_URL": frontier.store.config.redis_url or ""},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while command.poll() is None:  # some of these fall into its three seconds
+        await frontier.settle("flickr", ["200"], **IMAGES)
+    assert command.stdout is not None
+    text = command.stdout.read()
+    command.stdout.close()
+    assert command.returncode == 0
+    assert text.count("\n") == 1
+    told = json.loads(text)
+    assert list(told) == ["event", "time", "spider", "interval_s", "general", "specific"]
+    assert (told["event"], told["spider"]) == ("monitoring_update", "images")
+    assert 3 <= told["interval_s"] < 6
+    assert list(told["general"]) == [field.name for field in fields(General)]
+    assert set(told["specific"]) == {"museum", "flickr", "busy", "broken"}
+    for one in told["specific"].values():
+        assert list(one) == [field.name for field in fields(Specific)]
+    assert told["general"]["success_rps"] > 0
+    # read a moment after the totals
+    assert told["specific"]["flickr"]["success_rps"] == pytest.approx(told["general"]["success_rps"], rel=0.1)
+    assert told["general"]["circuit_breaker_tripped"] == ["broken", "museum"]
+
+    some = json.loads(scrapy("top", "--json", "--interval", "0.5", "Museum").stdout)
+    assert list(some["specific"]) == ["museum"]
+    assert some["general"]["sources_listed"] == 1
+    assert (some["general"]["sources"], some["general"]["outstanding"]) == (4, 8)
+
+
+async def test_a_source_beyond_those_that_are_looked_at_can_be_named(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({f"s{number}": 5.0 for number in range(1100)})
+    await frontier.feed("s7", 1)
+    lease = await frontier.lease(1)
+    await frontier.scripts.settle("w", [Settlement(lease[0], "s7", event=("link_rot", "{}"))])
+    told = json.loads(scrapy("top", "--json", "--interval", "0.5").stdout)
+    missing = next(name for name in (f"s{number}" for number in range(1100)) if name not in told["specific"])
+    told = json.loads(scrapy("top", "--json", "--interval", "0.5", missing).stdout)
+    assert list(told["specific"]) == [missing]
+
+
+def test_wrong_use_and_no_redis_end_with_a_sentence(scrapy: Scrapy, tmp_path: Path) -> None:
+    assert scrapy("top", "--interval", "0.1").returncode == 2
+    assert scrapy("top", "--sort", "colour").returncode == 2
+    done = scrapy("top", "--nonsense")
+    assert done.returncode == 2
+    done = scrapy("top", REDIS_URL=f"unix://{tmp_path}/none.sock")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "does not answer" in done.stderr
+    said = scrapy("top", "--help")
+    assert said.returncode == 0
+    assert "Examples: scrapy top;" in " ".join(said.stdout.split())
