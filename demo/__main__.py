@@ -11,13 +11,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import redis
-from tqdm import tqdm
+from rich.table import Table
 
+from crawlproject.commands.progress import Bar
 from crawlproject.commands.stats import totals
 from crawlproject.config import SETTINGS
 from crawlproject.politeness.sources import rate_for
@@ -29,6 +30,7 @@ from demo.gallery import Arrival, Gallery
 
 WORKERS = 2
 DEADLINE = 80.0  # seconds for the crawl
+LATELY = 5.0  # seconds that a rate seen now is over
 
 SEEDS = sum(source.seeds for source in sources.SOURCES)
 SCRAPY = [sys.executable, "-m", "scrapy"]
@@ -82,7 +84,7 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
     ]
     try:
         with redis.Redis.from_url(url) as client:
-            tallies = watch(client, workers)
+            tallies = watch(client, workers, gallery)
     finally:
         for worker in workers:
             worker.terminate()
@@ -92,17 +94,19 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
     return tallies
 
 
-def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]]) -> dict[str, Any]:
+def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]], gallery: Gallery) -> dict[str, Any]:
     """Show progress until the workers have closed by themselves; return the totals."""
     keys = Keys("crawl", "images")
     deadline = time.monotonic() + DEADLINE
     shown = 0.0
-    with tqdm(total=SEEDS, unit="img", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
+    with Bar("crawling", SEEDS, "images") as bar:
         while True:
             tallies = totals(client, keys)
             done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
-            bar.update(done - bar.n)
-            if bar.disable and time.monotonic() - shown >= 5:
+            bar.at(done)
+            if bar.shown:
+                bar.below(progress(tallies, gallery.arrivals(), time.time()))
+            elif time.monotonic() - shown >= 5:
                 shown = time.monotonic()
                 print(f"  {done} of {SEEDS} done, {tallies['leased']} in hand", flush=True)
             if all(worker.poll() is not None for worker in workers):
@@ -111,6 +115,22 @@ def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]]) -> dict[s
                 print(f"not done after {DEADLINE:.0f} s: the workers' logs say why", file=sys.stderr)
                 return tallies
             time.sleep(0.25)
+
+
+def progress(tallies: dict[str, Any], arrivals: list[Arrival], now: float) -> Table:
+    """Return how each source stands; the rate seen is that of the last `LATELY` seconds."""
+    lately = Counter(arrival["source"] for arrival in arrivals if arrival["t"] > now - LATELY)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+    table.add_column("source", min_width=max(len(source.name) for source in sources.SOURCES))
+    for head in ("done", "of seeds", "rate allowed", "seen now"):
+        table.add_column(head, justify="right")
+    for source in sources.SOURCES:
+        row = tallies["sources"].get(source.name, defaultdict(int))
+        done = row["thumbnails"] + row["link_rot"] + row["failed"]
+        rates = (rate_for(source.image_count), lately[source.name] / LATELY)
+        style = "green" if done == source.seeds else ""
+        table.add_row(source.name, str(done), str(source.seeds), *(f"{rate:.1f}/s" for rate in rates), style=style)
+    return table
 
 
 def report(tallies: dict[str, Any], arrivals: list[Arrival]) -> bool:

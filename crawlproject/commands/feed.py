@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import redis
 from redis import Redis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
-from tqdm import tqdm
 
 from crawlproject.commands import QUIET, connected, reports_errors, stoppable
 from crawlproject.frontier import feedfile
@@ -75,14 +73,16 @@ class Command(ScrapyCommand):
         fed = rejected = 0
         batch: list[str] = []
         total = sum(Path(name).stat().st_size for name in args if name != "-")
-        bar = tqdm(total=total or None, unit="B", unit_scale=True, desc="feeding", disable=not sys.stderr.isatty())
+        from crawlproject.commands.progress import Bar  # here: rich would slow every command
+
+        bar = Bar("feeding", total or None)
         try:
             with bar:
                 for name in args:
                     for line in feedfile.read(name, bar):
                         if line.seed is None:
                             rejected += 1
-                            bar.write(f"{name}:{line.number}: {line.reason}", file=sys.stderr)
+                            bar.say(f"{name}:{line.number}: {line.reason}")
                             continue
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
@@ -97,10 +97,12 @@ class Command(ScrapyCommand):
     def _feed_topic(self, opts: argparse.Namespace) -> None:
         config, client, keys = connected(self, opts.spider)
         fed = 0
-        bar = tqdm(unit=" seeds", desc="feeding", disable=not sys.stderr.isatty())
+        from crawlproject.commands.progress import Bar  # here: rich would slow every command
+
+        bar = Bar("feeding", None, "seeds")
 
         def say(text: str) -> None:
-            bar.write(f"scrapy feed: {text}", file=sys.stderr)
+            bar.say(f"scrapy feed: {text}")
 
         def has_room() -> bool:
             held = int(client.get(keys.outstanding) or 0)
@@ -128,8 +130,8 @@ class Command(ScrapyCommand):
                     trouble = ""
                     fed += count
                     bar.update(count)
-                    if not bar.disable:
-                        bar.set_postfix_str("no room" if topic.full else f"{topic.lag()} waiting")
+                    if bar.shown:
+                        bar.note("no room" if topic.full else f"{topic.lag()} waiting")
         finally:
             print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
 

@@ -122,7 +122,7 @@ def test_on_a_terminal_there_is_a_progress_bar(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "seeds"
-    path.write_text(f"{A}\nftp://a/\n")
+    path.write_text(f"{A}\nftp://a/[red]\n")
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     command = [sys.executable, "-m", "scrapy", "feed", str(path)]
@@ -132,5 +132,6 @@ def test_on_a_terminal_there_is_a_progress_bar(
     os.close(ours)
     assert "feeding" in shown
     assert "100%" in shown
-    assert f"{path}:2: " in shown
+    assert f"{path}:2: url without http:// or https://: ftp://a/[red]" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
     assert done.stdout == b"1 seeds fed, 1 rejected\n"
