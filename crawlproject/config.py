@@ -322,8 +322,10 @@ class CircuitRules:
         return self.pack(asdict(self))
 
 
-def _setting(name: str, default: Any, parse: Parser, meaning: str, *, secret: bool = False) -> Any:
-    metadata = {"name": name, "default": default, "parse": parse, "meaning": meaning, "secret": secret}
+def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
+    metadata = {
+        "name": name, "default": default, "parse": parse, "meaning": meaning, "unit": unit, "secret": secret
+    }  # fmt: skip
     return field(metadata=metadata, repr=not secret)
 
 
@@ -348,10 +350,13 @@ class Config:
         0,
         _number(0),
         "close after so many seconds without any work anywhere; 0: stay",
+        unit="s",
     )
-    download_maxsize: int = _setting("DOWNLOAD_MAXSIZE", 50_000_000, _whole(1), "largest body fetched, in bytes")
+    download_maxsize: int = _setting(
+        "DOWNLOAD_MAXSIZE", 50_000_000, _whole(1), "largest body fetched", unit="bytes"
+    )
     download_timeout: float = _setting(
-        "DOWNLOAD_TIMEOUT", 30, _number(0, above=True), "longest that one fetch may take"
+        "DOWNLOAD_TIMEOUT", 30, _number(0, above=True), "longest that one fetch may take", unit="s"
     )
     sources: str | None = _setting(
         "CRAWL_SOURCES", None, _text, "the catalogue of sources: a JSON file or an HTTP URL"
@@ -372,48 +377,60 @@ class Config:
         "first part of every key; one in braces (`{a}`) keeps all keys in one slot of a Redis Cluster",
     )
     max_retries: int = _setting(
-        "CRAWL_MAX_RETRIES", 1, _whole(0, 100), "further attempts after a failure that may pass"
+        "CRAWL_MAX_RETRIES", 1, _whole(0, 100), "further attempts after a failure that may pass", unit="attempts"
     )
     retry_delay: float = _setting(
-        "CRAWL_RETRY_DELAY", 10, _number(0, above=True), "first back-off; it doubles with every retry"
+        "CRAWL_RETRY_DELAY", 10, _number(0, above=True), "first back-off; it doubles with every retry", unit="s"
     )
     retry_delay_max: float = _setting(
-        "CRAWL_RETRY_DELAY_MAX", 3600, _number(0, above=True), "longest back-off, Retry-After included"
+        "CRAWL_RETRY_DELAY_MAX", 3600, _number(0, above=True), "longest back-off, Retry-After included", unit="s"
     )
     max_deliveries: int = _setting(
         "CRAWL_MAX_DELIVERIES",
         3,
         _whole(1, 100),
         "a request lost so often with its worker, or by trouble of our own, is a dead letter",
+        unit="deliveries",
     )
     heartbeat_timeout: float = _setting(
-        "CRAWL_HEARTBEAT_TIMEOUT", 30, _number(1), "a worker silent for so long loses its leases"
+        "CRAWL_HEARTBEAT_TIMEOUT", 30, _number(1), "a worker silent for so long loses its leases", unit="s"
     )
     high_water: int = _setting(
         "CRAWL_FRONTIER_HIGH_WATER",
         1_000_000,
         _whole(4),
         "requests in the frontier at most; a source holds at most a quarter of it",
+        unit="requests",
     )
     dead_maxlen: int = _setting(
-        "CRAWL_DEAD_MAXLEN", 1_000_000, _whole(1), "dead letters at most: then leasing pauses"
+        "CRAWL_DEAD_MAXLEN", 1_000_000, _whole(1), "dead letters at most: then leasing pauses", unit="dead letters"
     )
     stream_maxlen: int = _setting(
         "CRAWL_STREAM_MAXLEN",
         1_000_000,
         _whole(1),
         "events kept in each stream; so many unread by a reader: leasing pauses",
+        unit="events",
     )
-    max_pixels: int = _setting("CRAWL_MAX_PIXELS", 100_000_000, _whole(1), "larger pictures are not decoded")
-    thumbnail_quality: int = _setting("CRAWL_THUMBNAIL_QUALITY", 85, _whole(1, 95), "JPEG quality of thumbnails")
+    max_pixels: int = _setting(
+        "CRAWL_MAX_PIXELS", 100_000_000, _whole(1), "larger pictures are not decoded", unit="pixels"
+    )
+    thumbnail_quality: int = _setting(
+        "CRAWL_THUMBNAIL_QUALITY", 85, _whole(1, 95), "JPEG quality of thumbnails", unit="1 to 95"
+    )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",
         2,
         _whole(1, 64),
         "pictures that a worker decodes at the same time, each in a process of its own",
+        unit="processes",
     )
     decode_timeout: float = _setting(
-        "CRAWL_DECODE_TIMEOUT", 20, _number(0, above=True), "a picture that takes longer to decode is unreadable"
+        "CRAWL_DECODE_TIMEOUT",
+        20,
+        _number(0, above=True),
+        "a picture that takes longer to decode is unreadable",
+        unit="s",
     )
     opt_outs: tuple[str, ...] = _setting(
         "CRAWL_OPT_OUTS",
@@ -422,31 +439,45 @@ class Config:
         "opt-outs that forbid keeping anything of a picture; the others are recorded in its event",
     )
     circuit_window: float = _setting(
-        "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit"
+        "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit", unit="s"
     )
     circuit_samples: int = _setting(
-        "CRAWL_CIRCUIT_SAMPLES", 5, CircuitRules.PARSERS["samples"], "with no more results in it, none opens"
+        "CRAWL_CIRCUIT_SAMPLES",
+        5,
+        CircuitRules.PARSERS["samples"],
+        "with no more results in it, none opens",
+        unit="results",
     )
     circuit_errors: float = _setting(
-        "CRAWL_CIRCUIT_ERRORS", 0.1, CircuitRules.PARSERS["errors"], "part of errors above which it opens"
+        "CRAWL_CIRCUIT_ERRORS",
+        0.1,
+        CircuitRules.PARSERS["errors"],
+        "part of errors above which it opens",
+        unit="0 to 1",
     )
     circuit_open: float = _setting(
         "CRAWL_CIRCUIT_OPEN",
         60,
         CircuitRules.PARSERS["open"],
         "how long it stays open; doubled each time that a probe fails",
+        unit="s",
     )
     circuit_open_max: float = _setting(
-        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "how long at most"
+        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "how long at most", unit="s"
     )
     circuit_probes: int = _setting(
-        "CRAWL_CIRCUIT_PROBES", 3, CircuitRules.PARSERS["probes"], "requests that decide whether it closes"
+        "CRAWL_CIRCUIT_PROBES",
+        3,
+        CircuitRules.PARSERS["probes"],
+        "requests that decide whether it closes",
+        unit="requests",
     )
     circuit_halt_after: int = _setting(
         "CRAWL_CIRCUIT_HALT_AFTER",
         50,
         CircuitRules.PARSERS["halt_after"],
         "errors in a row that halt a source until an operator resumes it",
+        unit="errors",
     )
     strain: bool = _setting(
         "CRAWL_STRAIN", True, _flag, "slow down where answers take five times as long as a rule, and a second more"
@@ -456,6 +487,7 @@ class Config:
         60,
         _number(0, above=True),
         "longest delay between requests that a robots.txt may ask for",
+        unit="s",
     )
     robots_delay_over: str = _setting(
         "CRAWL_ROBOTS_DELAY_OVER",
@@ -470,7 +502,7 @@ class Config:
         "CRAWL_ALLOW_NETWORKS", (), _networks, "private networks that may be crawled, on every port"
     )
     allow_ports: tuple[int, ...] = _setting(
-        "CRAWL_ALLOW_PORTS", (), _ports, "ports that may be crawled beside 80 and 443"
+        "CRAWL_ALLOW_PORTS", (), _ports, "ports that may be crawled beside 80 and 443", unit="ports"
     )
     dns_servers: tuple[str, ...] = _setting(
         "CRAWL_DNS_SERVERS", (), _servers, "name servers, as `address` or `address:port`; none: the system's"
@@ -482,7 +514,7 @@ class Config:
         "a site whose certificate is not valid: `refuse` it, or go on and `record` that in the event",
     )
     shutdown_grace: float = _setting(
-        "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop"
+        "CRAWL_SHUTDOWN_GRACE", 30, _number(0), "time that requests in flight get at a stop", unit="s"
     )
     log_format: str = _setting(
         "CRAWL_LOG_FORMAT",
@@ -498,6 +530,7 @@ class Config:
         None,
         _whole(1, 65535),
         "port of `/metrics`, each process its own; none: 9410 for `scrapy monitor`, and none for workers",
+        unit="port",
     )
     metrics_address: str = _setting(
         "CRAWL_METRICS_ADDRESS", "127.0.0.1", _address, "address that `/metrics` is bound to"
@@ -559,7 +592,7 @@ def load(settings: Mapping[str, Any]) -> Config:
     for name in settings:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
             close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
-            hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/flow.md"
+            hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
             raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
     if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
         raise ConfigError(

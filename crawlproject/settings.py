@@ -1,4 +1,4 @@
-"""Scrapy's settings, in the order in which an image meets them. What they mean: docs/flow.md."""
+"""Scrapy's settings, in the order in which an image meets them. What they mean: docs/settings.md."""
 
 from crawlproject.config import RESOLVER, environment
 

@@ -232,7 +232,7 @@ def test_options_of_kafka_are_never_shown() -> None:
         ("CRAWL_MAX_RETRY", "did you mean CRAWL_MAX_RETRIES?"),
         ("CRAWL_ALLOW_NETWORK", "did you mean CRAWL_ALLOW_NETWORKS?"),
         ("CRAWL_SOURCE", "did you mean CRAWL_SOURCES?"),
-        ("CRAWL_ZZZZZZZZZZZZZZZZ", "docs/flow.md"),
+        ("CRAWL_ZZZZZZZZZZZZZZZZ", "docs/settings.md"),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:

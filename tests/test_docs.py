@@ -1,10 +1,12 @@
-"""The tables of docs/flow.md say what the code says."""
+"""The tables of docs/ say what the code says."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields
 from pathlib import Path
+
+from scrapy.settings import Settings
 
 from crawlproject.config import SETTINGS
 from crawlproject.monitoring.metrics import CrawlCollector, WorkerCollector
@@ -17,12 +19,18 @@ from tests.monitoring.test_snapshot import reading, source
 ROOT = Path(__file__).parents[1]
 
 
-def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table under a heading of docs/flow.md."""
-    text = (ROOT / "docs" / "flow.md").read_text(encoding="utf-8")
-    section = re.split(r"^## ", text.split(f"## {heading}\n")[1], flags=re.MULTILINE)[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
+def section(file: str, heading: str) -> str:
+    """Return what is under a heading of a file of docs/."""
+    text = (ROOT / "docs" / file).read_text(encoding="utf-8")
+    return re.split(r"^## ", text.split(f"## {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the rows of the tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    heads = {index - 1 for index, line in enumerate(lines) if line.startswith("|---")}
+    kept = [line for index, line in enumerate(lines) if index not in heads and not line.startswith("|---")]
+    return [[cell.strip() for cell in line[1:-1].split(" | ")] for line in kept]
 
 
 def shown(value: object) -> str:
@@ -33,10 +41,39 @@ def shown(value: object) -> str:
     return f"`{value}`"
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    assert table("Settings") == [
-        [f"`{name}`", shown(setting["default"]), setting["meaning"]] for name, setting in SETTINGS.items()
-    ]
+def test_the_tables_of_settings_are_those_of_the_code() -> None:
+    ours = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").split("## Scrapy's own\n")[0]
+    assert sorted(rows(ours)) == sorted(
+        [f"`{name}`", shown(setting["default"]), setting["unit"], setting["meaning"]]
+        for name, setting in SETTINGS.items()
+    )
+
+
+def test_the_defaults_of_scrapys_settings_are_those_in_force() -> None:
+    settings = Settings()
+    settings.setmodule("crawlproject.settings")
+    told = [row for row in rows(section("settings.md", "Scrapy's own")) if len(row) == 4]
+    assert len(told) > 10
+    for name, default, *_ in told:
+        assert name.strip("`") in settings
+        assert shown(settings[name.strip("`")]) == default
+    for names, _ in (row for row in rows(section("settings.md", "Scrapy's own")) if len(row) == 2):
+        for name in names.split(", "):
+            assert name.strip("`") in settings or name == "`SCHEDULER_FLUSH_ON_START`"  # scrapy-redis' name
+
+
+def test_every_link_between_the_documents_leads_somewhere() -> None:
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+    assert len(files) > 8
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text):
+            other = (file.parent / target) if target else file
+            assert other.exists(), f"{file.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), flags=re.MULTILINE)
+                spelled = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+                assert anchor in spelled, f"{file.name}: {target}#{anchor}"
 
 
 def test_the_table_of_keys_is_that_of_the_code() -> None:
@@ -45,7 +82,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
     for name, spelling in keys.items():
         meaning = " ".join((getattr(Keys, name).__doc__ or "").split())
         expected.append([f"`{spelling}`" + (" + ..." if name.endswith("_of") else ""), meaning])
-    assert table("Keys") == expected
+    assert rows(section("flow.md", "Keys")) == expected
 
 
 def test_every_file_that_the_way_of_an_image_names_is_there() -> None:
