@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from crawlproject.monitoring.snapshot import Reading, SourceReading
-from crawlproject.monitoring.standing import leases, numbers, standings
+from crawlproject.monitoring.standing import TOO_MANY_DEAD, leases, numbers, standings
 from crawlproject.politeness.kinds import ERROR_KINDS
 from crawlproject.records import utc_now
 from crawlproject.store.client import Store
@@ -22,13 +22,16 @@ _BATCH = 200  # sources a call
 
 async def survey(store: Store, *, must_lead: bool, every: float = 0.0) -> Survey | float | None:
     """Ask what all sources share, and which sources to look at; see `Scripts.survey`."""
-    return await store.scripts.survey(
+    surveyed = await store.scripts.survey(
         store.worker,
         must_lead=must_lead,
         every=every,
         timeout=store.config.heartbeat_timeout,
         most=MOST_SOURCES,
     )
+    if isinstance(surveyed, Survey) and not surveyed.paused and surveyed.dead >= store.config.dead_maxlen:
+        return surveyed._replace(paused=TOO_MANY_DEAD)
+    return surveyed
 
 
 async def read(store: Store, surveyed: Survey) -> Reading:

@@ -13,6 +13,7 @@ from crawlproject.politeness.sources import override_of
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import Standing
 
+TOO_MANY_DEAD = "dead letters are at CRAWL_DEAD_MAXLEN"
 _BATCH = 200  # sources a call, which takes Redis some 5 ms
 
 
@@ -124,7 +125,7 @@ async def pause(store: Store) -> str | None:
         return "no worker leads"
     if paused:
         return str(paused.decode(errors="replace"))
-    return "dead letters are at CRAWL_DEAD_MAXLEN" if dead >= store.config.dead_maxlen else None
+    return TOO_MANY_DEAD if dead >= store.config.dead_maxlen else None
 
 
 def numbers(reply: Any, count: int) -> list[int]:

@@ -17,6 +17,7 @@ import pytest_asyncio
 from crawlproject.monitoring import monitor as monitors
 from crawlproject.monitoring import reading as readings
 from crawlproject.monitoring.monitor import LineFile, Monitor
+from crawlproject.monitoring.standing import pause
 from crawlproject.politeness.kinds import ERROR_KINDS, error_kind
 from crawlproject.records import Failure
 from crawlproject.store.client import Store
@@ -290,3 +291,12 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, store: Store) -
     await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
     surveyed = await crawl.survey()
     assert (surveyed.totals["failed"], surveyed.totals["deliveries_lost"]) == (1, 1)
+
+
+async def test_dead_letters_at_their_bound_are_why_nothing_goes_out(crawl: Crawl, store: Store) -> None:
+    store.config = replace(store.config, dead_maxlen=3)
+    await crawl.fail("museum", "dns", 2)
+    assert not (await crawl.survey()).paused
+    await crawl.fail("museum", "dns", 1)
+    assert (await crawl.survey()).paused == "dead letters are at CRAWL_DEAD_MAXLEN"
+    assert await pause(store) == "dead letters are at CRAWL_DEAD_MAXLEN"
