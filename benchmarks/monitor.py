@@ -3,13 +3,14 @@
     python -m benchmarks.monitor [--sources N] [--lines N]
 
 Every source has work, results, errors of two kinds and 50 statuses; leases are held by four workers. Also what a
-scrape costs, and what settling costs (the counters that the monitor reads are added up there).
+scrape and a `scrapy top` cost, and what settling costs (the counters that the monitor reads are added up there).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import resource
 import statistics
 import tempfile
@@ -20,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import generate_latest
+from rich.console import Console
 
 from crawlproject import config
 from crawlproject.monitoring import monitor as monitors
 from crawlproject.monitoring.metrics import CrawlCollector, registry
+from crawlproject.monitoring.live import View
 from crawlproject.monitoring.monitor import Monitor
+from crawlproject.monitoring.onlooker import Onlooker
 from crawlproject.store import embedded
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import NewRequest, Settlement
@@ -140,9 +144,30 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     text = [generate_latest(scraped) for _ in range(10)].pop()
     scrape = (time.process_time() - before_scrape) / 10
     print(f"CPU of a scrape          {scrape * 1e3:8.1f} ms, {len(text) / 1000:.0f} kB")
+    await look_on(store)
     print(f"CPU of Redis a settle    {await settle(store, names, number):8.1f} us, INFO included")
     await store.close()
     embedded.stop(folder)
+
+
+async def look_on(store: Store) -> None:
+    """Print what `scrapy top` costs, on a terminal of 120 columns and 50 lines."""
+    onlooker, view = Onlooker(store), View("images of benchmark", "trouble", (), cut_off=True)
+    console = Console(file=io.StringIO(), width=120, height=50, force_terminal=True)
+    await onlooker.look()
+    reading, drawing, theirs = [], [], []
+    for _ in range(10):
+        before, theirs_before = _own_cpu(), await _cpu(store)
+        made = await onlooker.look()
+        assert made is not None
+        view.show(made)
+        reading.append(_own_cpu() - before)
+        theirs.append(await _cpu(store) - theirs_before)
+        before = _own_cpu()
+        console.print(view)
+        drawing.append(_own_cpu() - before)
+    print(f"CPU of a scrapy top      {statistics.mean(reading) * 1e3:8.1f} ms a look, ", end="")
+    print(f"{statistics.mean(drawing) * 1e3:.1f} ms a screen; of Redis {statistics.mean(theirs) * 1e3:.1f} ms")
 
 
 def _counted(store: Store) -> list[int]:

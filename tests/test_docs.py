@@ -129,3 +129,14 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
         )
     rows = [line for line in text.split("## Metrics\n")[1].splitlines() if line.startswith("| `crawl_")]
     assert [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows] == expected
+
+
+def test_every_command_and_key_that_the_runbook_names_is_there() -> None:
+    text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bscrapy ([a-z]+)\b(?! *[:,])", text))
+    assert len(named) > 9
+    ours = {path.stem for path in (ROOT / "crawlproject" / "commands").glob("*.py")}
+    assert named <= ours
+    keys = {spelling.rstrip(":") for _, spelling in Keys("crawl", "images").items()}
+    for key in re.findall(r"\b(crawl:[a-z0-9_]+(?::[a-z_]+)?|images:start_urls)", text):
+        assert key in keys or key.rpartition(":")[0] in keys, key
