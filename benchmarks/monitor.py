@@ -25,8 +25,8 @@ from rich.console import Console
 
 from crawlproject import config
 from crawlproject.monitoring import monitor as monitors
-from crawlproject.monitoring.metrics import CrawlCollector, registry
 from crawlproject.monitoring.live import View
+from crawlproject.monitoring.metrics import CrawlCollector, registry
 from crawlproject.monitoring.monitor import Monitor
 from crawlproject.monitoring.onlooker import Onlooker
 from crawlproject.store import embedded
