@@ -65,10 +65,8 @@ class View:
         rows = ordered(self.snapshot.specific, self.sort)
         shown: Sequence[Row] = rows
         if self.cut_off:
-            above = sum(len(line.wrap(console, options.max_width)) for line in lines)
-            shown = cut(
-                rows, max(options.max_height - above - 2, 0), self.sort
-            )  # the table's head, and the last line
+            room = options.max_height - len(lines) - 2  # the table's head, and the last line
+            shown = cut(rows, max(room, 0), self.sort)
         yield sources_table(shown, width)
         general = self.snapshot.general
         if (more := (len(rows) if self.only else max(general.sources, len(rows))) - len(shown)) > 0:

@@ -6,7 +6,7 @@ All texts go through `printable` and into rich's `Text`, which reads no markup: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -82,9 +82,9 @@ def cut(rows: Sequence[Row], room: int, sort: str) -> Sequence[Row]:
     return [*first, *others[: room - len(first)]]
 
 
-def sources_table(rows: Sequence[Row], width: int, columns: Iterable[Column] = COLUMNS) -> Table:
+def sources_table(rows: Sequence[Row], width: int) -> Table:
     """Return the table of `rows`, `width` cells wide at most."""
-    cells = {column: [printable(column.cell(*row), 500) for row in rows] for column in columns}
+    cells = {column: [printable(column.cell(*row), 500) for row in rows] for column in COLUMNS}
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold underline")
     shown = fitted({column: [column.head, *texts] for column, texts in cells.items()}, width)
     for column, cells_wide in shown.items():
@@ -115,7 +115,8 @@ def fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, in
 def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     """Return the lines above the table: how fast, how much, how long; a sparkline shows `rates`, the last ones."""
     one = shown.general
-    halted = len(one.circuit_breaker_tripped)
+    halted = shown.reading.survey.halted
+    tripped = len(set(shown.reading.survey.halted_for_a_while) - set(halted))
     speed = [
         Text(f"{digits(one.processing_rate)} images/s {sparkline(rates)}".rstrip()),
         Text(f"ok {digits(one.success_rps)}"),
@@ -134,7 +135,8 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     health = [
         Text(f"workers {one.workers}", "" if one.workers else ALARM),
         Text(f"sources {count(one.sources)}, {count(one.sources_in_progress)} with work"),
-        *([Text(f"{count(halted)} halted", ALARM)] if halted else []),
+        *([Text(f"{count(len(halted))} halted", ALARM)] if halted else []),
+        *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
         Text(
             f"latency p50 {_seconds(one.latency_p50_s)}, p95 {_seconds(one.latency_p95_s)}, "
             f"p99 {_seconds(one.latency_p99_s)}"
@@ -142,9 +144,9 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
         *(Text(f"{kind} {number}", _WARNING) for kind, number in one.errors_now.items()),
     ]
     lines = [line for parts in (speed, work, health) for line in _flowing(parts, width)]
-    return (
-        lines if one.paused is None else [*lines, Text(f"NOTHING GOES OUT: {printable(one.paused, 500)}", ALARM)]
-    )
+    if one.paused is not None:
+        lines.append(Text(f"NOTHING GOES OUT: {printable(one.paused, 500)}", ALARM))
+    return lines
 
 
 def _flowing(parts: Sequence[Text], width: int) -> list[Text]:

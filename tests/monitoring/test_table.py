@@ -144,6 +144,12 @@ def test_the_header_says_why_nothing_goes_out() -> None:
     assert "NOTHING" not in rendered(*header(shown(), [], 80))
 
 
+def test_the_header_tells_sources_that_wait_for_somebody_from_those_that_go_on_by_themselves() -> None:
+    text = rendered(*header(shown(halted=["a", "b"], halted_for_a_while=["b", "c"]), [], 200))
+    assert "2 halted  1 open" in text
+    assert "halted" not in rendered(*header(shown(), [], 200))
+
+
 def test_rates_are_drawn_by_the_highest_of_them() -> None:
     assert sparkline([0, 1, 50, 100]) == "▁▂▅█"
     assert sparkline([0, 0]) == "▁▁"
