@@ -536,7 +536,11 @@ class Config:
         "CRAWL_METRICS_ADDRESS", "127.0.0.1", _address, "address that `/metrics` is bound to"
     )
     dashboard_port: int = _setting(
-        "CRAWL_DASHBOARD_PORT", 9411, _whole(0, 65535), "port of `scrapy monitor`'s dashboard; 0: none"
+        "CRAWL_DASHBOARD_PORT",
+        9411,
+        _whole(0, 65535),
+        "port of `scrapy monitor`'s dashboard; 0: none",
+        unit="port",
     )
     dashboard_address: str = _setting(
         "CRAWL_DASHBOARD_ADDRESS",

@@ -154,6 +154,9 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
+    "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
+    "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
+    "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
 
