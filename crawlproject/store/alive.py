@@ -28,9 +28,9 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
     keys = Keys(settings.namespace, spider)
     with connect_blocking(settings) as client:
         redis: Any = client
-        seconds, _ = redis.time()
+        seconds, micros = redis.time()
         ahead = int(redis.hget(keys.clock, "ahead") or 0)  # µs, see common.lua
-        oldest = seconds * 1_000_000 + ahead - int(settings.heartbeat_timeout * 1_000_000)
+        oldest = seconds * 1_000_000 + micros + ahead - int(settings.heartbeat_timeout * 1_000_000)
         workers = redis.zrangebyscore(keys.workers, oldest, "+inf")
     if any(worker.startswith(f"{machine}:".encode()) for worker in workers):
         return None
