@@ -9,8 +9,6 @@ from scrapy.commands import crawl
 from crawlproject import config
 from crawlproject.commands import log_as_set, loop_as_set, remark, reports_errors
 from crawlproject.errors import ConfigError
-from crawlproject.extensions.regulator import read_catalogue
-from crawlproject.handlers.http import check_open_files
 from crawlproject.pipelines.stores import check_store
 from crawlproject.store.client import connect_blocking
 
@@ -27,6 +25,10 @@ class Command(crawl.Command):
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Check, then crawl."""
+        # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
+        from crawlproject.extensions.regulator import read_catalogue
+        from crawlproject.handlers.http import check_open_files
+
         assert self.settings is not None
         settings = config.load(self.settings)
         config.check_guarded(self.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
@@ -16,12 +16,13 @@ from scrapy.utils.reactor import install_reactor
 from crawlproject import config
 from crawlproject.commands import log_as_set, loop_as_set, reports_errors
 from crawlproject.dashboard.sessions import check_address
-from crawlproject.dashboard.site import Dashboard
 from crawlproject.errors import CrawlprojectError
-from crawlproject.extensions.regulator import Regulator, read_catalogue
 from crawlproject.monitoring.monitor import Monitor
 from crawlproject.pipelines.stores import reader_of
 from crawlproject.store.client import Store, connect_blocking
+
+if TYPE_CHECKING:
+    from crawlproject.dashboard.site import Dashboard
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +66,15 @@ class Command(ScrapyCommand):
         """Run until it is stopped."""
         if args:
             raise UsageError(f"monitor takes no arguments, but --spider {args[0]}?")
+        # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
+        from crawlproject.extensions.regulator import read_catalogue
+        from crawlproject.monitoring.server import check_port
+
         assert self.settings is not None
         settings = config.load(self.settings)
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
         check_address(settings)
-        from crawlproject.monitoring.server import check_port  # here: Prometheus would slow every command
-
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         if settings.dashboard_port:
             check_port(settings.dashboard_address, settings.dashboard_port, "CRAWL_DASHBOARD_PORT")
@@ -100,6 +103,8 @@ class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
     def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
+        from crawlproject.extensions.regulator import Regulator
+
         self.settings = settings
         self.thumbnail = thumbnail
         self.store = Store(settings, spider)
@@ -116,6 +121,7 @@ class _Watch:
             RedisUnavailable, ConfigError: see there.
 
         """
+        from crawlproject.dashboard.site import Dashboard
         from crawlproject.monitoring.metrics import CrawlCollector, registry
         from crawlproject.monitoring.server import Metrics, listen, url_of
 

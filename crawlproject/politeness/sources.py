@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import tldextract
 
 from crawlproject.config import MINIMUM_RATE, CircuitRules
 from crawlproject.errors import CatalogueError
+
+if TYPE_CHECKING:
+    import tldextract
 
 MAXIMUM_RATE = 200.0  # rps
 SMALL, LARGE = 5_000, 500_000_000  # images
@@ -49,6 +50,8 @@ def override_of(value: bytes) -> float | None:
 
 @cache
 def _suffixes() -> tldextract.TLDExtract:
+    import tldextract  # here: it brings requests along, and most commands ask for no domain
+
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)  # the list it ships with: no download
 
 
