@@ -28,6 +28,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store import embedded
 from crawlproject.store.client import Store
+from tests.forks import forks
 from tests.kafka_broker import Broker
 
 ROOT = Path(__file__).parents[1]
@@ -35,14 +36,9 @@ ROOT = Path(__file__).parents[1]
 # A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
 def local_network() -> dict[str, str]:
     """Return the settings under which the sites of the tests can be crawled."""
     return {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8,::1/128", "CRAWL_DNS_SERVERS": os.environ["CRAWL_DNS_SERVERS"]}
-
-
-# A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
@@ -143,6 +139,13 @@ def environment(redis_url: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    yield
+    if forks.cache_info().currsize:
+        forks().stop()
+
+
 class Scrapy(Protocol):
     """Runs a command of scrapy and returns how it ended."""
 
@@ -156,6 +159,8 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
     """Run `scrapy ARGS`, with `environ` added to the environment."""
 
     def run(*args: str, stdin: str = "", cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
+        if cwd == ROOT and "PYTHONPATH" not in environ:
+            return forks().run(args, environment | environ, stdin)
         return subprocess.run(
             [sys.executable, "-m", "scrapy", *args],
             input=stdin,

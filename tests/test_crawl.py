@@ -21,6 +21,7 @@ from PIL import Image
 from crawlproject.store.keys import Keys
 from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
+from tests.forks import forks
 from tests.kafka_broker import Broker
 
 KEYS = Keys("crawl", "images")
@@ -98,17 +99,13 @@ class Crawl:
 
     def dead(self) -> dict[str, str]:
         """Return the reason of each dead letter by identifier, or by seed where there is none."""
-        done = subprocess.run(
-            [sys.executable, "-m", "scrapy", "dead", "list", "--json"],
-            env=self.environ,
-            capture_output=True,
-            check=True,
-        )
+        done = forks().run(["dead", "list", "--json"], self.environ)
+        done.check_returncode()
         return {letter["identifier"] or letter["seed"]: letter["reason"] for letter in json.loads(done.stdout)}
 
     def command(self, words: str) -> None:
         """Run a command of scrapy."""
-        subprocess.run([sys.executable, "-m", "scrapy", *words.split()], env=self.environ, check=True)
+        forks().run(words.split(), self.environ).check_returncode()
 
     def outcomes(self) -> Counter[str]:
         """Count how often each identifier has ended, in whatever way."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from demo.gallery import Fault, Gallery, set_faults
+from tests.forks import forks
 from tests.test_crawl import KEYS, Crawl
 
 SECRET = "S3CRET"
@@ -27,15 +26,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 
 
 def command(crawl: Crawl, *args: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy", *args],
-        env=crawl.environ,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = forks().run(args, crawl.environ, stdin)
     assert "Traceback" not in done.stderr
     assert_harmless(done.stderr)
     return done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from demo.gallery import Gallery
+from tests.forks import forks
 from tests.pipelines.s3_gate import Gate
 from tests.test_crawl import KEYS, Crawl
 
@@ -231,9 +231,12 @@ def test_leasing_slows_down_by_itself_where_a_slow_store_has_bodies_pile_up(craw
 def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
     crawl.source("photos", 30, pictures=80)
     lines = crawl.folder / "events.jsonl"
-    read = [sys.executable, "-m", "scrapy", "events", str(lines)]
+
+    def read() -> None:
+        forks().run(["events", str(lines)], crawl.environ).check_returncode()
+
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        subprocess.run(read, env=crawl.environ, check=True, capture_output=True)  # there is a reader
+        read()  # there is a reader
         crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
         crawl.start(CRAWL_STREAM_MAXLEN="30")
         crawl.until(lambda: all(logged(crawl, "Nothing is leased: ")))
@@ -244,9 +247,10 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         assert 30 < done < 80
         assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
         while crawl.workers[0].poll() is None:
-            subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
+            read()
+            time.sleep(0.2)
         assert crawl.workers[0].returncode == 0
-        subprocess.run(read, env=crawl.environ, check=True, capture_output=True)
+        read()
     text = lines.read_text()
     assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
         Counter(str(n) for n in range(80))
