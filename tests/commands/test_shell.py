@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import redis
 from crawlproject.store.keys import Keys
 from demo.gallery import Gallery
 from tests.conftest import ROOT
-from tests.test_crawl import picture
+from tests.test_crawl import picture, size_for
 
 
 @pytest.mark.parametrize("command", ["shell", "fetch"])
@@ -22,15 +23,17 @@ def test_one_url_can_be_asked_for_by_hand(
     folder = tmp_path / "sites" / "museum"
     folder.mkdir(parents=True)
     (folder / "a.jpg").write_bytes(picture(1))
+    catalogue = tmp_path / "catalogue.json"
+    catalogue.write_text(json.dumps([{"source_name": "127.0.0.1", "image_count": size_for(20)}]))
     with Gallery(tmp_path / "sites", tmp_path / "arrivals.jsonl") as gallery:
         url = f"{gallery.urls['museum']}/a.jpg"
         more = ["-c", "print(response.status, len(response.body))"] if command == "shell" else []
         done = subprocess.run(
             [sys.executable, "-m", "scrapy", command, url, *more],
             cwd=ROOT,
-            env=environment,
+            env=environment | {"CRAWL_SOURCES": str(catalogue)},
             capture_output=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
         asked = [arrival["path"] for arrival in gallery.arrivals()]

@@ -182,7 +182,7 @@ def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again
         header + packed(whole, b""),
         header,
     ):
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             request = codec.decode(entry, SPIDER)
         except BadEntry as error:
@@ -190,7 +190,7 @@ def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again
         else:
             codec.encode(request, SPIDER)
         codec.renewed(entry)
-        assert time.monotonic() - began < 1
+        assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again
     ],
 )
 def test_a_large_or_deep_one_is_refused_quickly(entry: bytes) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(BadEntry):
         codec.decode(entry, SPIDER)
     assert codec.peek(entry) is not None
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 class Bomb:

@@ -263,7 +263,7 @@ FIELDS = st.sampled_from(["url", "uuid", "identifier", "source", "priority", "ag
 
 def understood(line: bytes | str) -> None:
     """Have a line become what the enqueue script takes, or a dead letter; nothing else may come of it."""
-    began = time.monotonic()
+    began = time.thread_time()
     try:
         parse_seed(line)
     except BadSeed as error:
@@ -272,7 +272,7 @@ def understood(line: bytes | str) -> None:
     reader = SeedReader(None, spider, spider.request_for, SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
     packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass")).packed()
     msgpack.packb(packed, use_bin_type=False)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @settings(max_examples=200, deadline=None)
