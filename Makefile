@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
+AT_ONCE ?= 4
 
 .PHONY: venv demo test check clean
 
@@ -18,8 +19,11 @@ venv: .venv/.runtime
 demo: .venv/.runtime
 	$(BIN)/python -m demo
 
+# Most tests wait: several at a time keep two cores busy (see tests/conftest.py). They start hundreds of processes:
+# without bytecode each would compile the project anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(AT_ONCE)
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 
 import dnslib
 import dnslib.server
+import hypothesis
 import pytest
 import pytest_asyncio
 import redis
@@ -22,6 +24,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.defer import maybe_deferred_to_future
+from xdist.scheduler import LoadScopeScheduling
 
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -35,6 +38,62 @@ ROOT = Path(__file__).parents[1]
 
 # A shell that starts the tests in the background has SIGINT ignored, which the processes they start would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "crawlproject", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("crawlproject")
+
+
+# `pytest -n`: one process runs the tests that judge rates or times, one after the other; the others run all else
+# meanwhile, and give way to it. It shall see what the crawl does, not what else the machine does.
+_IN_PARALLEL = "PYTEST_XDIST_WORKER" in os.environ
+_JUDGES = "judges"  # the marker; and in the id of a test, which is all that who deals them out knows of it
+_TOGETHER = (  # files whose tests share what takes long to make
+    "tests/dashboard/test_browser.py",
+    "tests/dashboard/test_site.py",
+    "tests/demo/test_sources.py",
+    "tests/middlewares/test_robots.py",
+)
+_NICE = 5
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Name the tests that judge."""
+    if _IN_PARALLEL and metafunc.definition.get_closest_marker(_JUDGES):
+        metafunc.fixturenames.append(_JUDGES)
+        metafunc.parametrize(_JUDGES, [None], ids=[_JUDGES])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that judge first."""
+    if _IN_PARALLEL:
+        items.sort(key=lambda item: item.get_closest_marker(_JUDGES) is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give way, unless this test judges; before any fixture starts a process."""
+    if _IN_PARALLEL and not item.get_closest_marker(_JUDGES):
+        os.nice(max(_NICE - os.nice(0), 0))
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist, too
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Deal out the tests, in their order, to whoever is free."""
+    config.option.loadscopereorder = False
+    return _Scheduling(config, log)
+
+
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        """Return what a test is dealt out with."""
+        file, _, name = nodeid.partition("::")
+        if _JUDGES in re.split(r"[\[\]-]", name):
+            return _JUDGES
+        return file if file in _TOGETHER else nodeid
+
 
 def local_network() -> dict[str, str]:
     """Return the settings under which the sites of the tests can be crawled."""

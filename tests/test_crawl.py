@@ -25,7 +25,7 @@ from tests.forks import forks
 from tests.kafka_broker import Broker
 
 KEYS = Keys("crawl", "images")
-DEADLINE = 25.0  # seconds; nothing here takes half of it
+DEADLINE = 60.0  # seconds; nothing here takes a quarter of it on a machine with nothing else to do
 
 
 def picture(seed: int, form: str = "JPEG") -> bytes:
@@ -267,8 +267,9 @@ def test_of_a_picture_that_opts_out_nothing_is_kept_or_the_event_says_so(crawl: 
     assert "Traceback" not in crawl.log()
 
 
+@pytest.mark.judges
 def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Crawl) -> None:
-    rates = {"fast": 60.0, "middle": 8.0, "slow": 0.2}
+    rates = {"fast": 60.0, "middle": 8.0, "slow": 0.5}
     for (name, rate), count in zip(rates.items(), (240, 32, 2), strict=True):
         crawl.source(name, rate, pictures=count)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -284,6 +285,7 @@ def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Cra
     assert len(crawl.outcomes()) == 274
 
 
+@pytest.mark.judges
 def test_a_name_that_takes_long_to_resolve_holds_nothing_back_that_goes_out_at_once(
     crawl: Crawl, zone: Zone
 ) -> None:
@@ -301,6 +303,7 @@ def test_a_name_that_takes_long_to_resolve_holds_nothing_back_that_goes_out_at_o
     assert len(crawl.events(KEYS.image_events)) == 60
 
 
+@pytest.mark.judges
 def test_a_redirect_takes_a_slot_of_its_own(crawl: Crawl) -> None:
     museum = crawl.source("museum", 5, pictures=1)
     names = [f"old-{n}.jpg" for n in range(6)]
@@ -350,8 +353,9 @@ def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
 
 
+@pytest.mark.judges
 def test_an_override_is_honoured_and_its_removal_too(crawl: Crawl) -> None:
-    crawl.source("museum", 0.2, pictures=200)
+    crawl.source("museum", 0.5, pictures=200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(200)))
         crawl.start()
@@ -359,15 +363,16 @@ def test_an_override_is_honoured_and_its_removal_too(crawl: Crawl) -> None:
         crawl.redis.set(KEYS.override_rate_of + "museum", "20")
         time.sleep(2)
         before = len(crawl.arrivals("museum"))
-        time.sleep(2)
-        assert 30 <= len(crawl.arrivals("museum")) - before <= 45
+        time.sleep(1.5)
+        assert 22 <= len(crawl.arrivals("museum")) - before <= 34
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         time.sleep(2)
         before = len(crawl.arrivals("museum"))
-        time.sleep(2)
+        time.sleep(1.5)
         assert len(crawl.arrivals("museum")) - before <= 1
 
 
+@pytest.mark.judges
 def test_an_operator_halts_and_resumes_within_two_seconds(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -461,7 +466,7 @@ def test_a_catalogue_that_never_comes_holds_up_neither_start_nor_stop(crawl: Cra
         time.sleep(1)
         assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
         crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(10) == 0
+        assert crawl.workers[0].wait(DEADLINE) == 0
 
 
 def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:
@@ -481,7 +486,7 @@ def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, b
             crawl.run()
         finally:
             feed.terminate()
-            assert feed.wait(10) == 0
+            assert feed.wait(DEADLINE) == 0
     crawl.command("events --kafka")
     pictures, rot = (
         [message.value() or b"" for message in broker.messages(name)]

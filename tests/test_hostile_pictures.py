@@ -231,6 +231,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
     }
 
 
+@pytest.mark.judges  # what takes too long
 def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) -> None:
     hostile = pictures()
     answers = {name: plain(body, "Content-Type: image/jpeg") for name, (body, _) in hostile.items()}

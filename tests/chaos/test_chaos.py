@@ -13,11 +13,11 @@ def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
         rates={"fast": 25.0, "modest": 8.0, "slow": 0.8},
         rounds=1,
         pause=(0.5, 1.5),
-        deadline=90,
+        deadline=150,
     )
     result = run(plan)
     assert result.faults.keys() == FAULTS.keys()
+    assert result.broken == []  # not done in time among it, which would count the rest as lost
     assert result.lost == []
     assert result.doubled == []
-    assert result.broken == []
     assert result.seeds == sum(result.outcomes.values())

@@ -19,7 +19,7 @@ PIPELINES = {
     "crawlproject.pipelines.thumbnail.ThumbnailPipeline": 100,
     "crawlproject.pipelines.metadata.MetadataPipeline": 200,
 }
-DEADLINE = 50.0  # seconds
+DEADLINE = 120.0  # seconds
 SETTINGS = {"CRAWL_HEARTBEAT_TIMEOUT": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 0.5}
 
 

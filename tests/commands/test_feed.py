@@ -114,7 +114,7 @@ def test_it_waits_while_the_list_is_long(environment: dict[str, str], redis_url:
             assert feed.poll() is None
             assert client.llen(KEYS.seeds) == 100_001
             client.rpop(KEYS.seeds)
-            assert feed.wait(10) == 0
+            assert feed.wait(30) == 0
         assert client.llen(KEYS.seeds) == 100_001
 
 

@@ -45,7 +45,7 @@ def numbers(client: redis.Redis) -> Counter[int]:
     return Counter(int(seed.rpartition(b"/")[2].partition(b".")[0]) for seed in fed(client))
 
 
-def until(holds: Callable[[], object], seconds: float = 25) -> None:
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -90,7 +90,7 @@ def start(environment: dict[str, str], broker: Broker) -> Iterator[Start]:
 def stopped(feed: Feed, by: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
     """Stop in good order and return what it said."""
     feed.send_signal(by)
-    out, err = feed.communicate(timeout=15)
+    out, err = feed.communicate(timeout=30)
     assert feed.returncode == 0, err
     return out, err
 
@@ -273,7 +273,7 @@ def test_on_a_terminal_it_shows_how_many_are_waiting(
         feed.terminate()
         while b"100 seeds fed" not in shown:
             shown += os.read(ours, 1000)
-        assert feed.wait(10) == 0
+        assert feed.wait(30) == 0
     os.close(ours)
 
 

@@ -216,7 +216,7 @@ def test_sigterm_ends_it_well(root: Path, tmp_path: Path) -> None:
         while not ready.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(5) == 0
+        assert process.wait(20) == 0
 
 
 def test_a_folder_without_sources_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

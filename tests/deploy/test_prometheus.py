@@ -28,7 +28,7 @@ from tests.test_crawl import Crawl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "crawl.json"
-DEADLINE = 30.0  # seconds
+DEADLINE = 60.0  # seconds
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("promtool") is None or shutil.which("prometheus") is None,
@@ -214,7 +214,7 @@ def test_prometheus_sees_a_crawl_and_the_line_outlives_its_monitor(crawl: Crawl,
             # the monitor goes, the worker leads and goes on with the line
             told = len(path.read_text().splitlines())
             monitor.send_signal(signal.SIGTERM)
-            assert monitor.wait(10) == 0
+            assert monitor.wait(30) == 0
             crawl.seed("museum", *(f"missing-{n}.jpg" for n in range(5)))
             until(lambda: len(path.read_text().splitlines()) > told + 1)
             until(lambda: json.loads(path.read_text().splitlines()[-1])["specific"]["museum"]["successful"] == 15)

@@ -52,7 +52,7 @@ class Scrapyd:
             self.process = subprocess.Popen(
                 program("scrapyd"), cwd=self.folder / "deploy", env=self.environ, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 self.ask("daemonstatus.json")
@@ -168,7 +168,7 @@ def test_scrapyd_does_not_start_without_a_password(crawl: Crawl, tmp_path: Path)
         program("scrapyd"),
         cwd=one.folder / "deploy",
         env=one.environ,
-        timeout=20,
+        timeout=60,
         capture_output=True,
         text=True,
         check=False,

@@ -22,6 +22,8 @@ from crawlproject.store.client import Store
 from crawlproject.store.scripts import NewRequest, Settlement
 from tests.conftest import Engine
 
+pytestmark = pytest.mark.judges  # in milliseconds
+
 
 class Worker:
     """A queue with what surrounds it."""

@@ -213,6 +213,7 @@ def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a
 # --- its place among the requests --------------------------------------------------------------------------------
 
 
+@pytest.mark.judges
 def test_it_takes_a_slot_of_its_source_and_is_no_sample_of_its_circuit(crawl: Crawl) -> None:
     first = site(crawl, "museum", 8, pictures=4)
     second = site(crawl, "second", 8, pictures=4)
@@ -235,6 +236,7 @@ def test_it_takes_a_slot_of_its_source_and_is_no_sample_of_its_circuit(crawl: Cr
     ended_well(crawl)
 
 
+@pytest.mark.judges
 def test_hosts_that_hang_hold_up_nobody_else_and_a_worker_leaves_them_at_once(crawl: Crawl) -> None:
     names = [f"hangs{n}" for n in range(150)]  # more than half of CONCURRENT_REQUESTS
     for name in names:

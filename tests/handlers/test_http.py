@@ -219,6 +219,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
         server.server_close()
 
 
+@pytest.mark.judges
 def test_what_meets_a_connection_that_the_site_has_closed_takes_another_slot(crawl: Crawl) -> None:
     with served(Fickle) as port:
         for number in range(12):
@@ -288,6 +289,7 @@ def hang(folder: Path, *paths: str) -> None:
     set_faults(folder, {f"/{path}": {"delay": 20.0} for path in paths})
 
 
+@pytest.mark.judges
 def test_a_stop_breaks_off_what_takes_longer_than_the_grace_and_hands_it_back(crawl: Crawl) -> None:
     folder = fill(crawl, 12)
     hang(folder, *(f"{n}.jpg" for n in range(4)))
@@ -321,7 +323,7 @@ def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl, f
         crawl.workers[0].send_signal(first)
         time.sleep(0.5)
         crawl.workers[0].send_signal(first)
-        crawl.workers[0].wait(5)
+        crawl.workers[0].wait(15)
         set_faults(folder, {})
         crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
         assert crawl.workers[1].wait(20) == 0

@@ -144,7 +144,7 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
 
     class Hanging(FolderStore):
         def write(self, name: str, data: bytes) -> None:
-            release.wait(20)
+            release.wait(60)
 
     circuit = StoreCircuit(Hanging(tmp_path))
     with pytest.raises(StoreDown, match=r"no end after 0\.2 s"):
@@ -165,7 +165,7 @@ async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     class Hanging(FolderStore):
         def write(self, name: str, data: bytes) -> None:
             probes.append(name)
-            release.wait(20)
+            release.wait(60)
 
     circuit = StoreCircuit(Hanging(tmp_path))
     with pytest.raises(StoreDown):

@@ -35,6 +35,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
     ],
     ids=lambda scenario: scenario.name,
 )
+@pytest.mark.judges
 def test_no_second_is_over(scenario: Scenario) -> None:
     assert run(scenario).violations(wanted_use=0.7) == []
 

@@ -21,6 +21,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.stop()
 
 
+@pytest.mark.judges
 def test_after_the_trip_only_what_was_in_flight_arrives(crawl: Crawl) -> None:
     photos = crawl.source("photos", 200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

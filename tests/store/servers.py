@@ -52,7 +52,7 @@ class Server:
         """Start, also after `kill`, and wait until it answers."""
         command = [embedded.find_server(), str(self.config), *(["--sentinel"] if self.sentinel else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             with suppress(redis.ConnectionError):
                 if self.client.ping():

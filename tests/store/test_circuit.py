@@ -17,6 +17,8 @@ from crawlproject.config import CircuitRules
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
 
+pytestmark = pytest.mark.judges  # in milliseconds
+
 RULES = CircuitRules(open=0.3, open_max=1.0)
 MUSEUM = "museum"
 

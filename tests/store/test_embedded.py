@@ -55,7 +55,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)

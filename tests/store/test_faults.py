@@ -70,6 +70,7 @@ def hang(port: int) -> None:
         client.eval("while true do end", 0)
 
 
+@pytest.mark.judges
 def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server: Server) -> None:
     crawl.start()
     seed(crawl, 120)
@@ -91,6 +92,7 @@ def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server
     assert sum("out of memory" in line and "ERROR" in line for line in lines(crawl)) == 1
 
 
+@pytest.mark.judges
 def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: Crawl, server: Server) -> None:
     crawl.start()
     seed(crawl, 300)
@@ -134,6 +136,7 @@ def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: 
     assert "'frontier/settled_stale'" not in crawl.log()
 
 
+@pytest.mark.judges
 def test_a_slow_redis_is_no_trouble(crawl: Crawl, server: Server) -> None:
     with SlowLine(server.port, 0.05).running() as url:
         seed(crawl, 120)
@@ -144,6 +147,7 @@ def test_a_slow_redis_is_no_trouble(crawl: Crawl, server: Server) -> None:
     assert max(times) - min(times) < 120 / RATE * 1.5  # nearly its rate
 
 
+@pytest.mark.judges
 def test_a_worker_without_its_redis_stops_when_it_is_told_to(crawl: Crawl, server: Server) -> None:
     seed(crawl, 100)
     crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
@@ -158,6 +162,7 @@ def test_a_worker_without_its_redis_stops_when_it_is_told_to(crawl: Crawl, serve
     all_once(crawl, 100)
 
 
+@pytest.mark.judges
 async def test_a_redis_that_hangs_holds_no_reactor_up(server: Server) -> None:
     store = Store(config.load({"REDIS_URL": server.url}), "images")
     await store.open()

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ moves = st.lists(
 
 @PROPERTY
 @given(moves=moves)
+@pytest.mark.judges
 def test_slots_keep_their_distance_whoever_asks_and_whenever(redis_url: str, moves: list[Move]) -> None:
     async def play(scripts: Scripts, store: Store, fence: int) -> None:
         await feed(scripts, 0, 400)

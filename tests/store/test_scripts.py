@@ -15,6 +15,8 @@ from crawlproject.frontier.queue import HORIZON
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import DeadRetry, LeaseReply, NewRequest, Rejected, Settlement
 
+pytestmark = pytest.mark.judges  # in milliseconds
+
 Row = tuple[str, float]
 
 

