@@ -22,6 +22,7 @@ from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
 from crawlproject.politeness.sources import source_name
 from crawlproject.store.client import Store, connect_blocking
+from crawlproject.store.health import known_fault
 from crawlproject.store.keys import Keys
 
 P = ParamSpec("P")
@@ -44,7 +45,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             self.exitcode = 141
         except (CrawlprojectError, RedisError, OSError) as error:
             name = type(self).__module__.rpartition(".")[2]
-            print(f"scrapy {name}: {error}", file=sys.stderr)
+            print(f"scrapy {name}: {known_fault(error) or error}", file=sys.stderr)
             self.exitcode = 1
         except KeyboardInterrupt:
             self.exitcode = 130

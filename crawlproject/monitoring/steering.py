@@ -16,7 +16,8 @@ async def halt(store: Store, sources: list[str]) -> None:
 
 async def resume(store: Store, sources: list[str]) -> list[str]:
     """Let `sources` go on with nothing held against them; return those that were halted."""
-    async with store.redis.pipeline(transaction=True) as pipe:
+    # One by one: out of memory Redis refuses transactions, even of what frees.
+    async with store.redis.pipeline(transaction=False) as pipe:
         for name in sources:
             pipe.srem(store.keys.halted, name)
             pipe.srem(store.keys.temp_halted, name)

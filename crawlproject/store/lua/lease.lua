@@ -24,7 +24,6 @@ if not redis.call('ZSCORE', K.workers, A.worker) then
   return reply
 end
 if redis.call('EXISTS', K.pulse) == 0 then
-  redis.call('INCRBY', K.lease_sequence, 0) -- changes nothing; out of memory, that is what is to be told
   reply[2] = 'no pulse'
   return reply
 end

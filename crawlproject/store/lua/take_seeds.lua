@@ -1,6 +1,6 @@
 -- Fills this worker's hand with seeds from the list.
 --
--- A: worker; count (seeds in hand at most).
+-- A: worker; count (seeds in hand at most); size (bytes of them, beyond which no further one is taken).
 -- Reply: all seeds in hand, the one taken first at the head; none for a worker that is not registered: nobody
 --    would look after them if it died.
 
@@ -10,8 +10,11 @@ if not redis.call('ZSCORE', K.workers, A.worker) then
   return_seeds(A.worker)
   return {}
 end
-local in_hand = K.in_hand_of .. A.worker
-for _ = 1, A.count - redis.call('LLEN', in_hand) do
-  if not redis.call('RPOPLPUSH', K.seeds, in_hand) then break end
+local seeds, size = seeds_in_hand(A.worker), 0
+for _, seed in ipairs(seeds) do size = size + #seed end
+while #seeds < A.count and size < A.size do
+  local seed = redis.call('RPOPLPUSH', K.seeds, K.in_hand_of .. A.worker)
+  if not seed then break end
+  seeds[#seeds + 1], size = seed, size + #seed
 end
-return seeds_in_hand(A.worker)
+return seeds

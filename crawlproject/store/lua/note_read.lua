@@ -1,0 +1,27 @@
+-- Notes how far a reader of the event streams has come, and keeps its turn where readers take turns.
+--
+-- A: streams; positions (field of K.readers -> id of the last entry); turn (of the one who wants or has it; none: no
+--    turns); ttl (ms that a turn outlasts its holder; 0: it is given back).
+-- Reply: '', or who has the turn: then nothing was done.
+--
+-- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
+-- and what all have read goes at once.
+
+require_type(K.readers, 'hash')
+require_type(K.forwarder, 'string')
+local short = out_of_memory()
+if A.turn then
+  local holder = redis.call('GET', K.forwarder)
+  if holder and holder ~= A.turn then return holder end
+  redis.call('DEL', K.forwarder)
+  if A.ttl > 0 then redis.call('SET', K.forwarder, A.turn, 'PX', A.ttl) end
+end
+for field, id in pairs(A.positions) do
+  redis.call('HDEL', K.readers, field)
+  redis.call('HSET', K.readers, field, id)
+end
+if short then
+  local read = read_by_all()
+  for _, stream in ipairs(A.streams) do drop_read(stream, read) end
+end
+return ''
