@@ -23,7 +23,7 @@ from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.sources import Catalogue, override_of, parse_catalogue
 from crawlproject.store.client import REDIS_TROUBLE, Store
 from crawlproject.store.loops import Loops
-from crawlproject.texts import without_userinfo
+from crawlproject.texts import printable, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _REFRESH_SOON = 30.0  # seconds after one that failed
 _MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
 _PATIENCE = 60.0  # seconds for one reading
 _CHUNK = 1000  # sources a call
+_MOST_BAD = 10  # bad rows of the catalogue that the log names one by one
 _REMIND_EVERY = 60.0  # seconds between two remarks on halted sources that have work
 _SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
 
@@ -237,20 +238,29 @@ class Regulator:
             logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON)
             return
+        self._report(catalogue)
         async with self._writing:
             published = await self._publish(fence, catalogue)
         await asyncio.sleep(_REFRESH if published else _TICK)
 
+    def _report(self, catalogue: Catalogue) -> None:
+        """Log the rows that make no sense."""
+        place = without_userinfo(str(self.config.sources))
+        for row in catalogue.bad[:_MOST_BAD]:
+            logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
+        if (more := len(catalogue.bad) - _MOST_BAD) > 0:
+            logger.error("CRAWL_SOURCES=%s: %d more rows are left out", place, more)
+
     async def _publish(self, fence: int, catalogue: Catalogue) -> bool:
         """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum.
 
-        False if another has taken the lead in between.
+        Those that it has a bad row for keep what they have. False if another has taken the lead in between.
         """
         scripts, redis, keys = self.store.scripts, self.store.redis, self.store.keys
-        gone = self._limits.keys() - catalogue.limits.keys()
-        domains: list[Any] = await redis.hkeys(keys.hosts)
-        limits = dict(catalogue.limits)
-        for chunk in batched(limits.items()):
+        spoilt = {row.source for row in catalogue.bad} - catalogue.limits.keys()
+        gone = self._limits.keys() - catalogue.limits.keys() - spoilt
+        hosts: dict[Any, Any] = await redis.hgetall(keys.hosts)
+        for chunk in batched(catalogue.limits.items()):
             overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source, _ in chunk])
             rows = []
             for (source, rate), override in zip(chunk, overrides, strict=True):
@@ -258,15 +268,25 @@ class Regulator:
                 rows.append((source, self._in_force(source, rate), rate))
             if not await scripts.set_rates(fence, rows, {}, catalogue.options):
                 return False
-        for hosts in batched(catalogue.hosts.items()):
-            if not await scripts.set_rates(fence, [], dict(hosts)):
+        for some in batched(catalogue.hosts.items()):
+            if not await scripts.set_rates(fence, [], dict(some)):
                 return False
-        old = {domain.decode(errors="replace") for domain in domains}
+        old = {
+            domain.decode(errors="replace")
+            for domain, source in hosts.items()
+            if source.decode(errors="replace") not in spoilt
+        }
         if not await scripts.forget(fence, sorted(gone), sorted(old - catalogue.hosts.keys())):
             return False
-        self._limits = limits
+        kept = {source: rate for source, rate in self._limits.items() if source in spoilt}
+        self._limits = kept | dict(catalogue.limits)
         await self._begin()
-        logger.info("Catalogue read: %d sources, %d no longer in it", len(limits), len(gone))
+        logger.info(
+            "Catalogue read: %d sources, %d no longer in it, %d rows left out",
+            len(catalogue.limits),
+            len(gone),
+            len(catalogue.bad),
+        )
         return True
 
     # Rates

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.config import MINIMUM_RATE, CircuitRules
@@ -90,27 +90,37 @@ def source_name(value: object) -> str:
     return name
 
 
+class BadRow(NamedTuple):
+    """A row of the catalogue that makes no sense: its number from 1, whose it is if it says so, and why."""
+
+    number: int
+    source: str | None
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """What the catalogue says: the rate by size of each source, and the source of each registrable domain.
 
     `options` has what it says beside: source to JSON with `circuit` (rules as the scripts read them) and
-    `robots` ("ignore").
+    `robots` ("ignore"). `bad` are the rows that were left out.
     """
 
     limits: Mapping[str, float]
     hosts: Mapping[str, str]
     options: Mapping[str, str] = field(default_factory=dict)
+    bad: Sequence[BadRow] = ()
 
 
 def parse_catalogue(text: str | bytes) -> Catalogue:
     """Read a catalogue: a JSON array of rows as docs/flow.md describes them.
 
     A domain that several sources claim goes to the smallest: a seed without a source shall not be fetched
-    faster than the least of them can bear.
+    faster than the least of them can bear. A row that makes no sense is left out; of two for the same source that
+    is the second.
 
     Raises:
-        CatalogueError: it is not such an array; the message names the row.
+        CatalogueError: it is not such an array, or none of its rows makes sense.
 
     """
     try:
@@ -122,20 +132,34 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
     limits: dict[str, float] = {}
     options: dict[str, str] = {}
     claims: dict[str, tuple[float, str]] = {}
+    bad: list[BadRow] = []
     for number, row in enumerate(rows, 1):
         try:
             source, size, hosts = _row(row)
             of_source = _options(row)
+            if source in limits:
+                raise ValueError(f"{source} stands there twice")
         except ValueError as error:
-            raise CatalogueError(f"row {number} of the catalogue: {error}") from None
-        if source in limits:
-            raise CatalogueError(f"row {number} of the catalogue: {source} stands there twice")
+            bad.append(BadRow(number, _source_of(row), str(error)))
+            continue
         limits[source] = rate_for(size)
         if of_source:
             options[source] = json.dumps(of_source)
         for host in hosts:
             claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
-    return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options)
+    if bad and not limits:
+        raise CatalogueError(
+            f"none of the {len(rows)} rows of the catalogue makes sense; row {bad[0].number}: {bad[0].reason}"
+        )
+    return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options, bad)
+
+
+def _source_of(row: Any) -> str | None:
+    """Return whose row it is, as far as it says."""
+    try:
+        return source_name(row.get("source_name")) if isinstance(row, dict) else None
+    except ValueError:
+        return None
 
 
 def _row(row: Any) -> tuple[str, int, set[str]]:

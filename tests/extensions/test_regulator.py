@@ -100,6 +100,33 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
 # The leader
 
 
+async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.store.redis, scheduler.store.keys
+    path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
+    await redis.sadd(keys.sources, "museum")
+    async with reigning(scheduler, path):
+        await until(lambda: redis.hexists(keys.hosts, "museum.org"))
+        rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
+        path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
+        await until(lambda: redis.hexists(keys.limits, "louvre"))
+
+        async def forgotten() -> bool:
+            return not await redis.hexists(keys.limits, "flickr")
+
+        await until(forgotten)
+        await asyncio.sleep(0.1)  # a few readings more
+        assert await redis.hgetall(keys.limits) == {b"museum": b"200.0", b"louvre": b"0.2"}
+        assert await redis.hget(keys.rates, "museum") == b"200.0"
+        assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum"}
+    said = [record.message for record in caplog.records if "left out" in record.message]
+    assert said[0] == (
+        f"CRAWL_SOURCES={path}: row 1 is left out: image_count of museum must be a whole number from 0, not -1"
+    )
+    assert said[10] == f"CRAWL_SOURCES={path}: 21 more rows are left out"
+
+
 @asynccontextmanager
 async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Regulator]:
     one = Regulator.from_crawler(scheduler.crawler)

@@ -238,9 +238,26 @@ def test_what_is_no_catalogue(text: str | bytes, complaint: str) -> None:
         (row("GOOD", 1), "good stands there twice"),
     ],
 )
-def test_the_complaint_about_a_catalogue_names_the_row(bad: Any, complaint: str) -> None:
+def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
+    catalogue = parse_catalogue(json.dumps([row("good", 1), bad, row("late", 6_000, hosts=["late.org"])]))
+    assert catalogue.limits == {"good": 0.2, "late": rate_for(6_000)}
+    assert catalogue.hosts == {"late.org": "late"}
+    (left_out,) = catalogue.bad
+    assert left_out.number == 2
+    assert complaint in left_out.reason
+    named = {"good", "museum"} if isinstance(bad, dict) else set()
+    assert left_out.source in named | {None}
+
+
+def test_a_bad_row_says_whose_it_is() -> None:
+    rows = [row("good", 1), row(" Museum", -1), {"image_count": 1}]
+    assert [left_out.source for left_out in parse_catalogue(json.dumps(rows)).bad] == ["museum", None]
+
+
+def test_a_catalogue_without_a_good_row_is_none() -> None:
     with pytest.raises(CatalogueError) as caught:
-        parse_catalogue(json.dumps([row("good", 1), bad, row("late", 1)]))
-    message = str(caught.value)
-    assert message.startswith("row 2 of the catalogue: ")
-    assert complaint in message
+        parse_catalogue(json.dumps([row("museum", -1), 5]))
+    assert str(caught.value) == (
+        "none of the 2 rows of the catalogue makes sense; row 1: "
+        "image_count of museum must be a whole number from 0, not -1"
+    )
