@@ -87,8 +87,9 @@ def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> 
     if address is None:
         return client.from_url(url, **options)
     asked = {"socket_connect_timeout": _SENTINEL_PATIENCE, "socket_timeout": _SENTINEL_PATIENCE, "retry": once}
-    sentinels = sentinel(address.sentinels, sentinel_kwargs={**asked, **address.sentinel_credentials})
-    return sentinels.master_for(address.service, db=address.db, **options, **address.credentials)
+    asked |= {**address.sentinel_credentials, **address.tls}
+    sentinels = sentinel(address.sentinels, sentinel_kwargs=asked)
+    return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
 
 
 def _without_secrets(url: str) -> str:

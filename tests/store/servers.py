@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,47 @@ def free_port() -> int:
 
 
 class Server:
-    """A redis-server on a port of its own, with an append-only file; `options` are of its configuration."""
+    """A redis-server on a port of its own, with an append-only file; `options` are of its configuration.
 
-    def __init__(self, folder: Path, *, sentinel: bool = False, **options: str) -> None:
+    With `tls`, further ones for TLS, it speaks nothing else.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sentinel: bool = False,
+        tls: Mapping[str, str] | None = None,
+        password: str | None = None,
+        **options: str,
+    ) -> None:
         self.port = free_port()
         self.folder = folder / f"redis-{self.port}"
         self.folder.mkdir()
         self.sentinel = sentinel
-        lines = [f"port {self.port}", "bind 127.0.0.1", f'dir "{self.folder}"', f'logfile "{self.folder}/log"']
+        lines = [f"tls-port {self.port}", "port 0"] if tls else [f"port {self.port}"]
+        lines += ["bind 127.0.0.1", f'dir "{self.folder}"', f'logfile "{self.folder}/log"']
         if not sentinel:
             lines += ['save ""', "appendonly yes"]
+        if password:
+            options |= {"requirepass": password} | ({} if sentinel else {"masterauth": password})
+        options |= tls or {}
         lines += [f"{name.replace('_', '-')} {value}" for name, value in options.items()]
         self.config = self.folder / "redis.conf"
         self.config.write_text("\n".join(lines) + "\n")
-        self.client: Any = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
+        encrypted: dict[str, Any] = (
+            {
+                "ssl": True,
+                "ssl_ca_certs": tls["tls_ca_cert_file"],
+                "ssl_certfile": tls["tls_cert_file"],
+                "ssl_keyfile": tls["tls_key_file"],
+            }
+            if tls
+            else {}
+        )
+        self.client: Any = redis.Redis(
+            host="127.0.0.1", port=self.port, password=password, retry=Retry(NoBackoff(), 0), **encrypted
+        )
         self.start()
 
     @property

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import redis
+import trustme
 
 from crawlproject import config
 from crawlproject.config import SentinelAddress, sentinel_address
@@ -25,15 +26,27 @@ from tests.test_crawl import KEYS, Crawl
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("redis+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {})),
-        ("redis+sentinel://a:1,b,[::1]:3/crawl/2", ((("a", 1), ("b", 26379), ("::1", 3)), "crawl", 2, {}, {})),
+        ("redis+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {})),
+        ("redis+sentinel://a:1,b,[::1]:3/crawl/2", ((("a", 1), ("b", 26379), ("::1", 3)), "crawl", 2, {}, {}, {})),
         (
             "redis+sentinel://me:p%40ss@a/crawl",
-            ((("a", 26379),), "crawl", 0, {"username": "me", "password": "p@ss"}, {}),
+            ((("a", 26379),), "crawl", 0, {"username": "me", "password": "p@ss"}, {}, {}),
         ),
         (
             "redis+sentinel://:s@cret@a/crawl/?sentinel_username=u&sentinel_password=p%26",
-            ((("a", 26379),), "crawl", 0, {"password": "s@cret"}, {"username": "u", "password": "p&"}),
+            ((("a", 26379),), "crawl", 0, {"password": "s@cret"}, {"username": "u", "password": "p&"}, {}),
+        ),
+        ("rediss+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {"ssl": True})),
+        (
+            "rediss+sentinel://a/crawl?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false&sentinel_password=p",
+            (
+                (("a", 26379),),
+                "crawl",
+                0,
+                {},
+                {"password": "p"},
+                {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False},
+            ),
         ),
     ],
 )
@@ -63,6 +76,7 @@ def test_what_a_url_says(url: str, address: tuple[object, ...]) -> None:
         "me:secret@/crawl",
         "me:secret@a:b/crawl",
         "a:0/crawl?sentinel_password=secret",
+        "a/crawl?ssl_ca_certs=/etc/ca.pem",
     ],
 )
 def test_a_bad_url_stops_the_start_and_is_told_without_secrets(place: str) -> None:
@@ -71,6 +85,12 @@ def test_a_bad_url_stops_the_start_and_is_told_without_secrets(place: str) -> No
     assert str(caught.value).startswith("REDIS_URL='redis+sentinel://")
     assert "must be redis+sentinel://[user:password@]host:26379" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["ssl_check_hostname=perhaps", "ssl_cert_reqs=none", "ssl_ca_certs="])
+def test_a_bad_option_of_tls_stops_the_start(option: str) -> None:
+    with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
+        config.load({"REDIS_URL": f"rediss+sentinel://a/crawl?{option}"})
 
 
 class Pair(NamedTuple):
@@ -181,3 +201,60 @@ async def test_a_master_that_is_demoted_is_left_for_the_new_one(pair: Pair) -> N
     assert fence >= first
     assert pair.replica.client.get(KEYS.leader) == b"leader"
     await store.close()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A folder with a CA and, for who answers at 127.0.0.1 and who asks, a certificate of it."""
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
+    return folder
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificates: Path) -> Iterator[tuple[Server, Server]]:
+    """A master and a sentinel that speak TLS only, and want certificates and passwords."""
+    tls = {
+        "tls_cert_file": f"{certificates}/certificate.pem",
+        "tls_key_file": f"{certificates}/key.pem",
+        "tls_ca_cert_file": f"{certificates}/ca.pem",
+        "tls_replication": "yes",
+    }
+    master = Server(tmp_path, tls=tls, password="of-servers")
+    sentinel = Server(tmp_path, sentinel=True, tls=tls, password="of-sentinels")
+    watch = sentinel.client.execute_command
+    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
+    watch("SENTINEL", "SET", "crawl", "auth-pass", "of-servers")
+    yield master, sentinel
+    for server in (master, sentinel):
+        server.close()
+
+
+async def test_sentinels_and_servers_by_tls_with_passwords_of_their_own(
+    secured: tuple[Server, Server], certificates: Path
+) -> None:
+    _, sentinel = secured
+    place = f"127.0.0.1:{sentinel.port}/crawl?sentinel_password=of-sentinels"
+    asker = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
+    ours = f"ssl_ca_certs={certificates}/ca.pem"
+    good = config.load({"REDIS_URL": f"rediss+sentinel://:of-servers@{place}&{ours}&{asker}"})
+    store = Store(good, "images")
+    await store.open()
+    assert await store.scripts.lead("leader", ready=True) == 1
+    await store.close()
+    with connect_blocking(good) as client:
+        assert client.get(KEYS.leader) == b"leader"
+    for bad in (
+        f"redis+sentinel://:of-servers@{place}",  # in the clear
+        f"rediss+sentinel://:of-servers@{place}&{asker}",  # of a CA that nobody knows
+        f"rediss+sentinel://:of-servers@{place}&{ours}",  # who asks?
+        f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{ours}&{asker}",
+    ):
+        with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
+            connect_blocking(config.load({"REDIS_URL": bad}))
+        assert "of-se" not in str(caught.value)
