@@ -7,7 +7,7 @@ import resource
 from collections import OrderedDict
 from contextvars import ContextVar
 from typing import Any
-from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
 from scrapy import Request, signals
@@ -38,9 +38,9 @@ _IDLE = 15.0  # seconds that an unused connection is kept; Twisted's 240 would k
 _MOST_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MOST_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the store, the log, name servers, pictures being decoded
-_MOST_RECORDED = 10_000  # hosts whose certificates are not valid
 
 _latest: ContextVar[float | None] = ContextVar("_latest", default=None)  # of the request that wants a connection
+_carriers: ContextVar[list[Any] | None] = ContextVar("_carriers", default=None)  # what carries it: sockets, or TLS
 
 
 class BoundedPool(HTTPConnectionPool):
@@ -65,6 +65,13 @@ class BoundedPool(HTTPConnectionPool):
             return defer.fail(SlotMissed("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
+        if (carriers := _carriers.get()) is not None:
+
+            def note(connection: Any) -> Any:
+                carriers.append(connection.transport.getHandle())
+                return connection
+
+            got.addCallback(note)
         return got
 
     def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
@@ -99,7 +106,7 @@ def _words(error: int) -> str:
 class _Recording:
     """Makes connections to one host that go on with an invalid certificate, which is noted in `failures`."""
 
-    def __init__(self, creator: Any, host: str, failures: OrderedDict[str, str]) -> None:
+    def __init__(self, creator: Any, host: str, failures: WeakKeyDictionary[SSL.Connection, str]) -> None:
         self.creator = creator
         self.host = host
         self.failures = failures
@@ -107,7 +114,6 @@ class _Recording:
     def clientConnectionForTLS(self, protocol: Any) -> SSL.Connection:  # noqa: N802
         """Return a connection that verifies, and minds nothing."""
         connection: SSL.Connection = self.creator.clientConnectionForTLS(protocol)
-        self.failures.pop(self.host, None)
         connection.set_verify(SSL.VERIFY_PEER, self._note)
         return connection
 
@@ -120,16 +126,14 @@ class _Recording:
             except (CertificateError, VerificationError):
                 reason = "certificate of another name"
         if reason:
-            self.failures.setdefault(self.host, reason)
-            if len(self.failures) > _MOST_RECORDED:
-                self.failures.popitem(last=False)
+            self.failures.setdefault(connection, reason)
         return True
 
 
 class _RecordingContextFactory(_ScrapyClientContextFactory):
     """Scrapy's TLS settings, with certificates verified and failures recorded in place of refused."""
 
-    failures: OrderedDict[str, str]
+    failures: WeakKeyDictionary[SSL.Connection, str]
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> Any:  # noqa: N802
         """Return what makes connections to a host."""
@@ -163,10 +167,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         self._pool = BoundedPool(reactor)
         self._under_way: dict[Request, Body] = {}
-        self._failures: OrderedDict[str, str] = OrderedDict()
+        self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
         if config.load(crawler.settings).tls_failures == "record":
             recording = build_from_crawler(_RecordingContextFactory, crawler)
-            recording.failures = self._failures
+            recording.failures = self._failures = WeakKeyDictionary()
             self._contextFactory = recording  # type: ignore[assignment]
         self._stop: asyncio.Future[Any] | None = None
 
@@ -185,6 +189,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             self._stop = asyncio.ensure_future(frontier.grace_over.wait())
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
         _latest.set(request.meta.pop(LATEST, None))
+        carriers: list[Any] = []
+        _carriers.set(carriers if self._failures is not None else None)
         download = asyncio.ensure_future(super().download_request(request))
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)
@@ -207,7 +213,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             if trouble := _tls_trouble(error):
                 raise TlsFailed(trouble) from error
             raise
-        if self._failures and (failure := self._failures.get(urlsplit(request.url).hostname or "")):
+        if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response
 

@@ -121,6 +121,62 @@ def test_an_invalid_certificate_is_refused_or_recorded(
     assert event["tls_failure"] == recorded
 
 
+class Mixed(ThreadingHTTPServer):
+    """A site of two machines, one with a valid certificate and one without, that take turns at connections."""
+
+    def __init__(self, *certificates: trustme.LeafCert) -> None:
+        super().__init__(("127.0.0.1", 0), SlowPicture)
+        self.contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in certificates]
+        for context, certificate in zip(self.contexts, certificates, strict=True):
+            certificate.configure_cert(context)
+        self.connections = 0
+        self.served: dict[str, int] = {}  # path -> number of the machine
+
+    def get_request(self) -> tuple[Any, Any]:
+        accepted, address = self.socket.accept()
+        self.connections += 1
+        context = self.contexts[self.connections % len(self.contexts)]
+        return context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
+
+
+class SlowPicture(Picture):
+    """A picture that takes a while, so that several connections are in use."""
+
+    server: Mixed
+
+    def do_GET(self) -> None:
+        self.server.served[self.path] = self.server.contexts.index(self.connection.context)
+        time.sleep(0.1)
+        super().do_GET()
+
+
+def test_a_failure_is_that_of_the_connection_that_the_picture_came_by(
+    crawl: Crawl, authority: trustme.CA, trusted: str
+) -> None:
+    server = Mixed(authority.issue_cert("museum.org"), authority.issue_cert("gallery.org"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for number in range(60):
+        seed = {
+            "url": f"https://museum.org:{server.server_port}/{number}",
+            "uuid": f"{number}",
+            "source": "museum",
+        }
+        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+    try:
+        crawl.run(SSL_CERT_FILE=trusted, CRAWL_TLS_FAILURES="record")
+    finally:
+        server.shutdown()
+        server.server_close()
+    events = crawl.events(KEYS.image_events)
+    assert len(events) == 60
+    told = {event["identifier"]: "tls_failure" in event for event in events}
+    assert told == {
+        path.strip("/"): machine == 1 for path, machine in server.served.items() if path != "/robots.txt"
+    }
+    assert 10 < sum(told.values()) < 50
+    assert 2 < server.connections < 60  # some were used again
+
+
 # Idle connections
 
 
