@@ -32,7 +32,8 @@ class Command(ScrapyCommand):
         """Return what it does."""
         return (
             "Let sources go on that were halted or held, by an operator, their circuit or Retry-After, within "
-            "two seconds, at their full rate and with nothing held against them. Example: scrapy resume citymuseum"
+            "two seconds, at their full rate and with nothing held against them. Where a robots.txt asks for time "
+            "between requests, it is fetched anew. Example: scrapy resume citymuseum"
         )
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,11 @@ async def resume(store: Store, sources: list[str]) -> list[str]:
     # Deleting the statuses clears what else they have led to: a hold by Retry-After, a lower rate.
     if others := [name for name in sources if name not in resumed]:
         await store.redis.delete(*(store.keys.statuses_of + name for name in others))
+    # What their robots.txt have asked for stays the law, but they may have changed: they are fetched anew.
+    for name in sources:
+        origins: list[Any] = await store.redis.zrange(store.keys.robots_delays_of + name, 0, -1)
+        for origin in origins:
+            await store.redis.hdel(store.keys.robots_of + origin.decode(errors="replace"), "until")
     return resumed
 
 

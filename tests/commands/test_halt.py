@@ -53,6 +53,22 @@ async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, fron
     assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
 
 
+async def test_a_resumed_source_has_its_robots_txt_read_anew(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    asks, silent = "http://asks.example/robots.txt", "http://silent.example/robots.txt"
+
+    async def looked(origin: str) -> str:
+        return (await frontier.scripts.look_robots("w", origin, "museum")).what
+
+    for origin, delay in ((asks, 60.0), (silent, 0.0)):
+        await frontier.scripts.keep_robots("w", origin, "museum", kind="rules", ttl=3600, delay=delay)
+    assert scrapy("resume", "museum").returncode == 0
+    assert [await looked(asks), await looked(silent)] == ["fetch", "rules"]
+    await frontier.scripts.keep_robots("w", asks, "museum", kind="rules", ttl=3600, delay=0)
+    [standing] = await frontier.scripts.inspect(["museum"])
+    assert standing.robots_delay is None
+
+
 async def test_one_nobody_knows_is_done_and_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
     note = "note: neither the catalogue nor a seed has named musuem so far\n"
     done = scrapy("halt", "musuem")

@@ -326,6 +326,37 @@ async def test_every_source_on_a_site_learns_what_it_asks_for_whoever_asked(stor
     assert await asked_at() == [None, None]
 
 
+async def test_a_delay_binds_its_source_as_long_as_its_host_is_asked(store: Store) -> None:
+    redis: Any = store.redis
+    slow, other = "http://slow.example/robots.txt", "http://other.example/robots.txt"
+
+    async def look(*origins: str) -> float | None:
+        for origin in origins:
+            await store.scripts.look_robots("worker", origin, "museum")
+        [standing] = await store.scripts.inspect(["museum"])
+        return standing.robots_delay
+
+    async def unasked_for(seconds: int) -> None:
+        now, _ = await redis.time()
+        await redis.hset(store.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
+
+    for origin, delay in ((slow, 50.0), (other, 2.0)):
+        await store.scripts.keep_robots("worker", origin, "museum", kind="rules", ttl=3600, delay=delay)
+    assert await look(other) == 50
+    await unasked_for(600)
+    assert await look(other) == 50  # ten minutes and its own delay
+    await unasked_for(655)
+    assert await look(other) == 2
+    [standing] = await store.scripts.inspect(["museum"])
+    assert standing.next_slot <= standing.now + 2
+    reply = await store.scripts.look_robots("worker", slow, "museum")  # in front of the next request to it
+    assert reply.slower
+    assert await look(other) == 50
+    await unasked_for(655)
+    assert await look(slow) == 50
+    assert await look(other) == 50
+
+
 # --- whose -------------------------------------------------------------------------------------------------------
 
 

@@ -64,15 +64,30 @@ local function schedule_all(sources)
   for source in pairs(sources) do schedule(source) end
 end
 
+-- Hosts whose delay counts no more: nobody has looked at their robots.txt for ten minutes and that delay. Whoever asks
+-- them again looks first (a worker remembers it for 90 s), and the delay counts again before the request goes out.
+local UNASKED = 600000000
+local function unasked(source)
+  local found = {}
+  local longest = redis.call('ZRANGE', K.robots_delays_of .. source, -10, -1, 'WITHSCORES')
+  for index = 1, #longest, 2 do
+    local asked = attempt('HGET', K.robots_of .. longest[index], 'asked')
+    local delay = math.min(tonumber(longest[index + 1]) or 0, 86400) * 1000000
+    if (number(asked or '', 0) or 0) < now - UNASKED - delay then found[#found + 1] = longest[index] end
+  end
+  return found
+end
+
 -- Notes what an origin's robots.txt asks of a source; the slot after the last one used is counted anew. Returns 1
 -- when the source is asked less often than before, else 0.
 local function ask_for_delay(source, origin, delay)
   local key = K.robots_delays_of .. source
   require_type(key, 'zset')
-  -- An origin that nobody asks any more is not to slow its source for good.
   redis.call('PEXPIRE', key, 2 * 86400 * 1000)
-  if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay then return 0 end
+  local others = unasked(source)
+  if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay and #others == 0 then return 0 end
   local slot, before = number(redis.call('ZSCORE', K.slots, source)), interval_of(effective_rate(source))
+  for _, other in ipairs(others) do redis.call('ZREM', key, other) end
   if delay > 0 then
     redis.call('ZADD', key, string.format('%.17g', delay), origin)
   else

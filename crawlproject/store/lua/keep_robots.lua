@@ -21,7 +21,8 @@ if A.kind == 'unreachable' then
 elseif A.kind ~= '' then
   redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason')
   local delay = string.format('%.17g', A.delay)
-  redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl), 'delay', delay)
+  redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl), 'delay', delay,
+    'asked', text(now))
   slower = ask_for_delay(A.source, A.origin, tonumber(delay))
 end
 redis.call('PEXPIRE', key, 60 * 86400 * 1000)

@@ -12,7 +12,7 @@
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
 -- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
--- keeps to the delay that it asks for.
+-- keeps to the delay that it asks for, as long as it is `asked` (see due.lua).
 
 local MONTH = 30 * 86400 * 1000000
 
@@ -32,7 +32,11 @@ if copy.kind ~= 'rules' and copy.kind ~= 'none' and copy.kind ~= 'refused' then 
 
 local function seconds(moment) return string.format('%.3f', math.max(moment - now, 0) / 1000000) end
 
-local slower = copy.kind and ask_for_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400)) or 0
+local slower = 0
+if copy.kind then
+  slower = ask_for_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400))
+  redis.call('HSET', K.robots_of .. A.origin, 'asked', text(now))
+end
 local fresh, retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
 copy.body, copy.reason = copy.body or '', copy.reason or ''
 if fresh > now + MONTH or retry > now + MONTH then fresh, retry = 0, 0 end -- we promise no copy for so long
