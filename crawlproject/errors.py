@@ -35,6 +35,10 @@ class AddressRefused(CrawlprojectError, IgnoreRequest):
     """The URL, or an address of its host, is none that we may ask; `str(error)` says why."""
 
 
+class NoNameServer(CrawlprojectError, IgnoreRequest):
+    """No name server answers anything, so nobody knows whether the host of a request has addresses."""
+
+
 class OptedOut(CrawlprojectError, IgnoreRequest):
     """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers."""
 

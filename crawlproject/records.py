@@ -25,7 +25,7 @@ TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, w
 OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it
 
 MEMORY = "memory"  # kind of a Failure: broken off because too many large bodies came in at a time
-STOPPED = "stopped"  # kind of a Failure: broken off because the worker stops
+STOPPED = "stopped"  # kind of a Failure: broken off because the worker stops, or cannot ask for its host
 
 PRIORITIES = 5  # 0 to 4, the highest first
 

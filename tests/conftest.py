@@ -110,6 +110,8 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
     def __init__(self) -> None:
         self.records: dict[str, list[list[str] | None]] = {}
         self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
+        self.rcodes: dict[str, int] = {}  # what a name is answered with in place of that; "*": every name
+        self.away = False  # no word at all, whatever is asked
         self.asked: list[str] = []
         self._kinds: dict[str, set[int]] = {}  # what has been asked of the present answer of a name
         self._lock = threading.Lock()
@@ -119,6 +121,8 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         with self._lock:
             self.records.clear()
             self.delays.clear()
+            self.rcodes.clear()
+            self.away = False
             self.asked.clear()
             self._kinds.clear()
 
@@ -137,9 +141,12 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
                 kinds.clear()
                 if len(answers) > 1:
                     answers.pop(0)
-        if addresses is None:
+        if addresses is None or self.away:
             raise dnslib.DNSError("no word")
         reply = request.reply()
+        if rcode := self.rcodes.get(name) or self.rcodes.get("*"):
+            reply.header.rcode = rcode
+            return reply
         if name.endswith("invalid") or not addresses:
             reply.header.rcode = dnslib.RCODE.NXDOMAIN
         for address in addresses:

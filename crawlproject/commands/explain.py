@@ -127,7 +127,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
     names = Names(config, None)
     try:
         await names.look_up(url)
-        return names.refusal(url), names.failure(url)
+        return names.refusal(url), names.failure(url) or names.trouble or None
     finally:
         await names.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import math
 import socket
 import sys
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from zope.interface import implementer
 
 from crawlproject import config
 from crawlproject.config import Config
-from crawlproject.errors import AddressRefused
+from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.politeness.addresses import Address, check_addresses, check_url, literal, port_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ _STALE = 3600.0  # seconds more that one serves while a new one is looked up (RF
 _FAILED = 30.0  # seconds until a name that failed is looked up again
 _FAILED_SERVES = 600.0  # seconds that it is known to have failed: a source may have a slot once in minutes
 _MOST_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
+# What c-ares says where no server has answered, or the one that did could not.
+_NO_WORD = {
+    pycares.errno.ARES_ETIMEOUT,
+    pycares.errno.ARES_ECONNREFUSED,
+    pycares.errno.ARES_ESERVFAIL,
+    pycares.errno.ARES_EREFUSED,
+    pycares.errno.ARES_ENOTIMP,
+    pycares.errno.ARES_EFORMERR,
+    pycares.errno.ARES_EBADRESP,
+    pycares.errno.ARES_EOF,
+}
+_A_PROBE = 5.0  # seconds that name servers have to say something
+_LATELY = 1.0  # seconds after a word of theirs in which they are not asked for one
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MOST_NAMES = 20_000
 _MOST_LOOKED_FOR = 512  # at a time; those beyond are when their requests are parked
@@ -74,6 +89,11 @@ class Names:
     serves for a while longer, so that no request waits for a name between its send slot and the wire.
 
     The frontier has a name looked up before it lets its first request go (`prepare`, `look_up`).
+
+    `trouble` says what is wrong while no name server answers anything; "" while one does. That is found out when
+    a name gets no word: if the root of all names does not either, nor a name that was found before, it is no
+    fault of that name's. Then nothing is looked up, and unknown names stay unknown, until one of the two is
+    answered.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
@@ -82,6 +102,10 @@ class Names:
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._resolver: aiodns.DNSResolver | None = None
+        self.trouble = ""
+        self._heard = -math.inf  # when a name server said something
+        self._probing: asyncio.Task[bool] | None = None
+        self._recovery: asyncio.Task[None] | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, reactor: Any) -> Self:
@@ -121,6 +145,8 @@ class Names:
 
     async def prepare(self, urls: Iterable[str]) -> None:
         """See to it that the hosts of `urls` are known soon; wait a moment for those that are not."""
+        if self.trouble:
+            return
         now = asyncio.get_running_loop().time()
         unknown = set()
         for host in {_host(url) for url in urls if check_url(url) is None}:
@@ -135,13 +161,14 @@ class Names:
             await asyncio.wait(unknown, timeout=_A_MOMENT)
 
     async def look_up(self, url: str) -> None:
-        """Find out about the host of `url`; afterwards `knows` it."""
-        if not self.knows(url):
+        """Find out about the host of `url`; afterwards `knows` it, unless there is `trouble`."""
+        if not self.knows(url) and not self.trouble:
             await asyncio.wait([self._look(_host(url))])
 
     async def close(self) -> None:
         """End the look-ups under way."""
-        tasks = list(self._looking.values())
+        beside = (self._probing, self._recovery)
+        tasks = [*self._looking.values(), *(task for task in beside if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -171,6 +198,7 @@ class Names:
             addresses, ttl = await self._ask(host)
             if not addresses:
                 raise OSError("no address")
+            self._heard = now()
             ttl = min(max(ttl, _LEAST), _MOST)
             answer = Answer(self._chosen(addresses), "", now() + ttl, now() + ttl + _STALE)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
@@ -178,6 +206,9 @@ class Names:
             if before is not None and not before.failure:
                 # A server that fails for a while takes no site away whose addresses we know.
                 answer = before._replace(renew=now() + _FAILED)
+            elif _is_silence(error) and not await self._answering():
+                self._wait_for_an_answer(str(error.args[-1]))
+                return
             else:
                 text = str(error.args[-1] if error.args else "") or type(error).__name__
                 answer = Answer(
@@ -187,6 +218,61 @@ class Names:
         self._answers.move_to_end(host)
         while len(self._answers) > _MOST_NAMES:
             self._answers.popitem(last=False)
+
+    # Name servers that are away
+
+    async def _answering(self) -> bool:
+        """Tell whether the name servers say anything; all whose names get no word share one probe."""
+        if asyncio.get_running_loop().time() - self._heard < _LATELY:
+            return True
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe())
+        return await asyncio.shield(self._probing)
+
+    async def _probe(self) -> bool:
+        # Asked by a resolver of its own, which remembers nothing and has read /etc/resolv.conf as it is now.
+        try:
+            resolver = self._open()
+        except (OSError, pycares.AresError):
+            return False
+        try:
+            heard = await self._hears(resolver)
+            if heard and self.trouble:
+                resolver, self._resolver = self._resolver or self._open(), resolver
+            return heard
+        finally:
+            await resolver.close()
+
+    async def _hears(self, resolver: aiodns.DNSResolver) -> bool:
+        questions: list[asyncio.Future[Any]] = [resolver.query_dns(".", "SOA")]
+        if known := next((host for host, answer in reversed(self._answers.items()) if answer.addresses), None):
+            questions.append(resolver.getaddrinfo(known, type=socket.SOCK_STREAM))
+        done, late = await asyncio.wait(questions, timeout=_A_PROBE)
+        for question in late:
+            question.cancel()
+        if all([_is_silence(question.exception()) for question in done]):  # noqa: C419 - each is to be looked at
+            return False
+        self._heard = asyncio.get_running_loop().time()
+        return True
+
+    def _wait_for_an_answer(self, why: str) -> None:
+        if not self.trouble:
+            servers = ", ".join(self.settings.dns_servers) or "the system's"
+            self.trouble = (
+                f"no name server answers ({servers}; {why}): see to CRAWL_DNS_SERVERS, or the network and "
+                "/etc/resolv.conf of this machine; they are asked until one does"
+            )
+            logger.warning("Hosts whose addresses are not known wait: %s", self.trouble)
+            self._recovery = asyncio.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        pause = _PAUSE
+        await asyncio.sleep(pause)
+        while not await self._answering():
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+        self.trouble = ""
+        logger.info("Name servers answer again")
 
     def _chosen(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
         """Return the few to keep: of each family the first; if there is one that may not be asked, that alone."""
@@ -202,12 +288,10 @@ class Names:
 
     async def _ask(self, host: str) -> tuple[tuple[Address, ...], float]:
         """Return what the name servers say: addresses in the order to try them in, seconds that they are good."""
-        if self._resolver is None:
-            self._resolver = aiodns.DNSResolver(
-                self.settings.dns_servers or None, timeout=_A_TRY, tries=_TRIES, rotate=True, flags=_FLAGS
-            )
         try:
             async with asyncio.timeout(_PATIENCE):
+                if self._resolver is None:
+                    self._resolver = self._open()
                 found = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
         except TimeoutError:
             raise TimeoutError("the name servers took too long") from None
@@ -217,6 +301,10 @@ class Names:
             address = ipaddress.ip_address(name.decode())
             addresses.append(ipaddress.IPv6Address(f"{address}%{scope}") if scope else address)
         return tuple(dict.fromkeys(addresses)), min((node.ttl for node in found.nodes), default=0)
+
+    def _open(self) -> aiodns.DNSResolver:
+        servers = self.settings.dns_servers or None
+        return aiodns.DNSResolver(servers, timeout=_A_TRY, tries=_TRIES, rotate=True, flags=_FLAGS)
 
     # Twisted's interface
 
@@ -233,6 +321,7 @@ class Names:
         Raises:
             AddressRefused: they may not.
             CannotResolveHostError: it is known that there are none.
+            NoNameServer: that cannot be found out at present.
 
         """
         host = _ascii(hostName)
@@ -246,6 +335,8 @@ class Names:
                 raise AddressRefused(refused)
             self._give(resolutionReceiver, answer, portNumber)
             return resolution
+        if self.trouble:
+            raise NoNameServer(self.trouble)
 
         def found(_: asyncio.Task[None]) -> None:
             late = self._answer(host)
@@ -277,6 +368,13 @@ def names_of_process(settings: Config) -> Names:
         if reactor is not None:
             present.install_on_reactor()
     return present
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    """Tell whether no name server has answered: neither with addresses nor that there are none."""
+    if isinstance(error, aiodns.error.DNSError):
+        return bool(error.args) and error.args[0] in _NO_WORD
+    return isinstance(error, TimeoutError)
 
 
 def _host(url: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
 from crawlproject.frontier.names import Names
 from crawlproject.frontier.robots import RobotsCache
+from crawlproject.politeness.backoff import delay as backoff
 from crawlproject.politeness.slots import tolerance
 from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.store.client import Store
@@ -131,7 +133,13 @@ class LeaseQueue:
         return self.robots.knows(url, source)
 
     def _park(self, lease: Lease, url: str) -> None:
-        """Keep a lease until its host and its robots.txt are known, then return it for a new slot; a few wait."""
+        """Keep a lease until its host and its robots.txt are known, then return it for a new slot; a few wait.
+
+        While no name server answers those of unknown hosts go back as at a store that is down, nothing counted.
+        """
+        if self.names.trouble and not self.names.knows(url):
+            self._put_off(lease)
+            return
         if len(self._parked) >= _MOST_PARKED:
             self.give_back(lease, delay=_PARKED_ELSEWHERE)
             return
@@ -140,6 +148,9 @@ class LeaseQueue:
             known: object = False
             try:
                 await self.names.look_up(url)
+                if not self.names.knows(url):
+                    self._put_off(lease)
+                    return
                 known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
             except Exception:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
@@ -148,6 +159,10 @@ class LeaseQueue:
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())
         task.add_done_callback(lambda _: self._parked.pop(lease.id, None))
+
+    def _put_off(self, lease: Lease) -> None:
+        self.stats.inc_value("names/returned")
+        self.give_back(lease, delay=backoff(1, 0.0, self.store.config, random.random()))
 
     @staticmethod
     def is_fresh(lease: Lease) -> bool:

@@ -17,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 
 from crawlproject.config import Config
-from crawlproject.errors import SlotMissed
+from crawlproject.errors import NoNameServer, SlotMissed
 from crawlproject.frontier import engine
 from crawlproject.frontier.names import Names
 from crawlproject.frontier.seeds import LONGEST_URL
@@ -262,7 +262,8 @@ class RobotsCache:
                     return _outcome(response)
                 url = _redirected(url, location)
             except IgnoreRequest as error:
-                return _Fetched("unreachable", reason=str(error))
+                # Without a name server nothing was asked.
+                return _Fetched("" if isinstance(error, NoNameServer) else "unreachable", reason=str(error))
             except Exception as error:  # whatever a download can meet, and a Location can be
                 return _Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
         return _Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
@@ -270,6 +271,8 @@ class RobotsCache:
     async def _kept_from(self, url: str) -> _Fetched | None:
         """Return what keeps us from asking for `url` at all, before a slot is spent on it."""
         await self.names.look_up(url)
+        if not self.names.knows(url):
+            return _Fetched("")
         if refused := self.names.refusal(url):
             return _Fetched("refused", f"robots.txt at an address that is refused: {refused}".encode())
         failure = self.names.failure(url)

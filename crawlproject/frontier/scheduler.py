@@ -210,6 +210,8 @@ class FrontierScheduler(Scheduler):
             return
         self._wanted.clear()
         reply = await self.queue.fill()
+        if self.names.trouble:  # most of it comes back
+            await asyncio.sleep(_LOOK_AGAIN)
         if not self._pauses:  # one that began during the call has been reported
             self._report(reply.state)
         wait = _LOOK_AGAIN

@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError
 
 from crawlproject import config
-from crawlproject.errors import AddressRefused
+from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.frontier.scheduler import frontier_of
 from crawlproject.politeness.addresses import check_url
 from crawlproject.records import LEASE
@@ -43,6 +43,7 @@ class AddressMiddleware:
         Raises:
             AddressRefused: it may not be asked.
             CannotResolveHostError: the name of its host does not resolve.
+            NoNameServer: nobody knows whether it does.
 
         """
         names = frontier_of(self.crawler).names
@@ -54,6 +55,8 @@ class AddressMiddleware:
             if LEASE in request.meta:
                 return request
             await names.look_up(request.url)
+            if not names.knows(request.url):
+                raise NoNameServer(names.trouble or "the host could not be looked up")
         if refused := names.refusal(request.url):
             self.crawler.stats.inc_value("addresses/refused")
             raise AddressRefused(f"address refused: {refused}")

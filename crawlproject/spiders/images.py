@@ -26,6 +26,7 @@ from crawlproject import config
 from crawlproject.errors import (
     AddressRefused,
     MemoryShort,
+    NoNameServer,
     OptedOut,
     RobotsDisallowed,
     RobotsUnreachable,
@@ -146,7 +147,7 @@ def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
             said = {"kind": "refused_by_us", "reason": str(error)}
         case MemoryShort():
             said = {"kind": MEMORY, "reason": str(error)}
-        case Stopped():
+        case Stopped() | NoNameServer():
             said = {"kind": STOPPED, "reason": str(error)}
         case DownloadCancelledError():
             said = {"kind": "too_large", "reason": f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"}

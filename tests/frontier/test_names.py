@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
+import dnslib
+import dnslib.server
 import pytest
 import pytest_asyncio
 from scrapy.exceptions import CannotResolveHostError
 from twisted.internet.address import IPv4Address
 
 from crawlproject import config
-from crawlproject.errors import AddressRefused
+from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.frontier import names as module
 from crawlproject.frontier.names import Names
+from demo.gallery import Gallery
 from tests.conftest import Zone
+from tests.store.servers import free_port
+from tests.test_crawl import KEYS, Crawl
 
 
 class Receiver:
@@ -199,3 +208,126 @@ async def test_odd_names_do_not_resolve_and_break_nothing(names: Names) -> None:
         assert names.knows(f"http://{host}/")
     with pytest.raises(CannotResolveHostError):
         await given(names, "a..org")
+
+
+# Name servers that are away
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(module, "_A_PROBE", 0.3)
+    monkeypatch.setattr(module, "_PAUSE", 0.05)
+    monkeypatch.setattr(module, "_LATELY", 0.0)
+
+
+async def answering_again(names: Names) -> None:
+    async with asyncio.timeout(5):
+        while names.trouble:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
+async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
+    names: Names, zone: Zone, hurried: None, outage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    zone.records["known.org"] = [["198.51.100.7"]]
+    await names.look_up("http://known.org/")
+    if outage == "silence":
+        zone.away = True
+    else:
+        zone.rcodes["*"] = getattr(dnslib.RCODE, outage)
+    await asyncio.gather(*(names.look_up(f"http://{number}.org/") for number in range(9)))
+    assert names.trouble.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
+    for number in range(9):
+        assert not names.knows(f"http://{number}.org/")
+        assert names.failure(f"http://{number}.org/") is None
+        with pytest.raises(NoNameServer):
+            await given(names, f"{number}.org")
+    assert await given(names, "known.org") == [("198.51.100.7", 80)]
+    await asyncio.sleep(0.3)
+    assert names.trouble
+    zone.away = False
+    zone.rcodes.clear()
+    await answering_again(names)
+    zone.records["1.org"] = [["198.51.100.8"]]
+    await names.look_up("http://1.org/")
+    assert await given(names, "1.org") == [("198.51.100.8", 80)]
+    said = [record.message for record in caplog.records]
+    assert said[0].startswith("Hosts whose addresses are not known wait: no name server answers (")
+    assert said[1:] == ["Name servers answer again"]
+
+
+async def test_name_servers_that_are_not_there(names: Names, hurried: None) -> None:
+    gone = names_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
+    await gone.look_up("http://museum.org/")
+    assert gone.trouble
+    assert not gone.knows("http://museum.org/")
+    await gone.close()
+
+
+@pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
+async def test_one_domain_whose_servers_fail_is_its_own_trouble(
+    names: Names, zone: Zone, hurried: None, outage: str
+) -> None:
+    for number in range(5):
+        if outage == "silence":
+            zone.records[f"{number}.broken.org"] = [None]
+        else:
+            zone.rcodes[f"{number}.broken.org"] = getattr(dnslib.RCODE, outage)
+    await asyncio.gather(*(names.look_up(f"http://{number}.broken.org/") for number in range(5)))
+    assert not names.trouble
+    for number in range(5):
+        assert "does not resolve" in str(names.failure(f"http://{number}.broken.org/"))
+
+
+async def test_name_servers_that_tell_nothing_of_the_root_are_there(
+    names: Names, zone: Zone, hurried: None
+) -> None:
+    zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
+    await names.look_up("http://known.org/")
+    await names.look_up("http://broken.org/")
+    assert not names.trouble
+    assert names.failure("http://broken.org/")
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(crawl: Crawl, zone: Zone) -> None:
+    port = free_port()
+    crawl.source("museum", 100, pictures=20)
+    names = dnslib.server.DNSServer(
+        zone, address="127.0.0.1", port=port, logger=dnslib.server.DNSLogger("", prefix=False)
+    )
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        site = crawl.gallery.urls["museum"].rpartition(":")[2]
+        for number in range(20):
+            url = f"http://{number % 7}.museum{number % 3}.org:{site}/{number}.jpg"
+            seed = {"url": url, "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
+        crawl.until(lambda: "Hosts whose addresses are not known wait: no name server answers" in crawl.log())
+        time.sleep(2)
+        assert crawl.redis.get(KEYS.outstanding) == b"20"
+        assert crawl.redis.keys(KEYS.robots_of + "*") == []
+        names.start_thread()
+        try:
+            crawl.finish()
+        finally:
+            names.stop()
+            names.server.server_close()
+    assert crawl.outcomes() == {str(number): 1 for number in range(20)}
+    assert len(crawl.events(KEYS.image_events)) == 20
+    assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 20
+    assert crawl.redis.hget(KEYS.totals, "retried") is None
+    log = crawl.log()
+    assert log.count("Hosts whose addresses are not known wait") == 1
+    assert log.count("Name servers answer again") == 1
+    assert "'names/returned'" in log
+    assert "Traceback" not in log
