@@ -7,12 +7,15 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+_LONG = 1.0  # seconds for one picture; a large one takes that, most a few milliseconds
+
 
 class Turns:
     """`places` for the pictures of many sources, in the order in which they have come.
 
     While others wait, a source has all places but one at most (of one place, that): pictures that each take as
-    long as a picture may leave room for those of others.
+    long as a picture may leave room for those of others. And a source whose picture took long lets those of
+    others go first for as long as that took: else its next would hold them up as well.
     """
 
     def __init__(self, places: int) -> None:
@@ -20,6 +23,7 @@ class Turns:
         self._most = max(places - 1, 1)
         self._busy: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._second: dict[str, float] = {}  # sources that let others go first, and until when (loop.time())
 
     @asynccontextmanager
     async def turn(self, source: str) -> AsyncIterator[None]:
@@ -33,9 +37,13 @@ class Turns:
             if not place.cancelled():  # it came at that moment
                 self._release(source)
             raise
+        now = asyncio.get_running_loop().time
+        began = now()
         try:
             yield
         finally:
+            if (took := now() - began) > _LONG:
+                self._second[source] = now() + took
             self._release(source)
 
     def _release(self, source: str) -> None:
@@ -47,8 +55,12 @@ class Turns:
 
     def _give(self) -> None:
         while self._free and self._waiting:
+            if self._second:
+                now = asyncio.get_running_loop().time()
+                self._second = {one: until for one, until in self._second.items() if until > now}
             # Where all that wait have what they may have, one source waits alone.
-            index = next((n for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most), 0)
+            may = [n for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most]
+            index = next((n for n in may if self._waiting[n][0] not in self._second), may[0] if may else 0)
             source, place = self._waiting[index]
             del self._waiting[index]
             if not place.cancelled():

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from crawlproject.pipelines import turns as module
 from crawlproject.pipelines.turns import Turns
 
 
@@ -57,6 +58,47 @@ async def test_one_source_leaves_a_place_to_those_that_wait(places: int, most: i
     await desk.end("q19")
     assert desk.begun[-1] == slow[places]
     assert most == places - 1
+
+
+@pytest.mark.parametrize("places", [1, 2])
+async def test_who_has_taken_long_lets_others_go_first_for_as_long(
+    places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONG", 0.05)
+    desk = Desk(places)
+    slow = [f"s{n}" for n in range(places + 5)]
+    quick = [chr(0x4E00 + n) for n in range(100)]
+    await desk.bring(*slow, *quick)
+    await asyncio.sleep(0.1)
+    began = asyncio.get_running_loop().time()
+    await desk.end(*slow[:places])
+    while slow[places] not in desk.begun:
+        await desk.end(quick.pop(0))
+        await asyncio.sleep(0.002)
+    assert 0.08 < asyncio.get_running_loop().time() - began < 0.3
+    assert len(desk.begun) > places + 10
+
+
+async def test_who_has_taken_long_waits_for_nobody_who_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONG", 0.01)
+    desk = Desk(1)
+    await desk.bring("s0", "s1")
+    await asyncio.sleep(0.05)
+    await desk.end("s0")
+    assert desk.begun == ["s0", "s1"]
+
+
+async def test_those_that_let_others_go_first_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONG", 0.0)
+    desk = Desk(1)
+    for n in range(300):
+        name = chr(0x4E00 + n) + "0"
+        await desk.bring(name)
+        await desk.end(name)
+    await asyncio.sleep(0.02)
+    await desk.bring("a0")
+    await desk.end("a0")
+    assert len(desk.turns._second) < 5
 
 
 async def test_who_goes_away_takes_no_place_along() -> None:
