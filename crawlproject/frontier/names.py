@@ -52,6 +52,8 @@ _NO_WORD = {
     pycares.errno.ARES_EFORMERR,
     pycares.errno.ARES_EBADRESP,
     pycares.errno.ARES_EOF,
+    pycares.errno.ARES_ECANCELLED,  # by us, with the resolver that has been replaced
+    pycares.errno.ARES_EDESTRUCTION,
 }
 _A_PROBE = 5.0  # seconds that name servers have to say something
 _LATELY = 1.0  # seconds after a word of theirs in which they are not asked for one
@@ -104,6 +106,7 @@ class Names:
         self._resolver: aiodns.DNSResolver | None = None
         self.trouble = ""
         self._heard = -math.inf  # when a name server said something
+        self._recovered = -math.inf  # when they did so for the first time after trouble
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
 
@@ -194,6 +197,7 @@ class Names:
 
     async def _find(self, host: str) -> None:
         now = asyncio.get_running_loop().time
+        began = now()
         try:
             addresses, ttl = await self._ask(host)
             if not addresses:
@@ -209,6 +213,8 @@ class Names:
             elif _is_silence(error) and not await self._answering():
                 self._wait_for_an_answer(str(error.args[-1]))
                 return
+            elif _is_silence(error) and self._recovered > began:
+                return  # nobody was there to ask
             else:
                 text = str(error.args[-1] if error.args else "") or type(error).__name__
                 answer = Answer(
@@ -271,7 +277,7 @@ class Names:
         while not await self._answering():
             pause = min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
-        self.trouble = ""
+        self.trouble, self._recovered = "", asyncio.get_running_loop().time()
         logger.info("Name servers answer again")
 
     def _chosen(self, addresses: Sequence[Address]) -> tuple[Address, ...]:

@@ -292,6 +292,23 @@ async def test_name_servers_that_tell_nothing_of_the_root_are_there(
     assert names.failure("http://broken.org/")
 
 
+async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
+    names: Names, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+    zone.records["late.org"] = [None]
+    late = asyncio.create_task(names.look_up("http://late.org/"))
+    await asyncio.sleep(0.1)  # no word so far
+    zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
+    await names.look_up("http://museum.org/")
+    assert names.trouble
+    zone.rcodes.clear()
+    await answering_again(names)
+    await late
+    assert names.failure("http://late.org/") is None
+    assert not names.knows("http://late.org/")
+
+
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
     one = Crawl(tmp_path, environment, redis_url)
