@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import brotli
 import msgpack
 from backports import zstd
+from scrapy import Request
 
 from benchmarks.fuzz_pictures import mutated
 from crawlproject.errors import BadEntry, BadSeed
@@ -230,11 +231,17 @@ def read_header(data: bytes) -> None:
 
 def read_host(data: bytes) -> None:
     """Judge a URL: one that may be asked has a host, a port and a robots.txt, and shows no password."""
-    text = data.decode("latin-1")
+    text = data.decode("latin-1")[:LONGEST_URL]
     host = literal(text)
     assert host is None or check_addresses([host], 80, (), ()) is not None or host.is_global
-    for url in (text, f"http://{text}/"):
-        without_userinfo(url)
+    for spelled in (text, f"http://{text}/"):
+        without_userinfo(spelled)
+        if check_url(spelled) is not None:
+            continue
+        try:
+            url = Request(spelled).url  # the host by its punycode; it is looked at again, as it is then
+        except ValueError:
+            continue
         if check_url(url) is None:
             assert 0 < port_of(url) < 65536
             assert domain_of_url(url)

@@ -73,6 +73,15 @@ HOSTS = [
     # names
     *("localhost", "LOCALHOST", "localhost.", "a.localhost", "ip6-localhost", *RECORDS, "LoopBack.Museum.ORG."),
     *("münchen.museum.org", "MÜNCHEN.museum.org"),
+    # what IDNA takes out of a name (RFC 3454, table B.1): soft hyphen, zero width space
+    *(
+        "127.0.0\u00ad.1",
+        "2130706433\u00ad",
+        "\u00ad0x7f.1",
+        "0\u00ad177.0.0.1",
+        "127\u200b.0.0.1",
+        "local\u00adhost",
+    ),
 ]
 ODD = [  # whole URLs that parsers disagree on
     "http://museum.org@127.0.0.1:{port}/",
