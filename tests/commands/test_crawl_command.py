@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         (["-s", "CRAWL_MAX_RETRY=1"], {}, "CRAWL_MAX_RETRY is no setting of crawlproject: did you mean "),
         ([], {"CRAWL_SOURCE": "x"}, "CRAWL_SOURCE is no setting of crawlproject: did you mean CRAWL_SOURCES?"),
         (["-s", "SCHEDULER_FLUSH_ON_START=True"], {}, "SCHEDULER_FLUSH_ON_START would wipe a frontier that "),
-        ([], {"CRAWL_SOURCES": "{tmp}/bad.json"}, "CRAWL_SOURCES={tmp}/bad.json: row 2 of the catalogue: "),
+        ([], {"CRAWL_SOURCES": "{tmp}/bad.json"}, "CRAWL_SOURCES={tmp}/bad.json: none of the 2 rows "),
         ([], {"CRAWL_SOURCES": "/nowhere.json"}, "CRAWL_SOURCES=/nowhere.json cannot be read: "),
         (
             [],
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
     scrapy: Scrapy, tmp_path: Path, args: list[str], environ: dict[str, str], sentence: str
 ) -> None:
-    (tmp_path / "bad.json").write_text('[{"source_name": "a", "image_count": 1}, {"source_name": "b"}]')
+    (tmp_path / "bad.json").write_text('[{"source_name": "a", "image_count": -1}, {"source_name": "b"}]')
     given: dict[str, Any] = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
     done = scrapy("crawl", "images", *args, **given)
     assert done.returncode == 1
