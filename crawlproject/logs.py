@@ -130,6 +130,7 @@ def install(settings: BaseSettings) -> None:
     handler.setFormatter(JsonFormatter() if as_json else text)
     handler.setLevel(settings.get("LOG_LEVEL"))
     handler.addFilter(_is_news)
+    logging.disable(handler.level - 1)  # several lines a request would be made, to be dropped by the handler
     settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
     logging.root.setLevel(logging.NOTSET)
     logging.root.addHandler(handler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -160,7 +160,7 @@ class ImageEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON; `exif`, `opt_out` and `tls_failure` are left out when there are none."""
-        data = asdict(self)
+        data = {name: getattr(self, name) for name in self.__slots__}
         for name in ("exif", "opt_out", "tls_failure"):
             if not data[name]:
                 del data[name]
@@ -181,7 +181,7 @@ class LinkRotEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON."""
-        return one_line(asdict(self))
+        return one_line({name: getattr(self, name) for name in self.__slots__})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # naming formats would have a CDN c
 COOKIES_ENABLED = False
 ROBOTSTXT_OBEY = False
 RETRY_ENABLED = False  # one place decides on retries: politeness/backoff.py
-HTTPERROR_ALLOW_ALL = True  # every status reaches the spider, which owes its lease an item
 REDIRECT_MAX_TIMES = 5
 REDIRECT_PRIORITY_ADJUST = 0
 METAREFRESH_ENABLED = False
@@ -53,6 +52,8 @@ DOWNLOAD_HANDLERS = {
 }
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # as the two below: nothing to do here
+    "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware": None,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "crawlproject.middlewares.compression.CompressionMiddleware": 590,
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
@@ -61,6 +62,15 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.address.AddressMiddleware": 930,
     "crawlproject.middlewares.robots.RobotsMiddleware": 940,
     "crawlproject.middlewares.token.TokenMiddleware": 950,
+}
+
+# No callback makes a request; and every status reaches the spider, which owes its lease an item.
+SPIDER_MIDDLEWARES = {
+    "scrapy.spidermiddlewares.start.StartSpiderMiddleware": None,
+    "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware": None,
+    "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
+    "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
+    "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
 }
 
 # Items: one a response, and Scrapy's default of 100 workers a response costs 0.7 ms

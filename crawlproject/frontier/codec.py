@@ -81,9 +81,11 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
             method of the spider that may be one.
 
     """
-    data = request.to_dict(spider=spider)
-    data.pop("_class", None)  # a FormRequest or JsonRequest is its body by now
-    data["meta"] = {name: value for name, value in data["meta"].items() if name in _META}
+    data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
+    data["headers"] = dict(request.headers)
+    data["meta"] = {name: value for name, value in request.meta.items() if name in _META}
+    for name in ("callback", "errback"):
+        data[name] = _name_of(data[name], spider)
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)
     try:
@@ -94,6 +96,15 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     if len(body) > LONGEST_ENTRY - _HEADER:
         raise ValueError(f"request of {len(body)} bytes, more than {LONGEST_ENTRY}")
     return bytes((VERSION, deliveries, priority)) + body
+
+
+def _name_of(method: Any, spider: Spider) -> Any:
+    if not callable(method):
+        return method
+    name = getattr(method, "__name__", "")
+    if getattr(spider, name, None) != method:
+        raise ValueError(f"{method} is no method of {spider}")
+    return name
 
 
 def decode(entry: bytes, spider: Spider) -> Request:

@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from zope.interface import implementer
 from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
-from crawlproject.politeness.addresses import Address, check_addresses, check_url, literal, port_of
+from crawlproject.politeness.addresses import RECENT, Address, check_addresses, check_url, literal, port_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -383,6 +384,7 @@ def _is_silence(error: BaseException | None) -> bool:
     return isinstance(error, TimeoutError)
 
 
+@lru_cache(RECENT)
 def _host(url: str) -> str:
     return _ascii(urlsplit(url).hostname or "")
 

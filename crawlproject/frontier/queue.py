@@ -78,6 +78,7 @@ class LeaseQueue:
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for: float | None = None
         self._settlements: deque[Settlement] = deque()
         self._sending: list[Settlement] = []
         self._exchange = asyncio.Lock()  # leases on their way here are not yet known
@@ -171,11 +172,19 @@ class LeaseQueue:
 
     def _arm(self) -> None:
         """Have the engine woken at the next slot."""
+        slot = self._waiting[0].slot if self._waiting else None
+        if slot == self._armed_for:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._waiting:
-            self._timer = asyncio.get_running_loop().call_at(self._waiting[0].slot, self.wake)
+        if slot is not None:
+            self._timer = asyncio.get_running_loop().call_at(slot, self._at_slot)
+        self._armed_for = slot
+
+    def _at_slot(self) -> None:
+        self._timer = self._armed_for = None
+        self.wake()
 
     # How leases end
 

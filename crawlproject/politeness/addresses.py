@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
@@ -18,6 +19,7 @@ from crawlproject.texts import url_fault
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB_PORTS = frozenset({80, 443})
+RECENT = 1024  # URLs, hosts: each is looked at several times on its way from its lease to the wire
 
 _SPECIAL: tuple[tuple[str, str], ...] = (
     ("this network", "0.0.0.0/8"),
@@ -55,6 +57,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
+@lru_cache(RECENT)
 def check_url(url: str) -> str | None:
     """Return what forbids a URL by its spelling alone; its host's addresses are another matter."""
     if fault := url_fault(url):
@@ -65,12 +68,14 @@ def check_url(url: str) -> str | None:
     return None
 
 
+@lru_cache(RECENT)
 def port_of(url: str) -> int:
     """Return the port that a URL, one that `check_url` lets pass, asks at."""
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
+@lru_cache(RECENT)
 def literal(host: str) -> Address | None:
     """Return the address that a host spells in the one usual way, None for a name."""
     try:
