@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import itertools
 import os
 import re
 import time
@@ -93,6 +94,8 @@ class FolderStore:
         self.folder = folder
         self.place = printable(str(folder), 500)
         self.parts = folder / _PARTS
+        self._parts_of = f"{os.getpid()}-{os.urandom(6).hex()}"
+        self._numbers = itertools.count()
         self._made = False
         try:
             self._make()
@@ -120,12 +123,23 @@ class FolderStore:
         if not self._made:
             self._make()
         path = self.folder / name
-        part = self.parts / f"{os.getpid()}-{os.urandom(6).hex()}"
+        part = self.parts / f"{self._parts_of}-{next(self._numbers)}"
+        # By the system's calls alone: after each of them a thread has to win Python's lock from the event loop.
         try:
-            part.write_bytes(data)
-            if path.parent != self.folder:
+            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                written = os.write(file, data)
+                while written < len(data):
+                    written += os.write(file, data[written:])
+            finally:
+                os.close(file)
+            try:
+                part.replace(path)
+            except FileNotFoundError:
+                if path.parent == self.folder:
+                    raise
                 path.parent.mkdir(exist_ok=True)
-            part.replace(path)
+                part.replace(path)
         except BaseException:
             with suppress(OSError):  # what has gone wrong is worth more than what follows from it
                 part.unlink(missing_ok=True)

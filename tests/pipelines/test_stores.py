@@ -122,13 +122,14 @@ def test_nothing_is_written_outside_the_folder(tmp_path: Path, identifier: str) 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore(tmp_path)
     store.write("00/x.jpg", b"whole")
-    write = Path.write_bytes
+    write = os.write
 
-    def full(path: Path, data: bytes) -> int:
-        write(path, data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
+    def full(file: int, data: bytes) -> int:
+        if len(data) < 8:
+            raise OSError(28, "No space left on device")
+        return write(file, data[: len(data) // 2])
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space left"):
         store.write("00/x.jpg", b"half a thumbnail")
     assert files_in(tmp_path) == ["00/x.jpg"]
