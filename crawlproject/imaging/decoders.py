@@ -169,6 +169,7 @@ class Decoder:
         self.job = job
         self.pictures = 0
         self._ready = False
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         self._name = f"a decoder process ({' '.join(command[:4])})"
         try:
@@ -178,7 +179,6 @@ class Decoder:
 
     def _start(self, command: list[str]) -> None:
         self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
         # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
         # whole group, is for the worker, which ends its decoders when it has no more pictures.
@@ -201,6 +201,8 @@ class Decoder:
         """Wait until it has started."""
         if self._ready:
             return
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=_CHUNK)
         try:
             await _within(_START_TIMEOUT, self._reply())
         except (DecoderCrashed, TimeoutError) as error:
@@ -221,7 +223,7 @@ class Decoder:
     @property
     def running(self) -> bool:
         """Whether it can take another picture."""
-        return self._socket.fileno() != -1
+        return self._socket.fileno() != -1 if self._streams is None else not self._streams[1].is_closing()
 
     async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         """Return facts and thumbnail of a picture.
@@ -251,21 +253,27 @@ class Decoder:
         except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
             raise await self._crash(f"answers nonsense ({error})") from error
         except BaseException:
-            self._socket.close()  # wherever in the conversation that was
+            self._hang_up()  # wherever in the conversation that was
             self.kill()
             raise
         raise TooLargeImage(reason) if kind == TOO_LARGE else UnreadableImage(reason)
 
     async def close(self) -> None:
         """End the process; there is nothing in it to be lost."""
-        self._socket.close()
+        self._hang_up()
         self.kill()
         while self._process.poll() is None:  # noqa: ASYNC110 - the loop is not told of its end
             await asyncio.sleep(_LOOK)
 
+    def _hang_up(self) -> None:
+        if self._streams is None:
+            self._socket.close()
+        else:
+            self._streams[1].transport.abort()
+
     async def _crash(self, how: str = "") -> DecoderCrashed:
         """Return the error for a process that has ended, or for what it did: then it is ended."""
-        self._socket.close()
+        self._hang_up()
         loop = asyncio.get_running_loop()
         patience = loop.time() + (0 if how else _STOP_TIMEOUT)
         while (code := self._process.poll()) is None:
@@ -277,10 +285,13 @@ class Decoder:
         return DecoderCrashed(how)
 
     async def _ask(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
-        loop = asyncio.get_running_loop()
+        assert self._streams is not None
+        _, writer = self._streams
         try:
-            await loop.sock_sendall(self._socket, request)
-            await loop.sock_sendall(self._socket, body)
+            if writer.is_closing():
+                raise BrokenPipeError
+            writer.writelines((request, body))
+            await writer.drain()
         except ConnectionError:
             raise await self._crash() from None
         return await self._reply()
@@ -300,10 +311,11 @@ class Decoder:
 
     async def _read(self, data: bytearray, length: int) -> None:
         """Read on until `data` is so long at least."""
-        loop = asyncio.get_running_loop()
+        assert self._streams is not None
+        reader, _ = self._streams
         while len(data) < length:
             try:
-                part = await loop.sock_recv(self._socket, _CHUNK)
+                part = await reader.read(_CHUNK)
             except ConnectionError:
                 part = b""
             if not part:
