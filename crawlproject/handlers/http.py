@@ -172,7 +172,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             recording = build_from_crawler(_RecordingContextFactory, crawler)
             recording.failures = self._failures = WeakKeyDictionary()
             self._contextFactory = recording  # type: ignore[assignment]
-        self._stop: asyncio.Future[Any] | None = None
+        self._stop: asyncio.Task[None] | None = None
 
     async def download_request(self, request: Request) -> Response:
         """Carry out a request.
@@ -186,36 +186,45 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         """
         frontier = frontier_of(self._crawler)
         if self._stop is None:
-            self._stop = asyncio.ensure_future(frontier.grace_over.wait())
+            self._stop = asyncio.create_task(self._break_off(frontier.grace_over))
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
         _latest.set(request.meta.pop(LATEST, None))
         carriers: list[Any] = []
         _carriers.set(carriers if self._failures is not None else None)
-        download = asyncio.ensure_future(super().download_request(request))
+        task = asyncio.current_task()
+        assert task is not None
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)
-        body = self._under_way[request] = frontier.bodies.begin(source, download.cancel)
+        body = self._under_way[request] = frontier.bodies.begin(source, task.cancel)
         try:
-            await asyncio.wait((download, self._stop), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            del self._under_way[request]
-            frontier.bodies.end(body)
-        if not download.done():
-            download.cancel()
-            await asyncio.wait((download,), timeout=1.0)
-            raise Stopped(f"broken off: {request.url}")
-        if body.broken_off:
-            self._crawler.stats.inc_value("download/broken_off")
-            raise MemoryShort(f"broken off after {body.received} bytes: too many came in at the same time")
-        try:
-            response = download.result()
+            if frontier.grace_over.is_set():
+                raise Stopped(f"broken off: {request.url}")
+            response = await super().download_request(request)
+        except asyncio.CancelledError:
+            if body.broken_off:
+                task.uncancel()
+                self._crawler.stats.inc_value("download/broken_off")
+                message = f"broken off after {body.received} bytes: too many came in at the same time"
+                raise MemoryShort(message) from None
+            if frontier.grace_over.is_set():
+                task.uncancel()
+                raise Stopped(f"broken off: {request.url}") from None
+            raise
         except DownloadFailedError as error:
             if trouble := _tls_trouble(error):
                 raise TlsFailed(trouble) from error
             raise
+        finally:
+            del self._under_way[request]
+            frontier.bodies.end(body)
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response
+
+    async def _break_off(self, grace_over: asyncio.Event) -> None:
+        await grace_over.wait()
+        for body in list(self._under_way.values()):
+            body.break_off()
 
     def _received(self, data: bytes, request: Request) -> None:
         if body := self._under_way.get(request):
