@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -57,12 +57,13 @@ class DecoderCrashed(Exception):
 
 
 class Decoders:
-    """Decoder processes, started when needed: as many as there are pictures looked at at the same time.
+    """Decoder processes, as many as there are pictures looked at at the same time; started when needed, or before.
 
     `count` is how many those will be; the memory of all is bounded by it.
     """
 
     def __init__(self, count: int, job: Job) -> None:
+        self._count = count
         self._job = job
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
@@ -98,6 +99,12 @@ class Decoders:
                     limit = f"takes more memory than the {MOST // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
                 expected = memory = min(error.needed * 5 // 4 + _UNIT, MOST) if error.needed else MOST
+
+    def begin(self) -> None:
+        """Start as many processes as there will be, and do not wait for them: pictures then need not, either."""
+        with suppress(NoDecoder):  # the first picture finds out, too
+            while len(self._idle) < self._count:
+                self._idle.append(self._new())
 
     async def start(self) -> None:
         """Start another process. Raises NoDecoder, and DecodersStopped."""
@@ -329,16 +336,18 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     A tick at a time: had the worker been stopped for minutes (SIGSTOP), the picture is charged one of them.
     """
     loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(work)
-    try:
-        while not working.done():
-            if seconds <= 0:
-                raise TimeoutError
-            began = loop.time()
-            await asyncio.wait((working,), timeout=min(seconds, _TICK))
-            seconds -= min(loop.time() - began, _TICK)
-    finally:
-        if not working.done():
-            working.cancel()
-            await asyncio.wait((working,))
-    return working.result()
+    timer: asyncio.TimerHandle
+
+    def tick(left: float) -> None:
+        nonlocal timer
+        if left > 0:
+            timer = loop.call_later(min(left, _TICK), tick, left - _TICK)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        tick(seconds)
+        try:
+            return await work
+        finally:
+            timer.cancel()

@@ -56,8 +56,10 @@ class ThumbnailPipeline:
         return cls(settings, open_store(settings.images_store, crawler.settings), crawler)
 
     def open_spider(self) -> None:
-        """Watch for the end of a stop's grace."""
+        """Have decoders ready when pictures come, and watch for the end of a stop's grace."""
         if self.crawler is not None:
+            if hasattr(self.crawler.spider, "request_for"):  # not for `scrapy shell`
+                self.decoders.begin()
             self._grace_over = asyncio.create_task(self._stop(frontier_of(self.crawler).grace_over))
 
     async def _stop(self, grace_over: asyncio.Event) -> None:
