@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
+from scrapy.settings import Settings
 
-from crawlproject.logs import JsonFormatter, TextFormatter, without_secrets
+from crawlproject.logs import JsonFormatter, TextFormatter, install, without_secrets
 from crawlproject.records import IDENTIFIER, SOURCE
 from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, sha1_folder
@@ -83,6 +84,21 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
         crawl.run(
             DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_MAX_DELIVERIES="1", CRAWL_RETRY_DELAY_MAX="1"
         )
+
+
+def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    engine = logging.getLogger("scrapy.core.engine")
+    monkeypatch.setattr(logging.getLogger("scrapy"), "level", logging.DEBUG)  # as Scrapy has it
+    try:
+        install(Settings({"LOG_LEVEL": "INFO"}))
+        assert not engine.isEnabledFor(logging.DEBUG)
+        assert engine.isEnabledFor(logging.INFO)
+        install(Settings({"LOG_LEVEL": "DEBUG"}))
+        assert engine.isEnabledFor(logging.DEBUG)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:

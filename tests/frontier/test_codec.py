@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request
-from scrapy.http import Response
+from scrapy.http import JsonRequest, Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
@@ -64,6 +64,12 @@ def test_a_request_comes_back_as_it_was(more: dict[str, Any]) -> None:
     request = Request(URL, **more)
     again = codec.decode(codec.encode(request, SPIDER), SPIDER)
     assert attributes(again) == attributes(request)
+
+
+def test_a_request_of_another_class_is_stored_by_what_it_sends() -> None:
+    request = JsonRequest(URL, data={"a": 1}, dumps_kwargs={"sort_keys": True})
+    again = codec.decode(codec.encode(request, SPIDER), SPIDER)
+    assert (again.method, again.body, again.headers) == (request.method, b'{"a": 1}', request.headers)
 
 
 @pytest.mark.parametrize(

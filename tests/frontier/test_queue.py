@@ -109,6 +109,21 @@ async def test_the_engine_is_woken_for_the_next_slot(store: Store) -> None:
     assert worker.woken == 2
 
 
+async def test_who_asks_before_the_slot_is_woken_for_it_once(store: Store) -> None:
+    worker = Worker(store)
+    await worker.ready(rate=20)
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    assert len(await worker.popped(1)) == 1
+    before = worker.woken
+    for _ in range(5):
+        assert worker.queue.pop() is None
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(0.1)
+    assert worker.woken == before + 1
+    assert worker.queue.pop() is not None
+
+
 async def test_a_missed_slot_is_not_used_and_the_request_goes_back(store: Store) -> None:
     worker = Worker(store)
     await worker.ready()

@@ -109,6 +109,36 @@ async def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> 
     assert await reason(make(), body) == str(caught.value)
 
 
+async def test_processes_that_were_begun_take_the_first_pictures(make: Make) -> None:
+    one = make(2)
+    one.begin()
+    async with asyncio.timeout(5):
+        while len(begun := set(children())) < 2:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*(one.analyse(GOOD) for _ in range(2)))
+    assert set(children()) <= begun
+
+
+async def test_processes_that_cannot_be_begun_are_the_first_pictures_business(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    one = make(2)
+    one.begin()
+    with pytest.raises(NoDecoder, match="/nowhere/python"):
+        await one.analyse(GOOD)
+
+
+async def test_a_process_that_has_died_before_its_picture_is_replaced(make: Make) -> None:
+    one = make()
+    await one.analyse(GOOD)
+    (first,) = children()
+    os.kill(first, signal.SIGKILL)
+    await asyncio.sleep(0.1)
+    assert (await one.analyse(GOOD)).facts.format == "JPEG"
+    assert first not in children()
+
+
 async def test_a_process_takes_many_pictures_and_is_replaced_some_day(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
