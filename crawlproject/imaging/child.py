@@ -26,7 +26,6 @@ from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
 
 _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
 _WALL_GRACE = 5.0  # seconds; likewise
-_NICENESS = 5  # sending on time comes before decoding
 
 
 def main() -> None:
@@ -34,7 +33,6 @@ def main() -> None:
     job = protocol.Job(**json.loads(sys.argv[1]))
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large as the picture that crashed us
-    os.nice(_NICENESS)
     channel = socket.socket(fileno=0)
     _send(channel, protocol.READY)
     # From here on, only C libraries write there, and what they say of a picture is of no use.

@@ -45,6 +45,7 @@ _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": st
 _PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
 _START_TIMEOUT = 60.0  # seconds; it takes 0.2 on an idle machine
 _STOP_TIMEOUT = 2.0
+_NICENESS = 5  # sending on time comes before decoding, and before loading what decodes
 _TICK = 1.0
 _LOOK = 0.005  # seconds between looks whether a process has ended
 _CHUNK = 1 << 18  # bytes; thumbnails are smaller
@@ -198,6 +199,7 @@ class Decoder:
                     stdout=subprocess.DEVNULL,
                     env=environment,
                 )
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
         except BaseException:
             self._socket.close()
             raise

@@ -115,6 +115,8 @@ async def test_processes_that_were_begun_take_the_first_pictures(make: Make) -> 
     async with asyncio.timeout(5):
         while len(begun := set(children())) < 2:
             await asyncio.sleep(0.01)
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    assert all(os.getpriority(os.PRIO_PROCESS, pid) > ours for pid in begun)  # while they load, too
     await asyncio.gather(*(one.analyse(GOOD) for _ in range(2)))
     assert set(children()) <= begun
 
