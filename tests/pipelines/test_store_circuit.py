@@ -85,7 +85,7 @@ async def test_a_folder_that_is_gone_is_a_store_that_is_down_until_it_is_back(tm
 async def test_what_is_in_the_way_of_one_thumbnail_is_trouble_with_that_one(tmp_path: Path) -> None:
     circuit = StoreCircuit(FolderStore(tmp_path))
     (tmp_path / "00").write_text("in the way")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError):
         await circuit.write("00/a.jpg", b"a")
     assert not circuit.trouble
     await circuit.write("01/a.jpg", b"a")
