@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import random
 import re
 from collections import Counter, deque
@@ -179,7 +180,9 @@ class LeaseQueue:
             self._timer.cancel()
             self._timer = None
         if slot is not None:
-            self._timer = asyncio.get_running_loop().call_at(slot, self._at_slot)
+            # uvloop counts in whole milliseconds. Rounded down, it would wake the engine too early, over and over.
+            whole = math.ceil(slot * 1000) / 1000
+            self._timer = asyncio.get_running_loop().call_at(whole, self._at_slot)
         self._armed_for = slot
 
     def _at_slot(self) -> None:
