@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import redis
+import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
+from crawlproject import config
 from crawlproject.frontier import codec
 from crawlproject.frontier.names import Names
 from crawlproject.frontier.queue import LeaseQueue
@@ -20,7 +22,7 @@ from crawlproject.records import LEASE, SOURCE, Lease
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.store.client import Store
 from crawlproject.store.scripts import NewRequest, Settlement
-from tests.conftest import Engine
+from tests.conftest import Engine, local_network
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -122,6 +124,33 @@ async def test_who_asks_before_the_slot_is_woken_for_it_once(store: Store) -> No
     await asyncio.sleep(0.1)
     assert worker.woken == before + 1
     assert worker.queue.pop() is not None
+
+
+def test_the_engine_is_woken_once_for_each_slot_by_uvloop_too(redis_url: str) -> None:
+    # Its clock has whole milliseconds: a timer that it rounds down comes too early.
+    async def wakes() -> int:
+        store = Store(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
+        await store.open()
+        try:
+            worker = Worker(store)
+
+            def ask() -> None:
+                worker.woken += 1
+                while worker.queue.pop() is not None:
+                    pass
+
+            worker.queue.wake = ask
+            await worker.ready(rate=53)
+            await worker.put(*"abcdefghijkl")
+            await worker.queue.fill()
+            async with asyncio.timeout(5):
+                while len(worker.queue):
+                    await asyncio.sleep(0.01)
+            return worker.woken
+        finally:
+            await store.close()
+
+    assert 0 < uvloop.run(wakes()) <= 12
 
 
 async def test_a_missed_slot_is_not_used_and_the_request_goes_back(store: Store) -> None:
