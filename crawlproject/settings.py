@@ -52,7 +52,7 @@ DOWNLOAD_HANDLERS = {
 }
 # In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
-    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # as the two below: nothing to do here
+    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # it and the next have nothing to do
     "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware": None,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "crawlproject.middlewares.compression.CompressionMiddleware": 590,
