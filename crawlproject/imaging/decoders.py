@@ -90,6 +90,7 @@ class Decoders:
                 if self._stopped:
                     raise DecodersStopped from error
                 if isinstance(error, NoDecoder):
+                    await self._close_idle()  # some may not have started, either, and nobody has asked them yet
                     raise
                 if memory == MOST:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error

@@ -229,14 +229,14 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     button = page.get_by_role("button", name="Resume archive-003")
     button.focus()
     page.keyboard.press("Enter")
-    page.get_by_text("archive-003 goes on").wait_for()
+    page.get_by_text("archive-003 goes on", exact=True).wait_for()
     assert crawl.redis.scard(KEYS.halted) == 0
 
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     page.get_by_label("in this state").select_option("all states")
     row(page, "archive-000").get_by_role("button", name="Halt").click()
-    page.get_by_text("archive-000 is halted").wait_for()
+    page.get_by_text("archive-000 is halted", exact=True).wait_for()
     found = Axe().run(page, options={"resultTypes": ["violations"]})
     assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
     screenshot(page, "dashboard-narrow")

@@ -279,6 +279,16 @@ async def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeyp
     assert len(children()) == 1
 
 
+async def test_processes_begun_in_vain_are_asked_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    one = make(2)
+    one.begin()
+    with pytest.raises(NoDecoder):
+        await one.analyse(GOOD)
+    monkeypatch.undo()
+    assert [each.facts.width for each in await asyncio.gather(one.analyse(GOOD), one.analyse(GOOD))] == [90, 90]
+
+
 async def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Make) -> None:
     one = make(2)
     looks = [asyncio.create_task(one.analyse(trap(SLEEP))) for _ in range(2)]

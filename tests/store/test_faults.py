@@ -309,7 +309,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
 
 def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> None:
     server.client.sadd(KEYS.halted, "museum")
-    server.client.config_set("maxmemory", "1mb")
+    server.client.config_set("maxmemory", "100kb")
     for args in (("halt", "photos"), ("rate", "photos", "5")):
         done = scrapy(*args, REDIS_URL=server.url)
         assert (done.returncode, done.stdout) == (1, "")
