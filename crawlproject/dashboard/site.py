@@ -237,13 +237,16 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Cache-Control", "private, max-age=600")
         return body
 
-    async def _events(self, request: Any) -> None:
+    async def _events(self, request: Any) -> bytes | None:
         token = self.sessions.token(self._session(request))
         if len(self.feed.pages) >= MOST_PAGES:
             raise Refused(503, f"{MOST_PAGES} pages are open already")
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
+        if request.method == b"HEAD":
+            return b""
         await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})
+        return None
 
     # The operator's hand
 
@@ -264,7 +267,8 @@ class Dashboard(Resource):  # type: ignore[misc]
             await set_rate(self.store, source, value)
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        return await self._done(request, source, f"set to {value} requests a second")
+        what = "by size again" if value == "auto" else f"set to {value} requests a second"
+        return await self._done(request, source, what)
 
     def _order(self, request: Any) -> tuple[str, dict[str, Any]]:
         """Return the source that a change is for, and all that it says."""
