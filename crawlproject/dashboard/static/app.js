@@ -532,6 +532,7 @@ let stream = null;
 
 function connect() {
   stream?.close();
+  if (document.hidden) return; // a browser has six connections to a site, for all of its pages and what they ask
   const events = (stream = new EventSource("/events"));
   events.addEventListener("open", () => { connected = true; showState(); });
   events.addEventListener("error", async () => {
@@ -567,6 +568,13 @@ function connect() {
   });
   events.addEventListener("recent", (event) => showRecent(JSON.parse(event.data)));
 }
+
+document.addEventListener("visibilitychange", () => {
+  connected = false;
+  document.title = "crawlproject";
+  showState();
+  connect();
+});
 
 showColumns();
 connect();
