@@ -157,7 +157,7 @@ class Dashboard(Resource):  # type: ignore[misc]
     def _check_host(self, request: Any) -> None:
         if self.sessions.password is not None:
             return  # the cookie is for one host alone
-        host = request.getHeader("host") or ""
+        host = _header(request, b"host")
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -181,7 +181,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     def _check_change(self, request: Any) -> None:
         """Let a change pass that comes from our own page."""
-        token = request.getHeader("x-csrf-token") or ""
+        token = _header(request, b"x-csrf-token")
         if not self.sessions.is_token(self._session(request), token):
             raise Refused(403, "the page is older than this monitor: reload it")
 
@@ -291,6 +291,12 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Content-Type", "application/json")
         rows = [row async for _, row in standings(self.store, [source])]
         return one_line({"source": source, "row": rows[0]._asdict()}).encode()
+
+
+def _header(request: Any, name: bytes) -> str:
+    """Return a header of a request, whatever its bytes are; "" where there is none."""
+    value: bytes = request.getHeader(name) or b""
+    return value.decode("ascii", "replace")
 
 
 def _is_loopback(name: str) -> bool:

@@ -133,7 +133,13 @@ def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str)
     client.open()
     with redis.Redis.from_url(redis_url) as db:
         order = {"source": "Museum"}
-        for headers in ({"X_CSRF_Token": ""}, {"X_CSRF_Token": "0" * 64}, {"Cookie": ""}, {"Cookie": "a=b"}):
+        for headers in (
+            {"X_CSRF_Token": ""},
+            {"X_CSRF_Token": "0" * 64},
+            {"X_CSRF_Token": "\xff"},
+            {"Cookie": ""},
+            {"Cookie": "a=b"},
+        ):
             status, _, body = client.ask("POST", "/halt", order, **headers)
             assert (status, json.loads(body)["error"]) == (403, "the page is older than this monitor: reload it")
         stranger = Client(monitor)
@@ -196,7 +202,7 @@ def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str)
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1"]
+    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "\xff"]
 )
 def test_without_a_password_no_other_name_leads_here(shared: Client, host: str) -> None:
     assert shared.ask("GET", "/", Host=host)[0] == 421
