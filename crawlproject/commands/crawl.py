@@ -16,6 +16,13 @@ from crawlproject.store.client import connect_blocking
 class Command(crawl.Command):
     """Runs a spider; what would make it fail is said in one sentence instead."""
 
+    def long_desc(self) -> str:
+        """Return what it does."""
+        return (
+            "Be a worker: crawl what is in the frontier, beside any number of others, until Ctrl-C or SIGTERM. "
+            "Example: CRAWL_CONTACT=mailto:you@example.org scrapy crawl images -s CRAWL_SOURCES=sources.json"
+        )
+
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """Read the options, and log as they say from the first line on."""
         super().process_options(args, opts)

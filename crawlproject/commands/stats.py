@@ -26,6 +26,13 @@ class Command(ScrapyCommand):
         """Return what it does, in a line."""
         return "Print the totals of all workers as JSON"
 
+    def long_desc(self) -> str:
+        """Return what it does."""
+        return (
+            "Print what all workers together have done since the crawl began: in all, and for each source. "
+            "Example: scrapy stats"
+        )
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add our options."""
         super().add_options(parser)

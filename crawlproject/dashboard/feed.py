@@ -30,12 +30,15 @@ class Page:
         self.feed = feed
         self.request = request
         self._paused = False
+        self._missed = False
         request.registerProducer(self, True)
         request.notifyFinish().addBoth(lambda _: feed.pages.discard(self))
 
     def send(self, *events: bytes) -> None:
         """Send events, if it reads."""
-        if not self._paused:
+        if self._paused:
+            self._missed = True
+        else:
             self.request.write(b"".join(events))
 
     def pauseProducing(self) -> None:  # noqa: N802 - Twisted's name
@@ -43,9 +46,11 @@ class Page:
         self._paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 - Twisted's name
-        """Send what is new by now."""
+        """Send what is new by now, if anything is: what was sent last may have paused us by itself."""
         self._paused = False
-        self.send(self.feed.snapshot, self.feed.recent)
+        if self._missed:
+            self._missed = False
+            self.send(self.feed.snapshot, self.feed.recent)
 
     def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing more."""
@@ -79,8 +84,12 @@ class Feed:
 
     async def open(self, request: Any, session: dict[str, Any]) -> None:
         """Send the events to a request from now on, those of the present first; `session` is what it must know."""
+        gone: list[Any] = []
+        request.notifyFinish().addBoth(gone.append)
         if not self.pages:  # what has happened lately is read for those who look at it
             await self._read_recent()
+        if gone:
+            return
         page = Page(self, request)
         self.pages.add(page)
         hello = {**session, "history": list(self._history), "spider": self.store.keys.spider}

@@ -157,7 +157,7 @@ class Dashboard(Resource):  # type: ignore[misc]
     def _check_host(self, request: Any) -> None:
         if self.sessions.password is not None:
             return  # the cookie is for one host alone
-        host = request.getHeader("host") or ""
+        host = _header(request, b"host")
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -181,7 +181,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     def _check_change(self, request: Any) -> None:
         """Let a change pass that comes from our own page."""
-        token = request.getHeader("x-csrf-token") or ""
+        token = _header(request, b"x-csrf-token")
         if not self.sessions.is_token(self._session(request), token):
             raise Refused(403, "the page is older than this monitor: reload it")
 
@@ -237,13 +237,16 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Cache-Control", "private, max-age=600")
         return body
 
-    async def _events(self, request: Any) -> None:
+    async def _events(self, request: Any) -> bytes | None:
         token = self.sessions.token(self._session(request))
         if len(self.feed.pages) >= MOST_PAGES:
             raise Refused(503, f"{MOST_PAGES} pages are open already")
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
+        if request.method == b"HEAD":
+            return b""
         await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})
+        return None
 
     # The operator's hand
 
@@ -264,7 +267,8 @@ class Dashboard(Resource):  # type: ignore[misc]
             await set_rate(self.store, source, value)
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        return await self._done(request, source, f"set to {value} requests a second")
+        what = "by size again" if value == "auto" else f"set to {value} requests a second"
+        return await self._done(request, source, what)
 
     def _order(self, request: Any) -> tuple[str, dict[str, Any]]:
         """Return the source that a change is for, and all that it says."""
@@ -287,6 +291,12 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Content-Type", "application/json")
         rows = [row async for _, row in standings(self.store, [source])]
         return one_line({"source": source, "row": rows[0]._asdict()}).encode()
+
+
+def _header(request: Any, name: bytes) -> str:
+    """Return a header of a request, whatever its bytes are; "" where there is none."""
+    value: bytes = request.getHeader(name) or b""
+    return value.decode("ascii", "replace")
 
 
 def _is_loopback(name: str) -> bool:

@@ -100,7 +100,9 @@ class Decoders:
                 if memory == MOST:
                     limit = f"takes more memory than the {MOST // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
-                expected = memory = min(error.needed * 5 // 4 + _UNIT, MOST) if error.needed else MOST
+                asked = min(error.needed * 5 // 4 + _UNIT, MOST)
+                # Believed once: it may know nothing, or lie.
+                expected = memory = asked if memory == SHARE and asked > expected else MOST
 
     def begin(self) -> None:
         """Start as many processes as there will be, and do not wait for them: pictures then need not, either."""
@@ -260,7 +262,7 @@ class Decoder:
             raise UnreadableImage(limit) from None
         except MemoryNeeded:
             raise
-        except (ValueError, TypeError) as error:  # no JSON, no UTF-8, no facts
+        except (ValueError, TypeError, OverflowError) as error:  # no JSON, no UTF-8, no facts, no number
             raise await self._crash(f"answers nonsense ({error})") from error
         except BaseException:
             self._hang_up()  # wherever in the conversation that was

@@ -270,3 +270,43 @@ def test_a_password_is_asked_for_once(monitor: Monitor, page: Any) -> None:
     monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = "another"
     monitor.start()
     page.get_by_label("Password").wait_for()  # it is not, and the page says so by itself
+
+
+def test_all_pages_that_were_open_at_a_restart_can_be_used_after_it(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    crawl.redis.sadd(KEYS.sources, "museum")
+    monitor.start()
+    pages = [page, *(page.context.new_page() for _ in range(2))]
+    for one in pages:
+        one.goto(monitor.url)
+        row(one, "museum").wait_for()
+    monitor.stop()
+    for one in pages:
+        one.get_by_text("not connected").wait_for()
+    monitor.start()
+    for one in pages:
+        one.get_by_text("not connected").wait_for(state="hidden")
+    for one, button in zip(pages, ("Halt", "Resume", "Halt"), strict=True):
+        row(one, "museum").get_by_role("button", name=f"{button} museum").click()
+        one.locator("#said", has_text="museum goes on" if button == "Resume" else "museum is halted").wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "museum") == (button == "Halt")
+
+
+def test_pages_in_the_background_leave_the_connections_of_the_browser_to_the_one_in_use(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    crawl.redis.sadd(KEYS.sources, "museum")
+    monitor.start()
+    turn = """(hidden) => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""  # headless, all pages are in front
+    for one in (page, *(page.context.new_page() for _ in range(7))):  # a browser has six to a site
+        one.goto(monitor.url)
+        row(one, "museum").wait_for()
+        one.evaluate(turn, True)
+    page.evaluate(turn, False)
+    page.locator("#state", has_text="nothing to do").wait_for()
+    row(page, "museum").get_by_role("button", name="Halt museum").click()
+    page.locator("#said", has_text="museum is halted").wait_for()

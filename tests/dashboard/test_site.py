@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -119,6 +120,10 @@ def test_what_is_served_and_how(monitor: Monitor) -> None:
     ):
         status, _, body = client.ask("GET", path)
         assert (status, "error" in json.loads(body)) == (404, True), path
+    with socket.create_connection(("127.0.0.1", monitor.port), timeout=10) as one:
+        one.sendall(b"HEAD /events HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        while one.recv(65_536):  # until its end: only a GET gets events
+            pass
     assert client.ask("GET", "/halt")[0] == 405
     assert client.ask("DELETE", "/")[0] == 405
 
@@ -128,7 +133,13 @@ def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str)
     client.open()
     with redis.Redis.from_url(redis_url) as db:
         order = {"source": "Museum"}
-        for headers in ({"X_CSRF_Token": ""}, {"X_CSRF_Token": "0" * 64}, {"Cookie": ""}, {"Cookie": "a=b"}):
+        for headers in (
+            {"X_CSRF_Token": ""},
+            {"X_CSRF_Token": "0" * 64},
+            {"X_CSRF_Token": "\xff"},
+            {"Cookie": ""},
+            {"Cookie": "a=b"},
+        ):
             status, _, body = client.ask("POST", "/halt", order, **headers)
             assert (status, json.loads(body)["error"]) == (403, "the page is older than this monitor: reload it")
         stranger = Client(monitor)
@@ -145,7 +156,8 @@ def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str)
         assert not db.exists(KEYS.override_rate_of + "museum")
         assert client.ask("POST", "/resume", order)[0] == 200
         assert not db.exists(KEYS.halted)
-    assert "Dashboard: museum halted, by 127.0.0.1" in monitor.log.read_text()
+    for what in ("halted", "set to 2.5 requests a second", "by size again", "resumed"):
+        assert f"Dashboard: museum {what}, by 127.0.0.1" in monitor.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -190,7 +202,7 @@ def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str)
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1"]
+    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "\xff"]
 )
 def test_without_a_password_no_other_name_leads_here(shared: Client, host: str) -> None:
     assert shared.ask("GET", "/", Host=host)[0] == 421
@@ -270,8 +282,12 @@ def test_redis_that_is_away_is_said_and_found_again(monitor: Monitor, redis_url:
     status, _, body = client.ask("POST", "/halt", {"source": "museum"})
     assert (status, json.loads(body)["error"].startswith("Redis does not answer")) == (503, True)
     assert client.ask("GET", "/")[0] == 200
+    with socket.create_connection(("127.0.0.1", monitor.port), timeout=10) as one:
+        one.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.2)  # it does not wait for Redis
     time.sleep(2)
     assert client.ask("POST", "/resume", {"source": "museum"})[0] == 200
+    assert "Bug" not in monitor.log.read_text()
 
 
 def read_events(client: Client, seconds: float) -> list[Any]:
@@ -280,19 +296,19 @@ def read_events(client: Client, seconds: float) -> list[Any]:
         one.sendall(f"GET /events HTTP/1.0\r\nHost: localhost\r\nCookie: {client.cookie}\r\n\r\n".encode())
         read = b""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and read.count(b"event: snapshot") < 2:
+        while time.monotonic() < deadline and len(re.findall(rb"event: snapshot\n.*\n\n", read)) < 2:
             read += one.recv(65_536)
     body = read.partition(b"\r\n\r\n")[2].decode()
     blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in body.split("\n\n")[:-1]]
     return [(block["event"], json.loads(block["data"])) for block in blocks if "event" in block]
 
 
-def test_an_open_page_gets_every_reading_and_what_has_happened(monitor: Monitor, redis_url: str) -> None:
+def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Monitor, redis_url: str) -> None:
     line = "\u2028\r\n\nevent: forged\ndata: {}\n\n"
     client = Client(monitor)
     client.open()
     with redis.Redis.from_url(redis_url) as db:
-        db.sadd(KEYS.sources, "museum")
+        db.sadd(KEYS.sources, "museum", *(f"source{number}" for number in range(500)))  # more than a socket takes
         db.xadd(KEYS.link_rot_events, {"event": json.dumps({"source": "museum", "url": line, "status": 404})})
         db.xadd(KEYS.link_rot_events, {"event": "no JSON"})
         db.xadd(KEYS.halted_events, {"other": "field"})
@@ -301,6 +317,7 @@ def test_an_open_page_gets_every_reading_and_what_has_happened(monitor: Monitor,
     assert {name for name, _ in events} == {"hello", "snapshot", "recent"}
     snapshots = [data for name, data in events if name == "snapshot"]
     assert len(snapshots) == 2
+    assert snapshots[0]["time"] < snapshots[1]["time"]
     assert snapshots[1]["specific"]["museum"]["state"] == "closed"
     recent = [data for name, data in events if name == "recent"][-1]
     assert [row["status"] for row in recent["link_rot"]] == [404]

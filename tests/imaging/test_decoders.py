@@ -24,7 +24,7 @@ from crawlproject.imaging.analyse import FORMATS, analyse
 from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders
 from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.protocol import Job
-from tests.traps.sitecustomize import BABBLE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
+from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 
 JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
 
@@ -251,7 +251,13 @@ async def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
 async def test_a_decoder_that_talks_nonsense_is_not_believed(make: Make) -> None:
     one = make()
     assert "crashes the decoder: answers" in await reason(one, trap(BABBLE))
+    assert "crashes the decoder: answers" in await reason(one, trap(BEG_MORE))
     assert (await one.analyse(GOOD)).facts.width == 90
+
+
+async def test_one_that_keeps_asking_for_memory_gets_all_and_no_more(make: Make) -> None:
+    async with asyncio.timeout(10):
+        assert "takes more memory than" in await reason(make(), trap(BEG))
 
 
 async def test_signals_are_for_the_worker(make: Make) -> None:

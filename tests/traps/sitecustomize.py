@@ -11,7 +11,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-CRASH, CRASH_ONCE, SPIN, SLEEP, HOG, BABBLE = (b"trap:%d" % number for number in range(6))
+CRASH, CRASH_ONCE, SPIN, SLEEP, HOG, BABBLE, BEG, BEG_MORE = (b"trap:%d" % number for number in range(8))
+
+
+class NeedsMemory(MemoryError):
+    """So much memory, in bytes, it says."""
+
+    def __init__(self, needed: float) -> None:
+        super().__init__()
+        self.needed = needed
 
 
 def spring(body: bytes) -> None:
@@ -30,6 +38,10 @@ def spring(body: bytes) -> None:
             hoard.append(b"x" * 20_000_000)
     if BABBLE in body:
         os.write(0, b"nonsense" * 100)
+    if BEG in body:
+        raise NeedsMemory(1)
+    if BEG_MORE in body:
+        raise NeedsMemory(float("inf"))
 
 
 if "crawlproject.imaging.child" in sys.orig_argv:

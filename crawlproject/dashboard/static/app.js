@@ -66,6 +66,7 @@ function link(url, text = url) {
 // What is known
 
 let token = "";
+let greeted = () => {}; // to be called when the token has come
 let snapshot = null;
 let arrived = 0; // when the latest reading came, by this page's clock
 let connected = false;
@@ -443,10 +444,15 @@ function say(text) {
 async function order(path, body, button) {
   if (button) button.disabled = true;
   try {
-    const answer = await fetch(path, {
+    const send = () => fetch(path, {
       method: "POST", body: JSON.stringify(body),
       headers: { "Content-Type": "application/json", "X-CSRF-Token": token },
     });
+    let answer = await send();
+    if (answer.status === 403) { // another page of this browser has begun a new session
+      await new Promise((resolve) => { greeted = resolve; connect(); });
+      answer = await send();
+    }
     if (answer.status === 401) location.assign("/login");
     const data = await answer.json();
     if (!answer.ok) {
@@ -522,8 +528,12 @@ function remember(time, done, failed) {
   if (history.size > 2000) history.delete(history.keys().next().value);
 }
 
+let stream = null;
+
 function connect() {
-  const events = new EventSource("/events");
+  stream?.close();
+  if (document.hidden) return; // a browser has six connections to a site, for all of its pages and what they ask
+  const events = (stream = new EventSource("/events"));
   events.addEventListener("open", () => { connected = true; showState(); });
   events.addEventListener("error", async () => {
     connected = false;
@@ -536,6 +546,7 @@ function connect() {
   events.addEventListener("hello", (event) => {
     const hello = JSON.parse(event.data);
     token = hello.token;
+    greeted();
     write($("spider"), hello.spider);
     $("logout").hidden = !hello.password;
     for (const point of hello.history) remember(...point);
@@ -557,6 +568,13 @@ function connect() {
   });
   events.addEventListener("recent", (event) => showRecent(JSON.parse(event.data)));
 }
+
+document.addEventListener("visibilitychange", () => {
+  connected = false;
+  document.title = "crawlproject";
+  showState();
+  connect();
+});
 
 showColumns();
 connect();
