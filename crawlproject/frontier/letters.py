@@ -12,6 +12,8 @@ from crawlproject.frontier.seeds import parse_seed
 from crawlproject.records import IDENTIFIER
 from crawlproject.texts import shown_seed, without_userinfo
 
+_LAST_TIME = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+
 
 def letter_of(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
     """Return the dead letter that an entry of the stream holds, in the words of the contract.
@@ -36,10 +38,16 @@ def letter_of(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
         "source": fields.get(b"source", b"").decode(errors="replace") or None,
         "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
         "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
-        "time": datetime.fromtimestamp(int(at.partition("-")[0]) / 1000, UTC).isoformat(timespec="milliseconds"),
+        "time": _time_of(at),
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }
+
+
+def _time_of(at: str) -> str:
+    """Return when an entry was written; others may have given it any id, centuries ahead."""
+    seconds = min(int(at.partition("-")[0]) / 1000, _LAST_TIME)
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _text(value: Any) -> str | None:

@@ -273,11 +273,14 @@ class Names:
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        pause = _PAUSE
-        await asyncio.sleep(pause)
-        while not await self._answering():
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, answering = _PAUSE, False
+        while not answering:
             await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                answering = await self._answering()
+            except Exception:
+                logger.exception("Bug in asking the name servers; going on")
         self.trouble, self._recovered = "", asyncio.get_running_loop().time()
         logger.info("Name servers answer again")
 

@@ -7,6 +7,8 @@ from typing import Any
 from crawlproject.politeness.sources import override_of
 from crawlproject.store.client import Store
 
+_BATCH = 500  # keys a call
+
 
 async def halt(store: Store, sources: list[str]) -> None:
     """Send nothing more to `sources` until they are resumed."""
@@ -30,8 +32,11 @@ async def resume(store: Store, sources: list[str]) -> list[str]:
     # What their robots.txt have asked for stays the law, but they may have changed: they are fetched anew.
     for name in sources:
         origins: list[Any] = await store.redis.zrange(store.keys.robots_delays_of + name, 0, -1)
-        for origin in origins:
-            await store.redis.hdel(store.keys.robots_of + origin.decode(errors="replace"), "until")
+        for first in range(0, len(origins), _BATCH):
+            async with store.redis.pipeline(transaction=False) as pipe:
+                for origin in origins[first : first + _BATCH]:
+                    pipe.hdel(store.keys.robots_of + origin.decode(errors="replace"), "until")
+                await pipe.execute()
     return resumed
 
 

@@ -411,7 +411,7 @@ function showRecent(recent) {
   fillList($("dead"), recent.dead.map((one) => entry(one.time, one.source, one.url ?? one.seed, one.url, one.reason)), "None.");
   fillList($("rot"), recent.link_rot.map((one) => entry(one.time, one.source, one.url, one.url, `status ${one.status}`)), "None.");
   const known = new Map([...$("pictures").children].map((item) => [item.dataset.name, item]));
-  $("pictures").replaceChildren(...recent.thumbnails.filter((one) => one.thumbnail).map((one) => known.get(one.thumbnail) ?? picture(one)));
+  $("pictures").replaceChildren(...recent.thumbnails.filter((one) => typeof one.thumbnail === "string").map((one) => known.get(one.thumbnail) ?? picture(one)));
   if (!recent.thumbnails.length) $("pictures").append(make("li", { className: "muted", textContent: "None yet." }));
   showOpen();
 }
