@@ -6,6 +6,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.dashboard.monitors import free_port
+
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
@@ -24,10 +26,15 @@ def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
 
 
 def test_a_redis_or_a_catalogue_that_is_not_there_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
-    said = scrapy("monitor", REDIS_URL=f"unix://{tmp_path}/none.sock")
+    port = str(free_port())
+    said = scrapy(
+        "monitor", REDIS_URL=f"unix://{tmp_path}/none.sock", CRAWL_METRICS_PORT=port, CRAWL_DASHBOARD_PORT="0"
+    )
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "does not answer" in said.stderr
-    said = scrapy("monitor", CRAWL_SOURCES=str(tmp_path / "none.json"))
+    said = scrapy(
+        "monitor", CRAWL_SOURCES=str(tmp_path / "none.json"), CRAWL_METRICS_PORT=port, CRAWL_DASHBOARD_PORT="0"
+    )
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "CRAWL_SOURCES=" in said.stderr
 
