@@ -101,7 +101,7 @@ def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]], gallery: 
     shown = 0.0
     with Bar("crawling", SEEDS, "images") as bar:
         while True:
-            tallies = totals(client, keys)
+            tallies = totals(client, keys, float(SETTINGS["CRAWL_HEARTBEAT_TIMEOUT"]["default"]))
             done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
             bar.at(done)
             if bar.shown:

@@ -7,7 +7,9 @@ import argparse
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
+from crawlproject import config
 from crawlproject.commands import QUIET, reports_errors
+from crawlproject.errors import ConfigError
 from crawlproject.store import embedded
 from crawlproject.store.client import crawl_dir
 
@@ -37,6 +39,11 @@ class Command(ScrapyCommand):
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Do it."""
+        assert self.settings is not None
+        if args != ["stop"] and config.load(self.settings).redis_url is not None:
+            raise ConfigError(
+                "REDIS_URL is set, so the Redis under .crawl/ is not in use: unset it, or use that one"
+            )
         match args:
             case ["start"]:
                 print(embedded.ensure(crawl_dir()))

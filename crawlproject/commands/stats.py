@@ -42,22 +42,30 @@ class Command(ScrapyCommand):
     @reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Print one JSON document."""
-        _, client, keys = connected(self, opts.spider)
-        print(json.dumps(totals(client, keys), indent=2))
+        settings, client, keys = connected(self, opts.spider)
+        print(json.dumps(totals(client, keys, settings.heartbeat_timeout), indent=2))
 
 
-def totals(client: Redis, keys: Keys) -> dict[str, Any]:
-    """Return the totals since the crawl began: of the frontier, of the seeds, and per source."""
+def totals(client: Redis, keys: Keys, heartbeat_timeout: float) -> dict[str, Any]:
+    """Return the totals since the crawl began: of the frontier, of the seeds, and per source.
+
+    `workers` are those that have beaten within `heartbeat_timeout` seconds; `leased` counts what dead ones hold,
+    too, until another worker takes it back.
+    """
+    seconds, micros = client.time()
+    ahead = cast("bytes | None", client.hget(keys.clock, "ahead")) or b"0"
+    oldest = seconds * 1_000_000 + micros + int(ahead) - int(heartbeat_timeout * 1_000_000)
     with client.pipeline(transaction=False) as pipe:
         pipe.get(keys.outstanding)
         pipe.llen(keys.seeds)
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
+        pipe.zcount(keys.workers, oldest, "+inf")
         pipe.hgetall(keys.totals)
         pipe.hgetall(keys.rates)
         for count in COUNTS:
             pipe.hgetall(keys.counts_of + count)
-        outstanding, seeds, dead, workers, sums, rates, *counts = pipe.execute()
+        outstanding, seeds, dead, workers, alive, sums, rates, *counts = pipe.execute()
     with client.pipeline(transaction=False) as pipe:
         for worker in workers:
             pipe.hlen(keys.leases_of + worker.decode())
@@ -71,7 +79,7 @@ def totals(client: Redis, keys: Keys) -> dict[str, Any]:
             row[count] = int(number)
     names = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed")
     return {
-        "workers": len(workers),
+        "workers": alive,
         "seeds_waiting": seeds,
         "outstanding": int(outstanding or 0),
         "leased": leased,

@@ -13,6 +13,7 @@ from crawlproject.monitoring.standing import Row
 from crawlproject.politeness.kinds import ERROR_KINDS
 from crawlproject.store.scripts import LATENCY_BOUNDS, Survey
 
+NO_WORKER = "no worker runs: start one (scrapy crawl images)"
 _FORMAT = 1  # of what is kept between two readings
 
 
@@ -280,7 +281,11 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
 
 def obstacle(survey: Survey) -> str | None:
     """Return why nothing goes out of any source, None when it does."""
-    return survey.paused or (None if survey.pulse else "no worker leads")
+    if survey.paused:
+        return survey.paused
+    if not survey.pulse:
+        return "no worker leads"
+    return NO_WORKER if survey.outstanding and not survey.alive else None
 
 
 def eta(reading: Reading) -> float | None:

@@ -75,7 +75,7 @@ class Kafka:
             import confluent_kafka
         except ImportError:
             raise KafkaUnavailable(
-                "confluent-kafka is not installed, which Kafka needs: pip install 'crawlproject[kafka]'"
+                "confluent-kafka is not installed, which Kafka needs: pip install 'confluent-kafka>=2.16,<3'"
             ) from None
         places = {"bootstrap.servers": self.brokers, "error_cb": self.failed}
         try:

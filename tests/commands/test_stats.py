@@ -62,3 +62,10 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
     said = json.loads(scrapy("stats", "--spider", "pages").stdout)
     assert said.pop("sources") == {}
     assert set(said.values()) == {0}
+
+
+async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, store: Store) -> None:
+    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    assert json.loads(scrapy("stats").stdout)["workers"] == 1
+    await store.redis.zincrby(store.keys.workers, -31_000_000, "w")
+    assert json.loads(scrapy("stats").stdout)["workers"] == 0

@@ -103,7 +103,7 @@ class Prometheus:
         for old, new in (
             ("15s", "1s"),
             ("127.0.0.1:9410", f"127.0.0.1:{monitor}"),
-            ('"127.0.0.1:9411", "127.0.0.1:9412"', f'"127.0.0.1:{worker}"'),
+            ('"127.0.0.1:9412", "127.0.0.1:9413"', f'"127.0.0.1:{worker}"'),
             ("- alerts.yml", f"- {DEPLOY / 'alerts.yml'}"),
         ):
             assert old in config

@@ -151,3 +151,17 @@ def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
     assert eta(reading(1.0, source("d", queued=1, eta_s=None), outstanding=1)) is None
     assert eta(reading(1.0, *busy, outstanding=19, pulse=False)) is None
     assert eta(reading(1.0, *busy, outstanding=19, paused="full")) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"outstanding": 3}, None),
+        ({"outstanding": 3, "alive": 0}, "no worker runs: start one (scrapy crawl images)"),
+        ({"outstanding": 0, "alive": 0}, None),
+        ({"outstanding": 3, "alive": 0, "pulse": False}, "no worker leads"),
+        ({"outstanding": 3, "paused": "full", "pulse": False}, "full"),
+    ],
+)
+def test_what_keeps_everything_back_is_said(state: dict[str, Any], said: str | None) -> None:
+    assert general(reading(0.0), reading(5.0, **state)).paused == said
