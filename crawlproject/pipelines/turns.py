@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 
 _LONG = 1.0  # seconds for one picture; a large one takes that, most a few milliseconds
@@ -59,11 +59,17 @@ class Turns:
                 now = asyncio.get_running_loop().time()
                 self._second = {one: until for one, until in self._second.items() if until > now}
             # Where all that wait have what they may have, one source waits alone.
-            may = [n for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most]
-            index = next((n for n in may if self._waiting[n][0] not in self._second), may[0] if may else 0)
+            index = self._first(self._second)
+            if index is None:
+                index = self._first(()) or 0
             source, place = self._waiting[index]
             del self._waiting[index]
             if not place.cancelled():
                 self._free -= 1
                 self._busy[source] += 1
                 place.set_result(None)
+
+    def _first(self, others_than: Container[str]) -> int | None:
+        """Return who has waited for longest of those that may have a place, and of other sources than these."""
+        waiting = ((n, one) for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most)
+        return next((n for n, one in waiting if one not in others_than), None)
