@@ -20,6 +20,6 @@ WORKDIR /data
 VOLUME /data
 USER 10001:10001
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "crawlproject.store.alive"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "crawlproject.healthcheck"]
 ENTRYPOINT ["scrapy"]
 CMD ["crawl", "images"]

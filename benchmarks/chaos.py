@@ -43,8 +43,8 @@ from PIL import Image
 from benchmarks.arrivals import Listener, Report, Sites, size_of
 from benchmarks.ours import ROOT, SCRAPY, Crawl
 from benchmarks.politeness import allowed, seconds_from, size_for, until
-from crawlproject.store import embedded
-from crawlproject.store.keys import Keys
+from crawlproject.state import embedded
+from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
 SETTINGS: dict[str, object] = {
@@ -582,7 +582,7 @@ def _left_behind(redis: Any) -> Iterator[str]:
     """Yield what an empty frontier without workers has no more."""
     if outstanding := int(redis.get(KEYS.outstanding) or 0):
         yield f"outstanding is {outstanding}"
-    patterns = (KEYS.leases_of, KEYS.in_hand_of, KEYS.queue_of, KEYS.delayed_of)
+    patterns = (KEYS.leases_of, KEYS.processing_of, KEYS.queue_of, KEYS.delayed_of)
     for pattern in (KEYS.seeds, KEYS.suspects, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
         for key in redis.scan_iter(pattern):
             yield f"{key.decode()} is left behind"

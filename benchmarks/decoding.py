@@ -27,11 +27,11 @@ import uvloop
 
 from benchmarks.corpus import FOLDER, pictures
 from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.errors import UnreadableImage
-from crawlproject.imaging.protocol import Job
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.messages import Job
 
 if TYPE_CHECKING:
-    from crawlproject.records import Analysis
+    from crawlproject.models import Analysis
 
 AT_A_TIME = 2
 WAYS = ("threads", "processes", "pebble")

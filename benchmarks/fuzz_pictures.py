@@ -27,8 +27,8 @@ from PIL import Image
 
 from benchmarks.pillow_corpus import MIB, kind_of, resident
 from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.errors import UnreadableImage
-from crawlproject.imaging.protocol import Job
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.messages import Job
 
 AT_A_TIME = 2
 TIMEOUT = 10.0

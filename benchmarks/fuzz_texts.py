@@ -39,19 +39,20 @@ from scrapy import Request
 
 from benchmarks.fuzz_pictures import mutated
 from crawlproject.errors import BadEntry, BadSeed
-from crawlproject.frontier import codec, feedfile
+from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, LONGEST_URL, new_request, parse_seed
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, new_request, parse_seed
 from crawlproject.imaging.codings import decoded
-from crawlproject.imaging.errors import UnreadableImage
-from crawlproject.pipelines.stores import thumbnail_name
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.ingest import files as feedfile
+from crawlproject.models import OPT_OUTS, Seed
 from crawlproject.politeness.addresses import check_addresses, check_url, literal, port_of
 from crawlproject.politeness.optouts import opt_outs
-from crawlproject.politeness.robots import MAX_BYTES, Rules, freshness, robots_url
-from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import OPT_OUTS, Seed
+from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider, retry_after
-from crawlproject.texts import printable, shown_seed, url_fault, without_userinfo
+from crawlproject.storage.blobs import thumbnail_name
+from crawlproject.texts import LONGEST_URL, printable, shown_seed, url_fault, without_userinfo
 
 MIB = 1 << 20
 TOO_LONG = 2.0  # seconds for one text, on a machine that has other work

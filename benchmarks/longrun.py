@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.arrivals import Listener, Sites
 from benchmarks.ours import Crawl
 from benchmarks.politeness import until
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
 MOST = 10.0  # MiB per 100,000 requests

@@ -24,60 +24,60 @@ from prometheus_client import generate_latest
 from rich.console import Console
 
 from crawlproject import config
-from crawlproject.monitoring import monitor as monitors
-from crawlproject.monitoring.live import View
-from crawlproject.monitoring.metrics import CrawlCollector, registry
-from crawlproject.monitoring.monitor import Monitor
-from crawlproject.monitoring.onlooker import Onlooker
-from crawlproject.store import embedded
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Settlement
+from crawlproject.metrics.collectors import CrawlCollector, registry
+from crawlproject.state import embedded
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Settlement
+from crawlproject.status import reporter as monitors
+from crawlproject.status.reporter import Monitor
+from crawlproject.status.snapshot_reader import SnapshotReader
+from crawlproject.terminal.live import View
 
 _CHUNK = 200
 
 
-async def prepare(store: Store, names: list[str]) -> None:
+async def prepare(state: State, names: list[str]) -> None:
     """Fill a Redis as a crawl of these sources would."""
-    scripts = store.scripts
-    fence = await scripts.lead(store.worker, ready=True)
+    scripts = state.scripts
+    fence = await scripts.lead(state.worker, ready=True)
     assert fence is not None
     for first in range(0, len(names), _CHUNK):
         rows = [(name, 200.0, 200.0) for name in names[first : first + _CHUNK]]
         assert await scripts.set_rates(fence, rows, {})
     number = count()
-    await settle(store, names, number)
-    redis: Any = store.redis
+    await settle(state, names, number)
+    redis: Any = state.redis
     async with redis.pipeline(transaction=False) as pipe:
         for name in names:
-            pipe.rpush(store.keys.statuses_of + name, *["200"] * 40, *["404"] * 7, *["timeout"] * 3)
-            pipe.ltrim(store.keys.statuses_of + name, 0, 49)
+            pipe.rpush(state.keys.statuses_of + name, *["200"] * 40, *["404"] * 7, *["timeout"] * 3)
+            pipe.ltrim(state.keys.statuses_of + name, 0, 49)
         await pipe.execute()
     for worker in range(4):
         await scripts.heartbeat(f"w{worker}", join=True, timeout=3600, max_deliveries=3)
-        await _enqueue(store, names[:256], number)
+        await _enqueue(state, names[:256], number)
         await scripts.lease(
             f"w{worker}", 256, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
         )
-    await _enqueue(store, names, number)
+    await _enqueue(state, names, number)
 
 
-async def _enqueue(store: Store, names: list[str], number: count[int]) -> None:
+async def _enqueue(state: State, names: list[str], number: count[int]) -> None:
     for first in range(0, len(names), _CHUNK):
         items = [
             NewRequest(b"\x01\x00\x00x", "00000", n, again=True, source=name)
             for name, n in zip(names[first : first + _CHUNK], number, strict=False)
         ]
-        await store.scripts.enqueue("w0", items, high_water=10**8, refuse_unknown=False)
+        await state.scripts.enqueue("w0", items, high_water=10**8, refuse_unknown=False)
 
 
-async def settle(store: Store, names: list[str], number: count[int]) -> float:
+async def settle(state: State, names: list[str], number: count[int]) -> float:
     """Settle one request of each source, fifty a call; return the microseconds of Redis' CPU for each."""
-    await store.scripts.heartbeat("s", join=True, timeout=3600, max_deliveries=3)
+    await state.scripts.heartbeat("s", join=True, timeout=3600, max_deliveries=3)
     used = 0.0
     for first in range(0, len(names), 50):
         some = names[first : first + 50]
-        await _enqueue(store, some, number)
-        reply = await store.scripts.lease(
+        await _enqueue(state, some, number)
+        reply = await state.scripts.lease(
             "s", 50, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
         )
         counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000, "error_dns": 1, "error_timeout": 1}
@@ -93,14 +93,14 @@ async def settle(store: Store, names: list[str], number: count[int]) -> float:
             )
             for grant in reply.grants
         ]
-        before = await _cpu(store)
-        await store.scripts.settle("s", ends)
-        used += await _cpu(store) - before
+        before = await _cpu(state)
+        await state.scripts.settle("s", ends)
+        used += await _cpu(state) - before
     return used / len(names) * 1e6
 
 
-async def _cpu(store: Store) -> float:
-    info: dict[str, Any] = await store.redis.info("cpu")
+async def _cpu(state: State) -> float:
+    info: dict[str, Any] = await state.redis.info("cpu")
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
@@ -111,25 +111,25 @@ def _own_cpu() -> float:
 
 async def measure(folder: Path, sources: int, lines: int) -> None:
     url = embedded.ensure(folder)
-    store = Store(config.load({"REDIS_URL": url, "CRAWL_NAMESPACE": "benchmark"}), "images")
-    await store.open()
+    state = State(config.load({"REDIS_URL": url, "CRAWL_NAMESPACE": "benchmark"}), "images")
+    await state.open()
     names = [f"source-{number}" for number in range(sources)]
-    await prepare(store, names)
+    await prepare(state, names)
     path = folder / "monitor.jsonl"
     monitors.INTERVAL = 0.0  # a line as often as asked for
-    one = Monitor(replace(store.config, monitor_file=str(path)), store)
-    commands = _counted(store)
+    one = Monitor(replace(state.config, monitor_file=str(path)), state)
+    commands = _counted(state)
     await one._step()  # the first reading has nothing to be compared with
     number = count(10**6)
     own, theirs, sent, took = [], [], [], []
     for _ in range(lines):
-        await settle(store, names[:100], number)
-        await store.scripts.lead(store.worker, ready=True)
-        before = _own_cpu(), await _cpu(store), commands[0], time.perf_counter()
+        await settle(state, names[:100], number)
+        await state.scripts.lead(state.worker, ready=True)
+        before = _own_cpu(), await _cpu(state), commands[0], time.perf_counter()
         await one._step()
         took.append(time.perf_counter() - before[3])
         sent.append(commands[0] - before[2])
-        theirs.append(await _cpu(store) - before[1])
+        theirs.append(await _cpu(state) - before[1])
         own.append(_own_cpu() - before[0])
     written = path.read_text().splitlines()
     assert len(written) == lines
@@ -138,31 +138,31 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     for who, used in (("Redis a line", theirs), ("the monitor", own)):
         print(f"CPU of {who:<18}{statistics.mean(used) * 1e3:8.1f} ms, {statistics.mean(used) / 5:.2%} of 5 s")
     print(f"time from first to last  {statistics.median(took) * 1e3:8.1f} ms")
-    scraped = registry(CrawlCollector("images", lambda: one.latest_reading))
+    scraped = registry(CrawlCollector("images", lambda: one.latest_sample))
     generate_latest(scraped)
     before_scrape = time.process_time()
     text = [generate_latest(scraped) for _ in range(10)].pop()
     scrape = (time.process_time() - before_scrape) / 10
     print(f"CPU of a scrape          {scrape * 1e3:8.1f} ms, {len(text) / 1000:.0f} kB")
-    await look_on(store)
-    print(f"CPU of Redis a settle    {await settle(store, names, number):8.1f} us, INFO included")
-    await store.close()
+    await look_on(state)
+    print(f"CPU of Redis a settle    {await settle(state, names, number):8.1f} us, INFO included")
+    await state.close()
     embedded.stop(folder)
 
 
-async def look_on(store: Store) -> None:
+async def look_on(state: State) -> None:
     """Print what `scrapy top` costs, on a terminal of 120 columns and 50 lines."""
-    onlooker, view = Onlooker(store), View("images of benchmark", "trouble", (), cut_off=True)
+    snapshot_reader, view = SnapshotReader(state), View("images of benchmark", "trouble", (), cut_off=True)
     console = Console(file=io.StringIO(), width=120, height=50, force_terminal=True)
-    await onlooker.look()
+    await snapshot_reader.look()
     reading, drawing, theirs = [], [], []
     for _ in range(10):
-        before, theirs_before = _own_cpu(), await _cpu(store)
-        made = await onlooker.look()
+        before, theirs_before = _own_cpu(), await _cpu(state)
+        made = await snapshot_reader.look()
         assert made is not None
         view.show(made)
         reading.append(_own_cpu() - before)
-        theirs.append(await _cpu(store) - theirs_before)
+        theirs.append(await _cpu(state) - theirs_before)
         before = _own_cpu()
         console.print(view)
         drawing.append(_own_cpu() - before)
@@ -170,10 +170,10 @@ async def look_on(store: Store) -> None:
     print(f"{statistics.mean(drawing) * 1e3:.1f} ms a screen; of Redis {statistics.mean(theirs) * 1e3:.1f} ms")
 
 
-def _counted(store: Store) -> list[int]:
+def _counted(state: State) -> list[int]:
     """Count the commands that this process sends: each of a pipeline, and a script as one."""
     sent = [0]
-    redis: Any = store.redis
+    redis: Any = state.redis
     execute = redis.execute_command
 
     async def counted(*args: Any, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import redis
 
 from crawlproject.config import SETTINGS
-from crawlproject.store import embedded
+from crawlproject.state import embedded
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = [sys.executable, "-m", "scrapy"]

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.ours import Crawl
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
 
 RATE = 200

@@ -35,11 +35,10 @@ from typing import Any, Self
 
 from benchmarks.arrivals import Listener, Report, Sites
 from benchmarks.ours import ROOT, Crawl
-from crawlproject.config import MINIMUM_RATE
-from crawlproject.politeness.sources import LARGE, MAXIMUM_RATE, SMALL
-from crawlproject.store import embedded
-from crawlproject.store.keys import Keys
-from crawlproject.store.scripts import LEADER_TTL
+from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
+from crawlproject.state import embedded
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import LEADER_TTL
 
 KEYS = Keys("crawl", "images")
 WANTED_USE = 0.97

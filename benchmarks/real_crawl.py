@@ -26,7 +26,7 @@ from benchmarks import corpus, identify
 from benchmarks.ours import Crawl
 from benchmarks.roundtrips import Usage
 from benchmarks.site import Site, link, mean_rate, worst_second
-from crawlproject.politeness.sources import rate_for
+from crawlproject.sources.rates import rate_for
 
 # Claimed sizes, for rates that two cores can serve: 40, 20, 8 and 0.2 a second.
 SIZES = {"gallery": 100_000_000, "museum": 50_000_000, "library": 20_000_000, "parish": 4}

@@ -71,7 +71,7 @@ class Stopped(CrawlprojectError, IgnoreRequest):
     """The worker stops, and breaks a request off: it goes back to the frontier."""
 
 
-class StoreDown(CrawlprojectError):
+class StorageDown(CrawlprojectError):
     """Thumbnails cannot be stored, whichever they are; `str(error)` names the store and the remedy."""
 
 

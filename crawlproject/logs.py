@@ -18,7 +18,7 @@ from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
 from crawlproject import config
-from crawlproject.records import IDENTIFIER, SOURCE
+from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.texts import one_line, printable, without_userinfo
 
 # As in the settings that Scrapy lists at a start, and in the options of a URL

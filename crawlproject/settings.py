@@ -17,7 +17,7 @@ LOG_FORMATTER = "crawlproject.logs.RequestLog"
 
 # Frontier
 SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
-SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.queue.LeaseQueue"
+SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.lease_queue.LeaseQueue"
 DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
 
 # Leases a worker holds at most, waiting for their slot or in flight. Scrapy's own slots must never make a
@@ -31,7 +31,7 @@ SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; b
 DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # naming formats would have a CDN convert the picture
 COOKIES_ENABLED = False
 ROBOTSTXT_OBEY = False
-RETRY_ENABLED = False  # one place decides on retries: politeness/backoff.py
+RETRY_ENABLED = False  # one place decides on retries: politeness/retry.py
 REDIRECT_MAX_TIMES = 5
 REDIRECT_PRIORITY_ADJUST = 0
 METAREFRESH_ENABLED = False
@@ -43,8 +43,8 @@ DOWNLOAD_MAXSIZE = 50_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
 DOWNLOAD_HANDLERS = {
-    "http": "crawlproject.handlers.http.CrawlDownloadHandler",
-    "https": "crawlproject.handlers.http.CrawlDownloadHandler",
+    "http": "crawlproject.net.handler.CrawlDownloadHandler",
+    "https": "crawlproject.net.handler.CrawlDownloadHandler",
     "file": None,
     "ftp": None,
     "s3": None,
@@ -84,8 +84,8 @@ ITEM_PIPELINES = {
 # Beside the flow, in every worker
 EXTENSIONS = {
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
-    "crawlproject.extensions.regulator.Regulator": 200,
-    "crawlproject.extensions.monitor.CrawlMonitor": 300,
+    "crawlproject.extensions.leadership.Leadership": 200,
+    "crawlproject.extensions.status_report.StatusReport": 300,
 }
 
 # What the environment says goes over what stands above, and under `-s`.

@@ -7,6 +7,8 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+LONGEST_URL = 8_192  # characters, of a seed, or of what a site redirects to
+
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")  # a name, IPv4; IPv6
 

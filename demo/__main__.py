@@ -18,13 +18,13 @@ from typing import Any
 import redis
 from rich.table import Table
 
-from crawlproject.commands.progress import Bar
 from crawlproject.commands.stats import totals
 from crawlproject.config import SETTINGS
-from crawlproject.politeness.sources import rate_for
-from crawlproject.store import embedded
-from crawlproject.store.client import crawl_dir
-from crawlproject.store.keys import Keys
+from crawlproject.sources.rates import rate_for
+from crawlproject.state import embedded
+from crawlproject.state.client import crawl_dir
+from crawlproject.state.keys import Keys
+from crawlproject.terminal.progress import Bar
 from demo import sources
 from demo.gallery import Arrival, Gallery
 

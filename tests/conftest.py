@@ -29,8 +29,8 @@ from xdist.scheduler import LoadScopeScheduling
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.store import embedded
-from crawlproject.store.client import Store
+from crawlproject.state import embedded
+from crawlproject.state.client import State
 from tests.forks import forks
 from tests.kafka_broker import Broker
 
@@ -242,9 +242,9 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
 
 
 @pytest_asyncio.fixture
-async def store(redis_url: str) -> AsyncIterator[Store]:
-    """An open store with the default settings."""
-    one = Store(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
+async def state(redis_url: str) -> AsyncIterator[State]:
+    """An open connection with the default settings."""
+    one = State(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
     await one.open()
     yield one
     await one.close()
@@ -282,4 +282,4 @@ async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
     await maybe_deferred_to_future(one.open(one.crawler.spider))
     yield one
     await maybe_deferred_to_future(one.close("finished"))
-    await one.store.close()
+    await one.state.close()

@@ -11,7 +11,7 @@ import pytest
 from crawlproject import __version__
 from crawlproject.config import SETTINGS, Config, environment, load, project_dir
 from crawlproject.errors import ConfigError
-from crawlproject.records import OPT_OUTS
+from crawlproject.models import OPT_OUTS
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy

@@ -18,7 +18,7 @@ import pytest
 import redis
 from PIL import Image
 
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
@@ -437,7 +437,7 @@ def test_trouble_of_our_own_is_tried_again_and_costs_the_source_nothing(crawl: C
 
 
 def sha1_folder(identifier: str) -> str:
-    from crawlproject.pipelines.stores import thumbnail_name
+    from crawlproject.storage.blobs import thumbnail_name
 
     return thumbnail_name(identifier)
 

@@ -25,10 +25,10 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
     assert package - set(zipfile.ZipFile(egg).namelist()) == set()
     code = (
         "import crawlproject.spiders.images\n"
-        "from crawlproject.store import keys, scripts\n"
+        "from crawlproject.state import keys, scripts\n"
         "print(crawlproject.__file__)\n"
         "from crawlproject.imaging.decoders import Decoders\n"
-        "from crawlproject.imaging.protocol import Job\n"
+        "from crawlproject.imaging.messages import Job\n"
         "import asyncio, sys; decoders = Decoders(1, Job(10**6, 10**6, 85, 20))\n"
         "made = asyncio.run(decoders.analyse(sys.stdin.buffer.read()))\n"
         "assert made.facts.width == 9\n"

@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from crawlproject.logs import JsonFormatter, TextFormatter, install, without_secrets
-from crawlproject.records import IDENTIFIER, SOURCE
+from crawlproject.models import IDENTIFIER, SOURCE
 from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, sha1_folder
 

@@ -20,10 +20,10 @@ from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
-from crawlproject.politeness.sources import source_name
-from crawlproject.store.client import Store, connect_blocking
-from crawlproject.store.health import known_fault
-from crawlproject.store.keys import Keys
+from crawlproject.sources.names import source_name
+from crawlproject.state.client import State, connect_blocking
+from crawlproject.state.health import known_fault
+from crawlproject.state.keys import Keys
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=ScrapyCommand)
@@ -90,7 +90,7 @@ def connected(command: ScrapyCommand, spider: str = "images") -> tuple[config.Co
 
 
 @asynccontextmanager
-async def opened_store(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[Store]:
+async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[State]:
     """Connect a command to the frontier of `spider`, scripts included, for as long as the block lasts.
 
     Raises:
@@ -98,12 +98,12 @@ async def opened_store(command: ScrapyCommand, spider: str = "images") -> AsyncI
 
     """
     assert command.settings is not None
-    store = Store(config.load(command.settings), spider)
-    await store.open()
+    state = State(config.load(command.settings), spider)
+    await state.open()
     try:
-        yield store
+        yield state
     finally:
-        await store.close()
+        await state.close()
 
 
 @contextmanager
@@ -144,11 +144,11 @@ def source_names(args: list[str]) -> list[str]:
         raise UsageError(str(error)) from None
 
 
-async def remark_unknown(store: Store, sources: list[str]) -> None:
+async def remark_unknown(state: State, sources: list[str]) -> None:
     """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a slip of the pen."""
-    redis: Any = store.redis
-    listed = await redis.smismember(store.keys.sources, sources)
-    sized = await redis.hmget(store.keys.limits, sources)
+    redis: Any = state.redis
+    listed = await redis.smismember(state.keys.sources, sources)
+    sized = await redis.hmget(state.keys.limits, sources)
     for source, in_set, limit in zip(sources, listed, sized, strict=True):
         if not in_set and limit is None:
             remark(f"neither the catalogue nor a seed has named {source} so far")

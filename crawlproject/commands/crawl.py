@@ -9,8 +9,8 @@ from scrapy.commands import crawl
 from crawlproject import config
 from crawlproject.commands import log_as_set, loop_as_set, remark, reports_errors
 from crawlproject.errors import ConfigError
-from crawlproject.pipelines.stores import check_store
-from crawlproject.store.client import connect_blocking
+from crawlproject.state.client import connect_blocking
+from crawlproject.storage.blobs import check_storage
 
 
 class Command(crawl.Command):
@@ -33,8 +33,8 @@ class Command(crawl.Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Check, then crawl."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
-        from crawlproject.extensions.regulator import read_catalogue
-        from crawlproject.handlers.http import check_open_files
+        from crawlproject.net.handler import check_open_files
+        from crawlproject.sources.reader import read_catalogue
 
         assert self.settings is not None
         settings = config.load(self.settings)
@@ -48,11 +48,11 @@ class Command(crawl.Command):
             read_catalogue(settings.sources)
         check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
         if settings.metrics_port is not None:
-            from crawlproject.monitoring.server import check_port
+            from crawlproject.webserver import check_port
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         connect_blocking(settings).close()
-        if (trouble := check_store(settings.images_store, self.settings)) is not None:
+        if (trouble := check_storage(settings.images_store, self.settings)) is not None:
             remark(f"{trouble}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()

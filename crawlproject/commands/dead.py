@@ -14,10 +14,10 @@ from redis import Redis
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, connected, opened_store, remark, reports_errors
+from crawlproject.commands import QUIET, connected, opened_state, remark, reports_errors
 from crawlproject.frontier import codec
-from crawlproject.frontier.letters import letter_of
-from crawlproject.store.scripts import DeadRetry
+from crawlproject.state.scripts import DeadRetry
+from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
 _PAGE = 500
@@ -81,20 +81,20 @@ class Command(ScrapyCommand):
     async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
         """Return how many were moved."""
         moved = 0
-        async with opened_store(self, spider) as store:
+        async with opened_state(self, spider) as state:
             while batch := list(islice(letters, _PAGE)):
                 known = [letter for letter in batch if any(letter["raw"])]
                 if len(known) < len(batch):
                     remark(f"{len(batch) - len(known)} letters hold neither request nor seed: they stay")
-                moved += await store.scripts.retry_dead([_retry_of(letter) for letter in known])
+                moved += await state.scripts.retry_dead([_retry_of(letter) for letter in known])
         return moved
 
     async def _drop(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
         """Return how many were deleted."""
         dropped = 0
-        async with opened_store(self, spider) as store:
+        async with opened_state(self, spider) as state:
             while batch := list(islice(letters, _PAGE)):
-                dropped += await store.scripts.drop_dead([(one["id"], one["source"] or "") for one in batch])
+                dropped += await state.scripts.drop_dead([(one["id"], one["source"] or "") for one in batch])
         return dropped
 
 
@@ -107,7 +107,7 @@ def _letters(client: Redis, dead: str) -> Iterator[dict[str, Any]]:
     while True:
         page = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(dead, start, last, count=_PAGE))
         for at, fields in page:
-            yield letter_of(at.decode(), fields)
+            yield read_dead_letter(at.decode(), fields)
         if len(page) < _PAGE:
             return
         start = b"(" + page[-1][0]

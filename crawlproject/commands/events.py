@@ -13,10 +13,10 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, connected, remark, reports_errors, stoppable
+from crawlproject.kafka import Kafka
+from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.sinks.kafka import READER, Forwarder
 from crawlproject.sinks.streams import StreamReader
-from crawlproject.store.kafka import Kafka
 
 _BLOCK = 1.0  # seconds
 

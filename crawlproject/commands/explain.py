@@ -12,17 +12,17 @@ from scrapy import Request
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, opened_store, reports_errors
+from crawlproject.commands import QUIET, opened_state, reports_errors
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.names import Names
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.monitoring.standing import duration, hold_reason, pause, standings, wait_of
-from crawlproject.politeness.robots import Rules, robots_url
-from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import IDENTIFIER
-from crawlproject.store.client import Store
-from crawlproject.store.clock import MICROS
+from crawlproject.models import IDENTIFIER
+from crawlproject.net.resolver import Resolver
+from crawlproject.politeness.robots_txt import Rules, robots_url
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
+from crawlproject.status.source_status import duration, hold_reason, pause, standings, wait_of
 from crawlproject.texts import printable
 
 _MONTH = 30 * 86_400.0  # seconds without a robots.txt after which everything is allowed (look_robots.lua)
@@ -68,11 +68,11 @@ class Command(ScrapyCommand):
         print(json.dumps(said, indent=2) if opts.json else _for_people(said))
 
     async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
-        async with opened_store(self, opts.spider) as store:
-            return await explain(store, url, opts.source, opts.uuid)
+        async with opened_state(self, opts.spider) as state:
+            return await explain(state, url, opts.source, opts.uuid)
 
 
-async def explain(store: Store, url: str, source: str | None = None, uuid: str | None = None) -> dict[str, Any]:
+async def explain(state: State, url: str, source: str | None = None, uuid: str | None = None) -> dict[str, Any]:
     """Return what would become of a seed with this URL now; docs/operators.md describes the keys.
 
     Raises:
@@ -81,20 +81,20 @@ async def explain(store: Store, url: str, source: str | None = None, uuid: str |
     """
     seed = seed_of({"url": url, "source": source, "uuid": uuid})
     request = Request(seed.url, meta={IDENTIFIER: seed.identifier})
-    redis: Any = store.redis
-    keys = store.keys
+    redis: Any = state.redis
+    keys = state.keys
     name, source_from = seed.source, "--source"
     if name is None:
         domain = domain_of_url(request.url)
         found = await redis.hget(keys.hosts, domain)
         name, source_from = (found.decode(), "catalogue") if found else (domain, "domain")
-    [(standing, row)] = [pair async for pair in standings(store, [name])]
+    [(standing, row)] = [pair async for pair in standings(state, [name])]
     bucket, member = SeenFilter().address(request)
     seen = bool(await redis.sismember(keys.seen_of + bucket, member))
     statuses = Counter(status.decode() for status in await redis.lrange(keys.statuses_of + name, 0, -1))
-    robots = await _robots(store, request.url, name, standing.now)
-    refused_address, unresolved = await _address(store.config, request.url)
-    refused = store.config.unknown_sources == "refuse" and standing.by_size is None
+    robots = await _robots(state, request.url, name, standing.now)
+    refused_address, unresolved = await _address(state.config, request.url)
+    refused = state.config.unknown_sources == "refuse" and standing.by_size is None
     obstacles = [
         seen and 'seen before: without "again" its seed is a duplicate',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
@@ -103,7 +103,7 @@ async def explain(store: Store, url: str, source: str | None = None, uuid: str |
         robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
         standing.limit <= 0 and "the rate of its source is 0",
         hold_reason(standing),
-        await pause(store),
+        await pause(state),
     ]
     wait, due = wait_of(standing), None
     if wait is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
@@ -124,22 +124,22 @@ async def explain(store: Store, url: str, source: str | None = None, uuid: str |
 
 async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
     """Return what forbids to connect to the host of `url`, and why its name does not resolve."""
-    names = Names(config, None)
+    resolver = Resolver(config, None)
     try:
-        await names.look_up(url)
-        return names.refusal(url), names.failure(url) or names.trouble or None
+        await resolver.look_up(url)
+        return resolver.refusal(url), resolver.failure(url) or resolver.trouble or None
     finally:
-        await names.close()
+        await resolver.close()
 
 
-async def _robots(store: Store, url: str, source: str, now: float) -> dict[str, Any]:
+async def _robots(state: State, url: str, source: str, now: float) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, as look_robots.lua has it, without having it fetched."""
-    redis: Any = store.redis
+    redis: Any = state.redis
     origin = robots_url(url)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
     said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
-    options = json.loads(await redis.hget(store.keys.options, source) or "{}")
-    copy = await redis.hgetall(store.keys.robots_of + origin)
+    options = json.loads(await redis.hget(state.keys.options, source) or "{}")
+    copy = await redis.hgetall(state.keys.robots_of + origin)
 
     def seconds_until(moment: bytes) -> float:
         return float(max(float(copy[moment]) / MICROS - now, 0.0))
@@ -147,7 +147,7 @@ async def _robots(store: Store, url: str, source: str, now: float) -> dict[str, 
     if options.get("robots") == "ignore":
         said |= {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
     elif copy.get(b"kind") == b"rules":
-        said |= _by_rules(Rules.parse(copy[b"body"]), url, store.config) | {"for_s": seconds_until(b"until")}
+        said |= _by_rules(Rules.parse(copy[b"body"]), url, state.config) | {"for_s": seconds_until(b"until")}
     elif copy.get(b"kind") == b"refused":
         said |= {"verdict": "disallowed", "reason": copy[b"body"].decode(errors="replace")}
         said |= {"for_s": seconds_until(b"until")}

@@ -13,9 +13,9 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from crawlproject.commands import QUIET, connected, reports_errors, stoppable
-from crawlproject.frontier import feedfile
-from crawlproject.frontier.feedtopic import SeedTopic
-from crawlproject.store.kafka import Kafka
+from crawlproject.ingest import files as feedfile
+from crawlproject.ingest.topic import SeedTopic
+from crawlproject.kafka import Kafka
 
 _BATCH = 1000
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
@@ -73,7 +73,7 @@ class Command(ScrapyCommand):
         fed = rejected = 0
         batch: list[str] = []
         total = sum(Path(name).stat().st_size for name in args if name != "-")
-        from crawlproject.commands.progress import Bar  # here: rich would slow every command
+        from crawlproject.terminal.progress import Bar  # here: rich would slow every command
 
         bar = Bar("feeding", total or None)
         try:
@@ -97,7 +97,7 @@ class Command(ScrapyCommand):
     def _feed_topic(self, opts: argparse.Namespace) -> None:
         config, client, keys = connected(self, opts.spider)
         fed = 0
-        from crawlproject.commands.progress import Bar  # here: rich would slow every command
+        from crawlproject.terminal.progress import Bar  # here: rich would slow every command
 
         bar = Bar("feeding", None, "seeds")
 

@@ -9,8 +9,8 @@ import json
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.steering import halt
+from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
+from crawlproject.controls import halt
 
 
 class Command(ScrapyCommand):
@@ -50,6 +50,6 @@ class Command(ScrapyCommand):
         print(json.dumps({"halted": sources}) if opts.json else "\n".join(f"{name} is halted" for name in sources))
 
     async def _halt(self, sources: list[str]) -> None:
-        async with opened_store(self) as store:
-            await halt(store, sources)
-            await remark_unknown(store, sources)
+        async with opened_state(self) as state:
+            await halt(state, sources)
+            await remark_unknown(state, sources)

@@ -17,9 +17,9 @@ from crawlproject import config
 from crawlproject.commands import log_as_set, loop_as_set, reports_errors
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
-from crawlproject.monitoring.monitor import Monitor
-from crawlproject.pipelines.stores import reader_of
-from crawlproject.store.client import Store, connect_blocking
+from crawlproject.state.client import State, connect_blocking
+from crawlproject.status.reporter import Monitor
+from crawlproject.storage.blobs import reader_of
 
 if TYPE_CHECKING:
     from crawlproject.dashboard.site import Dashboard
@@ -67,8 +67,8 @@ class Command(ScrapyCommand):
         if args:
             raise UsageError(f"monitor takes no arguments, but --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
-        from crawlproject.extensions.regulator import read_catalogue
-        from crawlproject.monitoring.server import check_port
+        from crawlproject.sources.reader import read_catalogue
+        from crawlproject.webserver import check_port
 
         assert self.settings is not None
         settings = config.load(self.settings)
@@ -103,13 +103,13 @@ class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
     def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
-        from crawlproject.extensions.regulator import Regulator
+        from crawlproject.leader import Leader
 
         self.settings = settings
         self.thumbnail = thumbnail
-        self.store = Store(settings, spider)
-        self.regulator = Regulator(settings)
-        self.monitor = Monitor(settings, self.store, always=True)
+        self.state = State(settings, spider)
+        self.regulator = Leader(settings)
+        self.monitor = Monitor(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
         self._served: list[Any] = []
         self._started = False
@@ -122,21 +122,21 @@ class _Watch:
 
         """
         from crawlproject.dashboard.site import Dashboard
-        from crawlproject.monitoring.metrics import CrawlCollector, registry
-        from crawlproject.monitoring.server import Metrics, listen, url_of
+        from crawlproject.metrics.collectors import CrawlCollector, registry
+        from crawlproject.webserver import Metrics, listen, url_of
 
-        await self.store.open()
+        await self.state.open()
         self._started = True
-        self.regulator.start(self.store)
+        self.regulator.start(self.state)
         self.monitor.start()
-        collector = CrawlCollector(self.store.keys.spider, lambda: self.monitor.latest_reading)
+        collector = CrawlCollector(self.state.keys.spider, lambda: self.monitor.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
         self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
         logger.info("Metrics at %s/metrics", url_of(address, port))
         if not self.settings.dashboard_port:
             return
         address, port = self.settings.dashboard_address, self.settings.dashboard_port
-        self.dashboard = Dashboard(self.settings, self.store, self.monitor, self.thumbnail)
+        self.dashboard = Dashboard(self.settings, self.state, self.monitor, self.thumbnail)
         self.dashboard.start()
         self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
         logger.info("Dashboard at %s", url_of(address, port))
@@ -145,7 +145,7 @@ class _Watch:
         """Leave the lead to another at once."""
         if not self._started:
             return
-        from crawlproject.monitoring.server import close
+        from crawlproject.webserver import close
 
         for served in self._served:
             await close(served)
@@ -153,4 +153,4 @@ class _Watch:
             await self.dashboard.stop()
         await self.monitor.stop()
         await self.regulator.stop()
-        await self.store.close()
+        await self.state.close()

@@ -9,9 +9,9 @@ import json
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, opened_store, remark, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.steering import set_rate
-from crawlproject.politeness.sources import MAXIMUM_RATE
+from crawlproject.commands import QUIET, opened_state, remark, remark_unknown, reports_errors, source_names
+from crawlproject.controls import set_rate
+from crawlproject.sources.rates import MAXIMUM_RATE
 
 
 class Command(ScrapyCommand):
@@ -56,10 +56,10 @@ class Command(ScrapyCommand):
             print(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second'}")
 
     async def _set(self, source: str, value: str) -> float | None:
-        async with opened_store(self) as store:
+        async with opened_state(self) as state:
             try:
-                rate = await set_rate(store, source, value)
+                rate = await set_rate(state, source, value)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            await remark_unknown(store, [source])
+            await remark_unknown(state, [source])
             return rate

@@ -10,8 +10,8 @@ from scrapy.exceptions import UsageError
 from crawlproject import config
 from crawlproject.commands import QUIET, reports_errors
 from crawlproject.errors import ConfigError
-from crawlproject.store import embedded
-from crawlproject.store.client import crawl_dir
+from crawlproject.state import embedded
+from crawlproject.state.client import crawl_dir
 
 
 class Command(ScrapyCommand):

@@ -9,8 +9,8 @@ import json
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.steering import resume
+from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
+from crawlproject.controls import resume
 
 
 class Command(ScrapyCommand):
@@ -61,7 +61,7 @@ class Command(ScrapyCommand):
 
     async def _resume(self, sources: list[str]) -> list[str]:
         """Return those that were halted."""
-        async with opened_store(self) as store:
-            resumed = await resume(store, sources)
-            await remark_unknown(store, sources)
+        async with opened_state(self) as state:
+            resumed = await resume(state, sources)
+            await remark_unknown(state, sources)
         return resumed

@@ -10,9 +10,9 @@ from typing import Any
 
 from scrapy.commands import ScrapyCommand
 
-from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.standing import Row, duration, pause, standings
-from crawlproject.store.client import Store
+from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
+from crawlproject.state.client import State
+from crawlproject.status.source_status import Row, duration, pause, standings
 
 _PAGE = 1000  # names a call
 
@@ -52,21 +52,21 @@ class Command(ScrapyCommand):
         asyncio.run(self._print(source_names(args), opts))
 
     async def _print(self, names: list[str], opts: argparse.Namespace) -> None:
-        async with opened_store(self, opts.spider) as store:
+        async with opened_state(self, opts.spider) as state:
             if names:
-                await remark_unknown(store, names)
+                await remark_unknown(state, names)
             else:
-                names = await _known(store)
+                names = await _known(state)
             write = _write_json if opts.json else _write_table
-            await write(names, (row async for _, row in standings(store, names)))
-            if not opts.json and (why := await pause(store)):
+            await write(names, (row async for _, row in standings(state, names)))
+            if not opts.json and (why := await pause(state)):
                 print(f"nothing goes out: {why}")
 
 
-async def _known(store: Store) -> list[str]:
-    redis: Any = store.redis
-    names = {name async for name in redis.sscan_iter(store.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in redis.hscan_iter(store.keys.limits, count=_PAGE)}
+async def _known(state: State) -> list[str]:
+    redis: Any = state.redis
+    names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
+    names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
     return sorted(name.decode(errors="replace") for name in names)
 
 

@@ -10,7 +10,7 @@ from redis import Redis
 from scrapy.commands import ScrapyCommand
 
 from crawlproject.commands import QUIET, connected, reports_errors
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 
 COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
 

@@ -10,12 +10,12 @@ import sys
 
 from scrapy.commands import ScrapyCommand
 
-from crawlproject.commands import QUIET, opened_store, remark_unknown, reports_errors, source_names
-from crawlproject.monitoring.onlooker import Onlooker
-from crawlproject.monitoring.snapshot import Snapshot
+from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
+from crawlproject.status.snapshot import Snapshot
+from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.texts import one_line
 
-SORTS = ("trouble", "rate", "work", "failed", "eta", "name")  # those of monitoring/table.py
+SORTS = ("trouble", "rate", "work", "failed", "eta", "name")  # those of terminal/table.py
 
 _WIDE = 2000  # columns where no terminal bounds them
 
@@ -78,34 +78,34 @@ class Command(ScrapyCommand):
         asyncio.run(self._run(source_names(args), opts))
 
     async def _run(self, names: list[str], opts: argparse.Namespace) -> None:
-        async with opened_store(self, opts.spider) as store:
+        async with opened_state(self, opts.spider) as state:
             if names:
-                await remark_unknown(store, names)
-            onlooker = Onlooker(store, names)
+                await remark_unknown(state, names)
+            snapshot_reader = SnapshotReader(state, names)
             if opts.json:
-                print(one_line((await _snapshot(onlooker, opts.interval)).as_event()))
+                print(one_line((await _snapshot(snapshot_reader, opts.interval)).as_event()))
                 return
             from rich.console import Console  # here: it would slow every command
 
-            from crawlproject.monitoring.live import View, watch
+            from crawlproject.terminal.live import View, watch
 
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows the rest
             terminal = sys.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else _WIDE, highlight=False)
             live = terminal and not opts.once and not console.is_dumb_terminal
-            view = View(f"{opts.spider} of {store.config.namespace}", opts.sort, names, cut_off=live)
+            view = View(f"{opts.spider} of {state.config.namespace}", opts.sort, names, cut_off=live)
             if live:
-                await watch(onlooker, view, opts.interval)
+                await watch(snapshot_reader, view, opts.interval)
                 return
-            view.show(await _snapshot(onlooker, opts.interval))
+            view.show(await _snapshot(snapshot_reader, opts.interval))
             console.print(view)
 
 
-async def _snapshot(onlooker: Onlooker, interval: float) -> Snapshot:
+async def _snapshot(snapshot_reader: SnapshotReader, interval: float) -> Snapshot:
     """Return what the crawl does during `interval` seconds."""
-    await onlooker.look()
+    await snapshot_reader.look()
     await asyncio.sleep(interval)
-    made = await onlooker.look()
+    made = await snapshot_reader.look()
     assert made is not None
     return made

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from crawlproject.frontier.letters import letter_of
-from crawlproject.store.client import Store
+from crawlproject.state.client import State
+from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
 _THUMBNAILS, _ROWS = 24, 40
@@ -14,10 +14,10 @@ _LONGEST = 2000  # characters of a text
 _EVENT = b"event"
 
 
-async def recent(store: Store) -> dict[str, Any]:
+async def recent(state: State) -> dict[str, Any]:
     """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
-    keys = store.keys
-    async with store.redis.pipeline(transaction=False) as pipe:
+    keys = state.keys
+    async with state.redis.pipeline(transaction=False) as pipe:
         pipe.xrevrange(keys.image_events, count=_THUMBNAILS)
         for name in (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead):
             pipe.xrevrange(name, count=_ROWS)
@@ -51,7 +51,7 @@ def _events(entries: list[tuple[bytes, dict[bytes, bytes]]], *names: str) -> lis
 
 
 def _letter(at: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
-    letter = letter_of(at.decode(), fields)
+    letter = read_dead_letter(at.decode(), fields)
     names = ("identifier", "url", "source", "reason", "deliveries", "time", "seed")
     return {name: _shown(letter[name]) for name in names}
 

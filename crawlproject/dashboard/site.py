@@ -15,16 +15,16 @@ from urllib.parse import unquote, urlsplit
 from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.config import Config
-from crawlproject.dashboard.feed import MOST_PAGES, Feed
+from crawlproject.controls import halt, resume, set_rate
+from crawlproject.dashboard.live_events import MOST_PAGES, Feed
 from crawlproject.dashboard.sessions import LASTS, Sessions, TooManyAttempts
-from crawlproject.monitoring.monitor import Monitor
-from crawlproject.monitoring.server import Resource
-from crawlproject.monitoring.standing import standings
-from crawlproject.monitoring.steering import halt, resume, set_rate
-from crawlproject.politeness.sources import source_name
-from crawlproject.store.client import REDIS_TROUBLE, Store
-from crawlproject.store.health import fault_of
+from crawlproject.sources.names import source_name
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.health import fault_of
+from crawlproject.status.reporter import Monitor
+from crawlproject.status.source_status import standings
 from crawlproject.texts import one_line, printable
+from crawlproject.webserver import Resource
 
 logger = logging.getLogger(__name__)
 
@@ -62,10 +62,10 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     isLeaf = True  # noqa: N815 - Twisted's name
 
-    def __init__(self, config: Config, store: Store, monitor: Monitor, thumbnail: Callable[[str], bytes]) -> None:
+    def __init__(self, config: Config, state: State, monitor: Monitor, thumbnail: Callable[[str], bytes]) -> None:
         super().__init__()
-        self.store = store
-        self.feed = Feed(store, monitor)
+        self.state = state
+        self.feed = Feed(state, monitor)
         self.sessions = Sessions(config.dashboard_password)
         self._thumbnail = thumbnail
         self._cookie = f"crawl_dashboard_{config.dashboard_port}"
@@ -99,7 +99,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         except Refused as refused:
             body = self._refusal(request, refused)
         except REDIS_TROUBLE as error:
-            self.store.failed(error)
+            self.state.failed(error)
             body = self._refusal(request, Refused(503, fault_of(error)))
         except Exception:
             logger.exception("Bug in the dashboard")
@@ -252,19 +252,19 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _halt(self, request: Any) -> bytes:
         source, _ = self._order(request)
-        await halt(self.store, [source])
+        await halt(self.state, [source])
         return await self._done(request, source, "halted")
 
     async def _resume(self, request: Any) -> bytes:
         source, _ = self._order(request)
-        await resume(self.store, [source])
+        await resume(self.state, [source])
         return await self._done(request, source, "resumed")
 
     async def _rate(self, request: Any) -> bytes:
         source, order = self._order(request)
         value = str(order.get("rate", "")).strip()
         try:
-            await set_rate(self.store, source, value)
+            await set_rate(self.state, source, value)
         except ValueError as error:
             raise Refused(400, str(error)) from None
         what = "by size again" if value == "auto" else f"set to {value} requests a second"
@@ -289,7 +289,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             extra={"source": source},
         )
         request.setHeader("Content-Type", "application/json")
-        rows = [row async for _, row in standings(self.store, [source])]
+        rows = [row async for _, row in standings(self.state, [source])]
         return one_line({"source": source, "row": rows[0]._asdict()}).encode()
 
 

@@ -14,28 +14,28 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject import config
-from crawlproject.frontier import codec, engine
-from crawlproject.frontier.scheduler import FrontierScheduler, frontier_of
-from crawlproject.politeness.backoff import GiveUp, decide, delay
-from crawlproject.politeness.circuit import sample_of
-from crawlproject.politeness.kinds import error_kind
-from crawlproject.records import (
+from crawlproject import config, engine
+from crawlproject.frontier import codec
+from crawlproject.loops import Loops
+from crawlproject.models import (
+    FREE_RETRIES,
     LEASE,
     MEMORY,
     RETRIES,
     SOURCE,
     STOPPED,
-    WAIVED,
     Failure,
     ImageEvent,
     Lease,
     LinkRotEvent,
-    Unstored,
+    StorageUnavailable,
 )
-from crawlproject.store.loops import Loops
-from crawlproject.store.scripts import Settlement
+from crawlproject.politeness.circuit import sample_of
+from crawlproject.politeness.kinds import error_kind
+from crawlproject.politeness.retry import GiveUp, decide, delay
+from crawlproject.state.scripts import Settlement
 from crawlproject.texts import printable, without_userinfo
+from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +68,9 @@ class LeaseKeeper:
 
     def spider_opened(self) -> None:
         """Begin to beat and to sweep."""
-        self.frontier: FrontierScheduler = frontier_of(self.crawler)
+        self.worker = worker_of(self.crawler)
         self._suspect = False
-        self._loops = Loops(self.frontier.store)
+        self._loops = Loops(self.worker.state)
         self._loops.start(self._beat, self._sweep)
 
     async def spider_closed(self) -> None:
@@ -93,10 +93,10 @@ class LeaseKeeper:
                 self._done(lease, request, item, {"fetched": 1, "link_rot": 1}, str(item.status))
             case Failure():
                 self._failed(lease, request, item)
-            case Unstored():
+            case StorageUnavailable():
                 self.crawler.stats.inc_value("store/returned")
                 wait = delay(1, 0.0, self.config, random.random())
-                self.frontier.queue.give_back(lease, delay=wait, counts={"error_store": 1})
+                self.worker.leases.give_back(lease, delay=wait, counts={"error_store": 1})
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -134,11 +134,11 @@ class LeaseKeeper:
             fine=True,
             latency=request.meta.get("download_latency"),
         )
-        self.frontier.queue.settle(lease, settlement)
+        self.worker.leases.settle(lease, settlement)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         if failure.kind == STOPPED:
-            self.frontier.queue.give_back(lease)
+            self.worker.leases.give_back(lease)
             return
         if failure.kind == MEMORY:
             self._fault(lease, failure.reason)
@@ -146,20 +146,20 @@ class LeaseKeeper:
         meta = request.meta
         counts = {f"error_{error_kind(failure)}": 1} | ({} if failure.status is None else {"fetched": 1})
         evidence = self._evidence(lease, request, failure)
-        outcome = decide(failure, meta.get(RETRIES, 0), meta.get(WAIVED, 0), self.config, random.random())
+        outcome = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(outcome, GiveUp):
             self._bury(lease, failure.source, outcome.reason, counts, evidence)
             return
-        again = _from_the_start(request, {RETRIES: outcome.retries, WAIVED: outcome.waived})
+        again = _from_the_start(request, {RETRIES: outcome.retries, FREE_RETRIES: outcome.free_retries})
         settlement = Settlement(
             lease.id,
             failure.source,
-            codec.encode(again, self.frontier.spider, deliveries=lease.deliveries),
+            codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
             delay=outcome.delay,
             counts=counts | {"retried": 1},
             **evidence,
         )
-        self.frontier.queue.settle(lease, settlement)
+        self.worker.leases.settle(lease, settlement)
 
     def _evidence(self, lease: Lease, request: Request, failure: Failure) -> dict[str, Any]:
         """Return what a failure says of the source that was asked."""
@@ -197,7 +197,7 @@ class LeaseKeeper:
         settlement = Settlement(
             lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, **(evidence or {})
         )
-        self.frontier.queue.settle(lease, settlement)
+        self.worker.leases.settle(lease, settlement)
 
     def _fault(self, lease: Lease, reason: str) -> None:
         """Give back after trouble of our own: a delivery counted, a while later, a dead letter at the last."""
@@ -210,40 +210,40 @@ class LeaseKeeper:
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
             settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
-        self.frontier.queue.settle(lease, settlement)
+        self.worker.leases.settle(lease, settlement)
 
     # Beside the items
 
     async def _beat(self) -> None:
         """Tell Redis that this worker lives; learn from it who does not, and whether we ourselves did."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
-        frontier, store = self.frontier, self.frontier.store
+        leases, state = self.worker.leases, self.worker.state
         beat = partial(
-            store.scripts.heartbeat,
-            store.worker,
+            state.scripts.heartbeat,
+            state.worker,
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
         )
         reply = await beat(join=False)
-        if not reply.alive and engine.is_closing(self.crawler):
+        if not reply.alive and self.worker.shutdown.has_begun:
             return  # it has left
         if not reply.alive:
             logger.warning("This worker was silent for too long: its leases have gone to others")
-            frontier.queue.forget_waiting()
+            leases.forget_waiting()
             reply = await beat(join=True)
         for worker, returned, dead in reply.lost:
             logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
-        differs = reply.leases > len(frontier.queue.held)
+        differs = reply.leases > len(leases.held)
         if differs and self._suspect:
-            await frontier.queue.reconcile()
+            await leases.reconcile()
         self._suspect = differs
 
     async def _sweep(self) -> None:
         """Find leases whose request has left the engine and that nobody has settled."""
         await asyncio.sleep(_SWEEP_EVERY)
         present = engine.in_progress(self.crawler)
-        for lease in list(self.frontier.queue.held.values()):
+        for lease in list(self.worker.leases.held.values()):
             if lease.request is not None and lease.request not in present:
                 logger.error(
                     "A request to source %s left the engine without an item",

@@ -20,7 +20,7 @@ from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
-from crawlproject.records import AGAIN, IDENTIFIER, PRIORITIES, RETRIES, SOURCE, WAIVED
+from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PRIORITIES, RETRIES, SOURCE
 
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
@@ -63,7 +63,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
     SOURCE: _is_source,
     RETRIES: _is_count,
-    WAIVED: _is_count,
+    FREE_RETRIES: _is_count,
     AGAIN: _is_flag,
     "redirect_times": _is_count,
     "redirect_ttl": _is_count,
@@ -205,7 +205,7 @@ def renewed(entry: bytes) -> bytes:
     data["meta"] = {
         name: value
         for name, value in meta.items()
-        if name not in {RETRIES, WAIVED} and not name.startswith("redirect_")
+        if name not in {RETRIES, FREE_RETRIES} and not name.startswith("redirect_")
     }
     body: bytes = msgpack.packb(data)
     return bytes((entry[0], 0, entry[2])) + body

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 
-from crawlproject.records import IDENTIFIER
+from crawlproject.models import IDENTIFIER
 
 _MEMBER_BITS = 44
 

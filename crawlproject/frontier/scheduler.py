@@ -12,20 +12,21 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
 
-from crawlproject import config
+from crawlproject import config, engine
 from crawlproject.errors import ConfigError
-from crawlproject.frontier import codec, engine
-from crawlproject.frontier.bodies import Bodies
-from crawlproject.frontier.names import names_of_process
-from crawlproject.frontier.queue import HORIZON, LeaseQueue
-from crawlproject.frontier.robots import RobotsCache
+from crawlproject.frontier import codec
+from crawlproject.frontier.lease_queue import HORIZON, LeaseQueue
 from crawlproject.frontier.seeds import SeedReader, new_request
-from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LEASE, SOURCE, Lease
-from crawlproject.store.client import REDIS_TROUBLE, Store
-from crawlproject.store.loops import Loops
-from crawlproject.store.scripts import NewRequest
+from crawlproject.loops import Loops
+from crawlproject.models import LEASE, SOURCE, Lease
+from crawlproject.net.download_budget import DownloadBudget
+from crawlproject.net.resolver import resolver_of_process
+from crawlproject.robots.cache import RobotsCache
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.scripts import NewRequest
 from crawlproject.texts import printable, without_userinfo
+from crawlproject.worker import Leasing, Shutdown, Worker
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -60,14 +61,12 @@ class FrontierScheduler(Scheduler):
         self.stats = crawler.stats
         self._new: list[NewRequest] = []
         self._own: deque[Request] = deque()
-        self._wanted = asyncio.Event()  # leasing now may bring something
         self._idle_since: float | None = None
         self._drained = False
         self._stop_at: float | None = None
-        self.bodies = Bodies()
-        self.grace_over = asyncio.Event()  # a stop waits no longer for what is in flight
+        self.leasing = Leasing()
+        self.shutdown = Shutdown(crawler)
         self._state = "no pulse"  # until a leader has read the catalogue
-        self._pauses: list[str] = []
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -123,58 +122,58 @@ class FrontierScheduler(Scheduler):
         """Refuse: other workers share the frontier."""
         raise ConfigError("the frontier is shared and not flushed: use another CRAWL_NAMESPACE to start afresh")
 
-    # Trouble of this worker's own
-
-    def pause(self, reason: str) -> None:
-        """Lease nothing until `resume(reason)`; leases that have not started go back. `reason` is for the log."""
-        self._pauses.append(reason)
-        self._report(self._pauses[0])
-
-    def resume(self, reason: str) -> None:
-        """Lease again, unless there is another reason not to."""
-        self._pauses.remove(reason)
-        self._wanted.set()
-
     # Life
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
         self._request_for = getattr(spider, "request_for", None)
-        self.store = Store(self.config, spider.name)
-        await self.store.open()
+        self.state = State(self.config, spider.name)
+        await self.state.open()
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
         queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
-        self.names = names_of_process(self.config)
-        self.robots = RobotsCache(self.crawler, self.config, self.store, self.names)
+        self.resolver = resolver_of_process(self.config)
+        self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
         self.queue: LeaseQueue = queue_class(
-            self.store, spider, capacity, self.stats, self._wake, self.names, self.robots
+            self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
         )
-        await self.store.scripts.heartbeat(
-            self.store.worker,
+        self.worker = Worker(
+            spider=spider,
+            state=self.state,
+            resolver=self.resolver,
+            robots=self.robots,
+            leases=self.queue,
+            download_budget=DownloadBudget(),
+            leasing=self.leasing,
+            shutdown=self.shutdown,
+        )
+        await self.state.scripts.heartbeat(
+            self.state.worker,
             join=True,
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
         )
-        self._loops = Loops(self.store)
+        self._loops = Loops(self.state)
         self._loops.start(self._lease, self._settle, self._watch)
         if self._request_for is not None:
-            self._reader = SeedReader(self.store, spider, self._request_for, self.df, self.stats, self._wanted.set)
+            self._reader = SeedReader(
+                self.state, spider, self._request_for, self.df, self.stats, self.leasing.wanted.set
+            )
             self._loops.start(self._read_seeds)
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):
             return  # it was never opened
-        self._wanted.set()
+        self.leasing.wanted.set()
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
         await self.robots.close()
-        await self.names.close()
+        await self.resolver.close()
         self.queue.give_back_waiting()
         try:
             await self._store_new()
             await self.queue.flush()
-            returned = await self.store.scripts.leave(self.store.worker)
+            returned = await self.state.scripts.leave(self.state.worker)
         except REDIS_TROUBLE as error:
             logger.error("Redis fails at the end; this worker's leases return by time-out: %s", error)
             return
@@ -182,7 +181,7 @@ class FrontierScheduler(Scheduler):
             self.stats.inc_value("frontier/returned_at_close", returned)
 
     async def _disconnect(self) -> None:
-        await self.store.close()
+        await self.state.close()
 
     def _wake(self) -> None:
         engine.wake(self.crawler)
@@ -190,30 +189,29 @@ class FrontierScheduler(Scheduler):
     # Tasks
 
     async def _read_seeds(self) -> None:
-        if engine.is_closing(self.crawler):
+        if self.shutdown.has_begun:
             await asyncio.sleep(_LEASE_EVERY)
             return
         await asyncio.sleep(await self._reader.read())
 
     async def _lease(self) -> None:
-        if engine.is_closing(self.crawler):
+        if self.shutdown.has_begun:
             self._stop_in_time()
             await asyncio.sleep(_LEASE_EVERY)
             return
-        if self._pauses:
-            self._report(self._pauses[0])
+        if self.leasing.paused:
+            self._report(self.leasing.paused)
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.bodies.many:
+        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.many:
             await asyncio.sleep(_LEASE_EVERY)
             return
-        self._wanted.clear()
+        self.leasing.wanted.clear()
         reply = await self.queue.fill()
-        if self.names.trouble:  # most of it comes back
+        if self.resolver.trouble:  # most of it comes back
             await asyncio.sleep(_LOOK_AGAIN)
-        if not self._pauses:  # one that began during the call has been reported
-            self._report(reply.state)
+        self._report(self.leasing.paused or reply.state)
         wait = _LOOK_AGAIN
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2
@@ -228,9 +226,9 @@ class FrontierScheduler(Scheduler):
             self._stop_at = now + self.config.shutdown_grace
         if now < self._stop_at or not self.queue.held:
             return
-        if not self.grace_over.is_set():
+        if not self.shutdown.grace_over.is_set():
             logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.held))
-            self.grace_over.set()
+            self.shutdown.grace_over.set()
         elif now > self._stop_at + _LAST_WORDS:
             self.queue.give_back_all()
 
@@ -238,7 +236,7 @@ class FrontierScheduler(Scheduler):
         """Wait, but not when there is reason to lease at once."""
         try:
             async with asyncio.timeout(seconds):
-                await self._wanted.wait()
+                await self.leasing.wanted.wait()
         except TimeoutError:
             return
         if self.queue.held:
@@ -254,8 +252,8 @@ class FrontierScheduler(Scheduler):
     async def _store_new(self) -> None:
         while self._new:
             batch = self._new[:_ENQUEUE_BATCH]
-            reply = await self.store.scripts.enqueue(
-                self.store.worker,
+            reply = await self.state.scripts.enqueue(
+                self.state.worker,
                 batch,
                 high_water=self.config.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
@@ -264,7 +262,7 @@ class FrontierScheduler(Scheduler):
             if reply is not None:
                 self.stats.inc_value("frontier/enqueued", reply.admitted)
                 self.stats.inc_value("frontier/duplicates", reply.duplicates)
-                self._wanted.set()
+                self.leasing.wanted.set()
 
     async def _watch(self) -> None:
         """Find out that nothing is left to do, anywhere, for long enough."""
@@ -282,7 +280,7 @@ class FrontierScheduler(Scheduler):
             self._wake()
 
     async def _is_idle(self) -> bool:
-        return await self.store.scripts.idle(halted_too=self.config.close_when_halted)
+        return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
     def _report(self, state: str) -> None:
         """Log why nothing is leased, once a change."""
@@ -306,16 +304,3 @@ class FrontierScheduler(Scheduler):
             domain = None
         redirected = lease.request is not None and lease.request.url != request.url
         return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected)
-
-
-def frontier_of(crawler: Crawler) -> FrontierScheduler:
-    """Return the frontier of a crawl that has opened its spider.
-
-    Raises:
-        ConfigError: the crawl uses another scheduler.
-
-    """
-    scheduler = crawler.engine.scheduler
-    if not isinstance(scheduler, FrontierScheduler):
-        raise ConfigError(f"SCHEDULER must be {FrontierScheduler.__module__}.FrontierScheduler")
-    return scheduler

@@ -15,15 +15,15 @@ from scrapy.statscollectors import StatsCollector
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.politeness.sources import domain_of_url, source_name
-from crawlproject.records import AGAIN, PRIORITIES, SOURCE, Seed
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Rejected
-from crawlproject.texts import url_fault, without_userinfo
+from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.names import source_name
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Rejected
+from crawlproject.texts import LONGEST_URL, url_fault, without_userinfo
 
 logger = logging.getLogger(__name__)
 
-LONGEST_URL = 8_192  # characters
 LONGEST_IDENTIFIER = 1_024  # characters
 
 _IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
@@ -136,14 +136,14 @@ class SeedReader:
 
     def __init__(
         self,
-        store: Store,
+        state: State,
         spider: Spider,
         request_for: Callable[[Seed], Request],
         seen: SeenFilter,
         stats: StatsCollector,
         arrived: Callable[[], None],
     ) -> None:
-        self.store = store
+        self.state = state
         self.spider = spider
         self.request_for = request_for
         self.seen = seen
@@ -154,16 +154,16 @@ class SeedReader:
 
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
-        store = self.store
+        state = self.state
         if not self.unfinished:
-            if self.full and await self._outstanding() >= store.config.high_water:
+            if self.full and await self._outstanding() >= state.config.high_water:
                 return _FULL
             self.unfinished = True
             if not self.full and not await self._come():
                 # A call that was given up while Redis hung may have been carried out since.
-                self.unfinished = bool(await store.redis.llen(store.keys.in_hand_of + store.worker))
+                self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
                 return 0.0
-        lines = await store.scripts.take_seeds(store.worker, _BATCH)
+        lines = await state.scripts.take_seeds(state.worker, _BATCH)
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
@@ -171,22 +171,22 @@ class SeedReader:
 
     async def _come(self) -> bool:
         """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
-        store = self.store
-        in_hand = store.keys.in_hand_of + store.worker
-        return await store.redis.blmove(store.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
+        state = self.state
+        in_hand = state.keys.processing_of + state.worker
+        return await state.redis.blmove(state.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
 
     async def _outstanding(self) -> int:
-        return int(await self.store.redis.get(self.store.keys.outstanding) or 0)
+        return int(await self.state.redis.get(self.state.keys.outstanding) or 0)
 
     async def _enqueue(self, lines: list[bytes]) -> float:
-        config = self.store.config
+        config = self.state.config
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
             if number % _IN_ONE_GO == 0:
                 await asyncio.sleep(0)  # send slots do not wait
-        reply = await self.store.scripts.enqueue(
-            self.store.worker,
+        reply = await self.state.scripts.enqueue(
+            self.state.worker,
             items,
             seeds=lines,
             high_water=config.high_water,

@@ -16,10 +16,10 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.facts import read_facts, stored_size
+from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.thumbnail import make_thumbnail
-from crawlproject.records import Analysis
+from crawlproject.models import Analysis
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from PIL import AvifImagePlugin
 
-from crawlproject.imaging import protocol
+from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.codings import decoded
-from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 _GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
 _WALL_GRACE = 5.0  # seconds; likewise

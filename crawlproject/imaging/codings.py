@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
-from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 MOST_CODINGS = 2  # one upon the other; servers that get it wrong compress twice
 

@@ -24,9 +24,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
-from crawlproject.imaging.protocol import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, Job
-from crawlproject.records import Analysis, ImageFacts
+from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.messages import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, Job
+from crawlproject.models import Analysis, ImageFacts
 
 MIB = 1 << 20
 

@@ -19,7 +19,7 @@ from PIL.ExifTags import IFD, Base
 from PIL.TiffImagePlugin import TiffImageFile
 
 from crawlproject.imaging.quality import estimate_quality
-from crawlproject.records import ImageFacts
+from crawlproject.models import ImageFacts
 
 # Bounds on EXIF, in bytes of JSON. Beyond them are maker's notes and embedded profiles, which nobody reads.
 MAX_VALUE = 1024  # of one value

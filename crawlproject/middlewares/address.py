@@ -10,9 +10,9 @@ from scrapy.exceptions import CannotResolveHostError
 
 from crawlproject import config
 from crawlproject.errors import AddressRefused, NoNameServer
-from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.models import LEASE
 from crawlproject.politeness.addresses import check_url
-from crawlproject.records import LEASE
+from crawlproject.worker import worker_of
 
 
 class AddressMiddleware:
@@ -20,7 +20,7 @@ class AddressMiddleware:
 
     The frontier has looked the host up before it let a leased request go; if the answer has been forgotten
     since, the request goes back there. This is for a clear word and an early end: what must not be connected
-    to is not given out by the resolver (frontier/names.py), whichever way a request comes.
+    to is not given out by the resolver (net/resolver.py), whichever way a request comes.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -46,20 +46,20 @@ class AddressMiddleware:
             NoNameServer: nobody knows whether it does.
 
         """
-        names = frontier_of(self.crawler).names
+        resolver = worker_of(self.crawler).resolver
         if request.meta.get("proxy"):
             raise AddressRefused("a proxy would connect to addresses that nobody has checked")
         if fault := check_url(request.url):
             raise AddressRefused(fault)
-        if not names.knows(request.url):
+        if not resolver.knows(request.url):
             if LEASE in request.meta:
                 return request
-            await names.look_up(request.url)
-            if not names.knows(request.url):
-                raise NoNameServer(names.trouble or "the host could not be looked up")
-        if refused := names.refusal(request.url):
+            await resolver.look_up(request.url)
+            if not resolver.knows(request.url):
+                raise NoNameServer(resolver.trouble or "the host could not be looked up")
+        if refused := resolver.refusal(request.url):
             self.crawler.stats.inc_value("addresses/refused")
             raise AddressRefused(f"address refused: {refused}")
-        if failure := names.failure(request.url):
+        if failure := resolver.failure(request.url):
             raise CannotResolveHostError(failure)
         return None

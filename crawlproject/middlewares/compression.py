@@ -6,7 +6,7 @@ from scrapy import Request
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
 from scrapy.http import Response
 
-from crawlproject.records import IDENTIFIER
+from crawlproject.models import IDENTIFIER
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):

@@ -11,8 +11,8 @@ from scrapy.http import Response
 
 from crawlproject import config
 from crawlproject.errors import OptedOut
+from crawlproject.models import IDENTIFIER, OPT_OUT, OPT_OUTS
 from crawlproject.politeness.optouts import opt_outs
-from crawlproject.records import IDENTIFIER, OPT_OUT, OPT_OUTS
 
 
 class OptOutMiddleware:

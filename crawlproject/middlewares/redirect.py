@@ -9,8 +9,8 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.http import Response
 
 from crawlproject.errors import AddressRefused
-from crawlproject.frontier.seeds import LONGEST_URL
 from crawlproject.politeness.addresses import check_url
+from crawlproject.texts import LONGEST_URL
 
 
 class CheckedRedirectMiddleware(RedirectMiddleware):

@@ -8,9 +8,9 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 
 from crawlproject.errors import RobotsDisallowed, RobotsUnreachable
-from crawlproject.frontier.scheduler import frontier_of
-from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LEASE, SLOT, SOURCE
+from crawlproject.models import LEASE, SLOT, SOURCE
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.worker import worker_of
 
 
 class RobotsMiddleware:
@@ -37,7 +37,7 @@ class RobotsMiddleware:
         """
         if SLOT in request.meta:  # a robots.txt itself
             return None
-        robots = frontier_of(self.crawler).robots
+        robots = worker_of(self.crawler).robots
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else request.meta.get(SOURCE, domain_of_url(request.url))
         verdict = robots.verdict(request.url, source)

@@ -10,12 +10,11 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, StaleConnection
-from crawlproject.frontier import engine
-from crawlproject.frontier.queue import HORIZON, LeaseQueue
-from crawlproject.frontier.scheduler import frontier_of
-from crawlproject.politeness.sources import domain_of_url
-from crawlproject.records import LATEST, LEASE, SLOT, SOURCE, Lease
-from crawlproject.store.client import REDIS_TROUBLE
+from crawlproject.frontier.lease_queue import HORIZON, LeaseQueue
+from crawlproject.models import LATEST, LEASE, SLOT, SOURCE, Lease
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.worker import worker_of
 
 _ASK_AGAIN = 0.5  # seconds
 _LATE = 0.05  # seconds; see politeness.slots
@@ -91,24 +90,25 @@ class TokenMiddleware:
             IgnoreRequest: the crawl closes before there is one.
 
         """
-        store = frontier_of(self.crawler).store
+        worker = worker_of(self.crawler)
+        state = worker.state
         source = request.meta.get(SOURCE)
         domain = None if source is not None else domain_of_url(request.url)
         loop = asyncio.get_running_loop()
-        while not engine.is_closing(self.crawler):
+        while not worker.shutdown.has_begun:
             try:
-                slot = await store.scripts.acquire(source=source, domain=domain)
+                slot = await state.scripts.acquire(source=source, domain=domain)
                 if slot is not None:
                     ahead = slot - loop.time()
                     await asyncio.sleep(max(ahead, 0))
                     # Much may have happened since, if it was far ahead.
-                    confirmed = ahead <= HORIZON or await store.scripts.confirm(source=source, domain=domain)
+                    confirmed = ahead <= HORIZON or await state.scripts.confirm(source=source, domain=domain)
                     if confirmed and loop.time() - slot <= _LATE:
                         request.meta[LATEST] = slot + _LATE
                         self.crawler.stats.inc_value("tokens/acquired")
                         return
                     continue
             except REDIS_TROUBLE as error:
-                store.failed(error)
+                state.failed(error)
             await asyncio.sleep(_ASK_AGAIN)
         raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")

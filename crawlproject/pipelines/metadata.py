@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crawlproject.records import FetchedImage, ImageEvent
+from crawlproject.models import FetchedImage, ImageEvent
 
 
 class MetadataPipeline:

@@ -9,33 +9,33 @@ from typing import Any, Self
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.errors import StoreDown
-from crawlproject.frontier.scheduler import frontier_of
+from crawlproject.breaker import Circuit
+from crawlproject.errors import StorageDown
 from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.errors import DecodersStopped, NoDecoder, TooLargeImage, UnreadableImage
-from crawlproject.imaging.protocol import Job
-from crawlproject.pipelines.circuit import Circuit
-from crawlproject.pipelines.store_circuit import StoreCircuit
-from crawlproject.pipelines.stores import ThumbnailStore, open_store, thumbnail_name
-from crawlproject.pipelines.turns import Turns
-from crawlproject.records import STOPPED, Analysis, Failure, FetchedImage, Unstored
+from crawlproject.imaging.failures import DecodersStopped, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.fair_semaphore import FairSemaphore
+from crawlproject.imaging.messages import Job
+from crawlproject.models import STOPPED, Analysis, Failure, FetchedImage, StorageUnavailable
+from crawlproject.storage.blobs import Storage, open_storage, thumbnail_name
+from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
+from crawlproject.worker import worker_of
 
 
 class ThumbnailPipeline:
     """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
 
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
-    does not survive, goes on as a `Failure`; while the store is down, one that was read as `Unstored`, and so does
-    every one while no decoder can be started. Trouble with the thumbnail alone is raised; neither costs the source
-    anything. When the grace of a stop is over decoders are killed, and what they had is handed back.
+    does not survive, goes on as a `Failure`. While the storage is down, or no decoder can be started, it goes on
+    as `StorageUnavailable`. Trouble with the thumbnail alone is raised. None of that costs the source anything.
+    When the grace of a stop is over, decoders are killed and what they had is handed back.
     """
 
-    def __init__(self, settings: config.Config, store: ThumbnailStore, crawler: Crawler | None = None) -> None:
+    def __init__(self, settings: config.Config, store: Storage, crawler: Crawler | None = None) -> None:
         self.settings = settings
-        self.store = StoreCircuit(store, crawler)
+        self.store = StorageWriter(store, crawler)
         self.crawler = crawler
-        self.turns = Turns(settings.decode_processes)
+        self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
         self.decoders = Decoders(
             settings.decode_processes,
@@ -53,14 +53,14 @@ class ThumbnailPipeline:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return the pipeline with the store that `IMAGES_STORE` names."""
         settings = config.load(crawler.settings)
-        return cls(settings, open_store(settings.images_store, crawler.settings), crawler)
+        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler)
 
     def open_spider(self) -> None:
         """Have decoders ready when pictures come, and watch for the end of a stop's grace."""
         if self.crawler is not None:
             if hasattr(self.crawler.spider, "request_for"):  # not for `scrapy shell`
                 self.decoders.begin()
-            self._grace_over = asyncio.create_task(self._stop(frontier_of(self.crawler).grace_over))
+            self._grace_over = asyncio.create_task(self._stop(worker_of(self.crawler).shutdown.grace_over))
 
     async def _stop(self, grace_over: asyncio.Event) -> None:
         await grace_over.wait()
@@ -86,7 +86,7 @@ class ThumbnailPipeline:
             reason = "the worker stops, and looks at no more pictures"
             return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
         except NoDecoder as error:
-            return Unstored(item.identifier, item.url, item.source, str(error))
+            return StorageUnavailable(item.identifier, item.url, item.source, str(error))
         except UnreadableImage as error:
             kind = "too_large" if isinstance(error, TooLargeImage) else "unreadable"
             return Failure(item.identifier, item.url, item.source, kind=kind, reason=str(error), status=200)
@@ -95,14 +95,14 @@ class ThumbnailPipeline:
         name = thumbnail_name(item.identifier)
         try:
             await self.store.write(name, analysis.thumbnail)
-        except StoreDown as error:
-            return Unstored(item.identifier, item.url, item.source, str(error))
+        except StorageDown as error:
+            return StorageUnavailable(item.identifier, item.url, item.source, str(error))
         item.thumbnail = name
         return item
 
     async def _decode(self, item: FetchedImage) -> Analysis:
         """Have a picture decoded when it is its source's turn."""
-        async with self.turns.turn(item.source):
+        async with self.semaphore.turn(item.source):
             if self.circuit.trouble:
                 raise NoDecoder(self.circuit.trouble)
             try:

@@ -1,8 +1,8 @@
-"""What a result says about the source that was asked. What follows from it: store/lua/circuit.lua."""
+"""What a result says about the source that was asked. What follows from it: state/lua/circuit.lua."""
 
 from __future__ import annotations
 
-from crawlproject.records import Failure
+from crawlproject.models import Failure
 
 # Never reached the site, or was kept from us by its own word: it says nothing of how the site fares.
 _NOT_ASKED = frozenset({"refused_by_us", "robots", "opt_out", "stopped", "memory", "error"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproject.records import Failure
+from crawlproject.models import Failure
 
 # What each kind is, for people. "store" and "ours" cost the source nothing.
 ERROR_KINDS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from crawlproject.records import OPT_OUTS
+from crawlproject.models import OPT_OUTS
 
 _OURS = frozenset({"crawlproject", "*"})  # our product token, and everybody's
 _WITH_VALUE = ("max-", "unavailable_after")  # what has a colon and is no bot's name begins so

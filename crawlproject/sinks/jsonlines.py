@@ -14,7 +14,7 @@ import redis
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.streams import Entry, StreamReader, event_of
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 from crawlproject.texts import one_line
 
 

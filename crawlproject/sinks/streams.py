@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import redis
 
-from crawlproject.store.keys import Keys
-from crawlproject.store.scripts import ReaderScript
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import ReaderScript
 
 _BATCH = 1000  # entries of each stream
 

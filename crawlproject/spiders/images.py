@@ -34,7 +34,7 @@ from crawlproject.errors import (
     TlsFailed,
 )
 from crawlproject.frontier.codec import seed_url
-from crawlproject.records import (
+from crawlproject.models import (
     AGAIN,
     IDENTIFIER,
     MEMORY,

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from crawlproject.records import FetchedImage
+from crawlproject.models import FetchedImage
 
 
 class DeadlyPipeline:

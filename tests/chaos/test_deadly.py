@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.arrivals import Listener, Sites
 from benchmarks.ours import ROOT, Crawl
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
 PIPELINES = {

@@ -9,17 +9,17 @@ from typing import Any
 import pytest_asyncio
 
 from crawlproject.config import CircuitRules
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Scripts, Settlement
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 
 
 class Frontier:
     """A leader, and one worker `w`."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.redis: Any = store.redis
-        self.scripts = store.scripts
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.redis: Any = state.redis
+        self.scripts = state.scripts
         self.fence = 0
         self.number = 0
 
@@ -27,7 +27,7 @@ class Frontier:
         fence = await self.scripts.lead("leader", ready=True)
         assert fence is not None
         self.fence = fence
-        for key in (self.store.keys.leader, self.store.keys.pulse):  # commands start slowly on a busy machine
+        for key in (self.state.keys.leader, self.state.keys.pulse):  # commands start slowly on a busy machine
             await self.redis.persist(key)
         await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
 
@@ -55,7 +55,7 @@ class Frontier:
         self, source: str, statuses: list[str], rules: CircuitRules | None = None, **more: Any
     ) -> None:
         """Crawl as many requests of `source` as there are `statuses`, which count as errors but for 200."""
-        scripts = Scripts(self.redis, self.store.keys, self.store.clock, rules=rules)
+        scripts = Scripts(self.redis, self.state.keys, self.state.clock, rules=rules)
         await self.feed(source, len(statuses))
         leases = await self.lease(len(statuses), scripts)
         done = Settlement("", source, event=("link_rot", "{}"))
@@ -67,8 +67,8 @@ class Frontier:
 
 
 @pytest_asyncio.fixture
-async def frontier(store: Store) -> Frontier:
+async def frontier(state: State) -> Frontier:
     """A frontier with a leader and a worker."""
-    one = Frontier(store)
+    one = Frontier(state)
     await one.start()
     return one

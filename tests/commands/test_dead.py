@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.records import IDENTIFIER, RETRIES, SOURCE
+from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Rejected, Settlement
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Rejected, Settlement
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 SPIDER = ImagesSpider()
 
 
-async def bury(store: Store, *letters: tuple[str, str, str]) -> None:
+async def bury(state: State, *letters: tuple[str, str, str]) -> None:
     """Take requests (identifier, source, reason) through the frontier to their end."""
-    fence = await store.scripts.lead("leader", ready=True)
+    fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
-    await store.scripts.set_rates(fence, [(source, 200.0, None) for _, source, _ in letters], {})
-    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await state.scripts.set_rates(fence, [(source, 200.0, None) for _, source, _ in letters], {})
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     for number, (identifier, source, reason) in enumerate(letters):
         url = f"https://{source}.org/{identifier}"
         request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
         entry = codec.encode(request, SPIDER, deliveries=2)
         new = NewRequest(entry, "00000", number, again=False, source=source)
-        await store.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
-        reply = await store.scripts.lease(
+        await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
+        reply = await state.scripts.lease(
             "w", 1, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
         )
         lease = reply.grants[0].id
-        assert (await store.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
+        assert (await state.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
 
 
-async def reject(store: Store, *seeds: tuple[bytes, str]) -> None:
+async def reject(state: State, *seeds: tuple[bytes, str]) -> None:
     """Have seeds (line, reason) refused as those that cannot be understood."""
-    redis = store.redis
-    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-    await redis.lpush(store.keys.seeds, *(line for line, _ in seeds))
-    taken = await store.scripts.take_seeds("w", len(seeds))
+    redis = state.redis
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await redis.lpush(state.keys.seeds, *(line for line, _ in seeds))
+    taken = await state.scripts.take_seeds("w", len(seeds))
     assert taken == [line for line, _ in seeds]
     items = [Rejected(reason) for _, reason in seeds]
-    assert await store.scripts.lead("leader", ready=True) is not None
-    reply = await store.scripts.enqueue(
+    assert await state.scripts.lead("leader", ready=True) is not None
+    reply = await state.scripts.enqueue(
         "w", items, seeds=taken, high_water=1000, dead_maxlen=10_000, refuse_unknown=False
     )
     assert reply is not None
@@ -63,13 +63,13 @@ def listed(scrapy: Scrapy, *args: str) -> list[dict[str, Any]]:
     return letters
 
 
-async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: Scrapy, store: Store) -> None:
-    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout: 30 s (after 2 attempts)"))
+async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: Scrapy, state: State) -> None:
+    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout: 30 s (after 2 attempts)"))
     seed = b'{"url": "http://a/", "uuid": "3", "source": "nobody"}'
-    await reject(store, (b"caf\xe9", "not UTF-8"), (seed, "unknown source: nobody"))
+    await reject(state, (b"caf\xe9", "not UTF-8"), (seed, "unknown source: nobody"))
     # what somebody else has put there spoils its own line only
     foreign: dict[Any, Any] = {"entry": b"\x01\x00\x00\x93", "source": "x", "reason": "?", "deliveries": 0}
-    await store.redis.xadd(store.keys.dead, foreign)
+    await state.redis.xadd(state.keys.dead, foreign)
 
     letters = listed(scrapy)
     times = [datetime.fromisoformat(letter.pop("time")) for letter in letters]
@@ -121,9 +121,9 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
     assert "museum  status 403  'https://museum.org/1'" in lines[0]
 
 
-async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrapy, store: Store) -> None:
-    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
-    await reject(store, (b"http://a/", "unknown source: a"))
+async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrapy, state: State) -> None:
+    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await reject(state, (b"http://a/", "unknown source: a"))
 
     done = scrapy("dead", "retry", "--source", "flickr", "--reason", "timeout")
     assert (done.returncode, done.stdout) == (0, "1 dead letters are back in the crawl\n")
@@ -132,13 +132,13 @@ async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrap
     assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 3}
     assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 0}
 
-    redis, keys = store.redis, store.keys
+    redis, keys = state.redis, state.keys
     assert await redis.get(keys.outstanding) == b"3"
     assert await redis.lrange(keys.seeds, 0, -1) == [b"http://a/"]
     for _ in range(2):  # nobody has led while the commands ran: nothing goes out for half a second
-        await store.scripts.lead("leader", ready=True)
+        await state.scripts.lead("leader", ready=True)
         await asyncio.sleep(0.6)
-    reply = await store.scripts.lease(
+    reply = await state.scripts.lease(
         "w", 9, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
     )
     requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
@@ -147,37 +147,37 @@ async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrap
     assert all(codec.deliveries_of(grant.entry) == 0 for grant in reply.grants)
 
 
-async def test_more_than_one_page(scrapy: Scrapy, store: Store) -> None:
+async def test_more_than_one_page(scrapy: Scrapy, state: State) -> None:
     for first in range(0, 1100, 100):
-        await reject(store, *((b"line %d" % number, "no url") for number in range(first, first + 100)))
+        await reject(state, *((b"line %d" % number, "no url") for number in range(first, first + 100)))
     assert [letter["seed"] for letter in listed(scrapy)] == [f"line {number}" for number in range(1100)]
     assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 1100}
-    seeds = await store.redis.lrange(store.keys.seeds, 0, -1)
+    seeds = await state.redis.lrange(state.keys.seeds, 0, -1)
     assert list(reversed(seeds)) == [b"line %d" % number for number in range(1100)]
-    assert await store.redis.xlen(store.keys.dead) == 0
+    assert await state.redis.xlen(state.keys.dead) == 0
 
 
-async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy, store: Store) -> None:
-    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
-    await reject(store, *((b"line %d" % number, "no url") for number in range(600)))
+async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy, state: State) -> None:
+    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await reject(state, *((b"line %d" % number, "no url") for number in range(600)))
 
     done = scrapy("dead", "drop", "--source", "FLICKR", "--reason", "403")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letters are deleted\n", "")
     assert [letter["identifier"] for letter in listed(scrapy, "--reason", "t")][:2] == ["1", "2"]
     assert json.loads(scrapy("dead", "drop", "--reason", "no url", "--json").stdout) == {"dropped": 600}
     assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]
-    assert await store.redis.get(store.keys.outstanding) == b"0"
-    assert await store.redis.llen(store.keys.seeds) == 0
+    assert await state.redis.get(state.keys.outstanding) == b"0"
+    assert await state.redis.llen(state.keys.seeds) == 0
 
 
-async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, store: Store) -> None:
-    await bury(store, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
+async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, state: State) -> None:
+    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
     done = scrapy("dead", "drop", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--source or --reason, or --all" in done.stderr
     assert len(listed(scrapy)) == 2
     assert json.loads(scrapy("dead", "drop", "--all", "--json").stdout) == {"dropped": 2}
-    assert await store.redis.xlen(store.keys.dead) == 0
+    assert await state.redis.xlen(state.keys.dead) == 0
 
 
 def test_it_wants_to_know_what(scrapy: Scrapy) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy

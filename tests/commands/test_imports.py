@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 
 HEAVY = ("boto3", "confluent_kafka", "prometheus_client", "tldextract", "PIL", "cykooz_resizer")
-OURS = ("crawlproject.handlers.http", "crawlproject.frontier.scheduler", "crawlproject.extensions.regulator")
+OURS = ("crawlproject.net.handler", "crawlproject.frontier.scheduler", "crawlproject.leader")
 
 
 @pytest.fixture(scope="module")

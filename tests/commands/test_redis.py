@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from crawlproject.store import embedded
+from crawlproject.state import embedded
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
 from tests.conftest import ROOT
 from tests.test_crawl import picture, size_for

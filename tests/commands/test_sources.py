@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crawlproject.config import CircuitRules
-from crawlproject.politeness.sources import rate_for
-from crawlproject.store.scripts import Settlement
+from crawlproject.sources.rates import rate_for
+from crawlproject.state.scripts import Settlement
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier

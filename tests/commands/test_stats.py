@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import NewRequest, Settlement
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Settlement
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
 
-async def test_the_totals_are_one_json_document(scrapy: Scrapy, store: Store) -> None:
-    scripts = store.scripts
+async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) -> None:
+    scripts = state.scripts
     fence = await scripts.lead("leader", ready=True)
     assert fence is not None
     await scripts.set_rates(fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
@@ -34,7 +34,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, store: Store) ->
             Settlement(dead, "museum", b"\x01\x00\x00x", dead="status 403", counts={"fetched": 1, "failed": 1}),
         ],
     )
-    await store.redis.lpush(store.keys.seeds, "http://a/", "http://b/")
+    await state.redis.lpush(state.keys.seeds, "http://a/", "http://b/")
 
     said = scrapy("stats", "--json")
     assert (said.returncode, said.stderr) == (0, "")
@@ -64,8 +64,8 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
     assert set(said.values()) == {0}
 
 
-async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, store: Store) -> None:
-    await store.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, state: State) -> None:
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     assert json.loads(scrapy("stats").stdout)["workers"] == 1
-    await store.redis.zincrby(store.keys.workers, -31_000_000, "w")
+    await state.redis.zincrby(state.keys.workers, -31_000_000, "w")
     assert json.loads(scrapy("stats").stdout)["workers"] == 0

@@ -21,12 +21,12 @@ import pyte
 import pytest
 
 from crawlproject import config
-from crawlproject.monitoring.snapshot import General, Specific
-from crawlproject.store.client import Store
-from crawlproject.store.scripts import Settlement
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from crawlproject.status.snapshot import General, Specific
 from tests.commands.conftest import Frontier
 from tests.conftest import ROOT
-from tests.store.servers import Server
+from tests.state.servers import Server
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -133,11 +133,11 @@ async def crawl(frontier: Frontier) -> None:
     await frontier.settle("busy", ["429"], throttled=True)
     await frontier.settle("broken", ["500"] * 6)
     await frontier.feed("museum", 8)
-    await frontier.redis.sadd(frontier.store.keys.halted, "museum")
+    await frontier.redis.sadd(frontier.state.keys.halted, "museum")
 
 
 async def test_the_crawl_is_shown_until_q(
-    environment_of_terminals: dict[str, str], frontier: Frontier, store: Store
+    environment_of_terminals: dict[str, str], frontier: Frontier, state: State
 ) -> None:
     await crawl(frontier)
     with top(environment_of_terminals, "--interval", "0.5", columns=150) as terminal:
@@ -156,11 +156,11 @@ async def test_the_crawl_is_shown_until_q(
         assert any(char.fg == "red" for line in terminal.screen.buffer.values() for char in line.values())
         terminal.press(b"q")
         assert terminal.end() == 0
-    leader = await frontier.redis.get(store.keys.leader)
+    leader = await frontier.redis.get(state.keys.leader)
     assert leader == b"leader"
-    workers = await frontier.redis.zrange(store.keys.workers, 0, -1)
+    workers = await frontier.redis.zrange(state.keys.workers, 0, -1)
     assert workers == [b"w"]
-    assert await frontier.redis.exists(store.keys.reading) == 0
+    assert await frontier.redis.exists(state.keys.reading) == 0
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "term", "hup"])
@@ -182,10 +182,10 @@ async def test_a_bug_is_told_when_the_terminal_is_as_it_was(
 ) -> None:
     await frontier.catalogue({"museum": 5.0})
     (tmp_path / "broken.py").write_text(
-        "from crawlproject.monitoring import onlooker\n"
+        "from crawlproject.status import snapshot_reader\n"
         "from scrapy.cmdline import execute\n"
         "def snapshot(*args): raise ZeroDivisionError('a bug')\n"
-        "onlooker.snapshot = snapshot\n"
+        "snapshot_reader.snapshot = snapshot\n"
         "execute(['scrapy', 'top'])\n"
     )
     environment = environment_of_terminals | {"PYTHONPATH": str(ROOT)}
@@ -264,9 +264,9 @@ async def test_without_colours_nothing_is_coloured(
 async def test_it_outlives_a_restart_of_redis(environment_of_terminals: dict[str, str], tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
-        store = Store(config.load({"REDIS_URL": server.url}), "images")
-        await store.open()
-        frontier = Frontier(store)
+        state = State(config.load({"REDIS_URL": server.url}), "images")
+        await state.open()
+        frontier = Frontier(state)
         await frontier.start()
         await frontier.catalogue({"museum": 5.0})
         with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
@@ -279,7 +279,7 @@ async def test_it_outlives_a_restart_of_redis(environment_of_terminals: dict[str
             terminal.until(lambda text: "Redis" not in text and "museum" in text and "s ago" not in text)
             terminal.press(b"q")
             assert terminal.end() == 0
-        await store.close()
+        await state.close()
     finally:
         server.close()
 
@@ -323,7 +323,7 @@ async def test_json_is_the_line_of_the_monitor(scrapy: Scrapy, frontier: Frontie
     await crawl(frontier)
     command = subprocess.Popen(
         [sys.executable, "-m", "scrapy", "top", "--json", "--interval", "3"],
-        cwd=ROOT, env=os.environ | {"REDIS_URL": frontier.store.config.redis_url or ""},
+        cwd=ROOT, env=os.environ | {"REDIS_URL": frontier.state.config.redis_url or ""},
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     while command.poll() is None:  # some of these fall into its three seconds

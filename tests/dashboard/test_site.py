@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
 from tests.dashboard.monitors import Monitor, free_port
 

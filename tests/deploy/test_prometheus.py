@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from crawlproject.monitoring.metrics import CrawlCollector, WorkerCollector, registry
-from crawlproject.store.keys import Keys
+from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
+from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
-from tests.monitoring.test_snapshot import reading, source
+from tests.status.test_snapshot import reading, source
 from tests.test_crawl import Crawl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,8 +14,8 @@ from twisted.python.failure import Failure as TwistedFailure
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.records import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent, Unstored
-from crawlproject.store.scripts import NewRequest, Standing
+from crawlproject.models import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent, StorageUnavailable
+from crawlproject.state.scripts import NewRequest, SourceStatus
 
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
@@ -26,20 +26,20 @@ class Case:
 
     def __init__(self, scheduler: FrontierScheduler) -> None:
         self.scheduler = scheduler
-        self.redis: Any = scheduler.store.redis
-        self.keys = scheduler.store.keys
+        self.redis: Any = scheduler.state.redis
+        self.keys = scheduler.state.keys
         self.keeper = LeaseKeeper.from_crawler(scheduler.crawler)
-        self.keeper.frontier = scheduler
+        self.keeper.worker = scheduler.worker
 
     async def lease(self, deliveries: int = 0, **meta: Any) -> Response:
         """Lease a request; return a response to it."""
-        fence = await self.scheduler.store.scripts.lead("leader", ready=True)
+        fence = await self.scheduler.state.scripts.lead("leader", ready=True)
         assert fence is not None
-        await self.scheduler.store.scripts.set_rates(fence, [("museum", 200, 200)], {})
+        await self.scheduler.state.scripts.set_rates(fence, [("museum", 200, 200)], {})
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
         item = NewRequest(entry, "00000", 1, again=True, source="museum")
-        await self.scheduler.store.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
+        await self.scheduler.state.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
         async with asyncio.timeout(5):
             while (found := self.scheduler.next_request()) is None:
                 await self.scheduler.queue.fill()
@@ -137,9 +137,9 @@ async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Cas
     assert codec.deliveries_of(entry) == 1
 
 
-async def standing(case: Case) -> Standing:
+async def standing(case: Case) -> SourceStatus:
     await case.scheduler.queue.flush()
-    return (await case.scheduler.store.scripts.inspect(["museum"]))[0]
+    return (await case.scheduler.state.scripts.inspect(["museum"]))[0]
 
 
 async def test_a_source_that_says_how_long_is_held_for_that_long_up_to_the_cap(
@@ -185,7 +185,7 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(timeout, await case.lease())
     case.keeper.item_scraped(timeout, await case.lease(**{RETRIES: 1}))
     case.keeper.item_scraped(Failure(**WHO, kind="http", reason="status 403", status=403), await case.lease())
-    case.keeper.item_scraped(Unstored(**WHO, reason="disk full"), await case.lease())
+    case.keeper.item_scraped(StorageUnavailable(**WHO, reason="disk full"), await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.scheduler.queue.flush()
     counts = {

@@ -19,7 +19,7 @@ from scrapy.http import JsonRequest, Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
-from crawlproject.records import AGAIN, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, WAIVED, Lease
+from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, Lease
 from crawlproject.spiders.images import ImagesSpider
 
 
@@ -46,7 +46,7 @@ def attributes(request: Request) -> dict[str, Any]:
         {},
         {"callback": SPIDER.parse, "errback": SPIDER.failed},
         {"method": "POST", "body": b"\x00\xff", "headers": {"A": ["1", "2"], "B-C": "ž"}},
-        {"meta": {IDENTIFIER: "馬 \x00", SOURCE: "museum", RETRIES: 1, WAIVED: 2, AGAIN: True}},
+        {"meta": {IDENTIFIER: "馬 \x00", SOURCE: "museum", RETRIES: 1, FREE_RETRIES: 2, AGAIN: True}},
         {
             "meta": {
                 "redirect_times": 3,
@@ -169,7 +169,9 @@ WILD = st.recursive(
     max_leaves=20,
 )
 NAMES = st.sampled_from(sorted([*Request(URL).to_dict(), "_class", "extra"]))
-META = st.sampled_from([IDENTIFIER, SOURCE, RETRIES, WAIVED, AGAIN, "redirect_urls", "redirect_times", "proxy"])
+META = st.sampled_from(
+    [IDENTIFIER, SOURCE, RETRIES, FREE_RETRIES, AGAIN, "redirect_urls", "redirect_times", "proxy"]
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -288,7 +290,7 @@ def test_a_pickle_is_never_loaded(tmp_path: Path, header: bytes) -> None:
         packed({"url": URL, "meta": {SOURCE: ["museum"]}}),
         packed({"url": URL, "meta": {RETRIES: -1}}),
         packed({"url": URL, "meta": {RETRIES: True}}),
-        packed({"url": URL, "meta": {WAIVED: 2**63}}),
+        packed({"url": URL, "meta": {FREE_RETRIES: 2**63}}),
         packed({"url": URL, "meta": {AGAIN: 1}}),
         packed({"url": URL, "meta": {"redirect_urls": URL}}),
         packed({"url": URL, "meta": {"redirect_urls": [5]}}),
@@ -324,7 +326,7 @@ def test_a_renewed_request_has_nothing_counted_against_it() -> None:
         IDENTIFIER: "1",
         SOURCE: "museum",
         RETRIES: 1,
-        WAIVED: 5,
+        FREE_RETRIES: 5,
         "redirect_urls": [URL, "https://cdn.org/1"],
         "redirect_times": 2,
         "redirect_ttl": 3,

@@ -9,7 +9,7 @@ import redis
 from scrapy import Request
 
 from crawlproject.frontier.dupefilter import SeenAddress, SeenFilter
-from crawlproject.records import IDENTIFIER, RETRIES
+from crawlproject.models import IDENTIFIER, RETRIES
 
 SEEN = SeenFilter()
 

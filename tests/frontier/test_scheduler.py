@@ -11,22 +11,22 @@ from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.records import LEASE, SOURCE
-from crawlproject.store.scripts import LeaseReply
+from crawlproject.models import LEASE, SOURCE
+from crawlproject.state.scripts import LeaseReply
 from tests.conftest import scheduler_for
 
 
 def db(scheduler: FrontierScheduler) -> Any:
-    return scheduler.store.redis
+    return scheduler.state.redis
 
 
 async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
-    fence = await scheduler.store.scripts.lead("leader", ready=True)
+    fence = await scheduler.state.scripts.lead("leader", ready=True)
     assert fence is not None
-    await scheduler.store.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
+    await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
     # Nobody is there to be asked for a robots.txt.
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), '{"robots": "ignore"}')
-    await db(scheduler).hset(scheduler.store.keys.options, mapping=exempt)
+    await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:
@@ -40,8 +40,8 @@ async def leased(scheduler: FrontierScheduler) -> Request:
 
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
-    await scheduler.store.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await scheduler.store.scripts.lease(
+    await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
+    return await scheduler.state.scripts.lease(
         "other", 9, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )
 
@@ -75,7 +75,7 @@ async def test_a_spider_that_no_seeds_feed_crawls_by_itself_what_cannot_be_store
     assert one.enqueue_request(request)
     assert one.next_request() is request
     await maybe_deferred_to_future(one.close("finished"))
-    await one.store.close()
+    await one.state.close()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_redirect_is_leased_anew_from_the_source_it_asks(
     assert grant.id.partition(":")[2] == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
-    assert await scheduler.store.redis.get(scheduler.store.keys.outstanding) == b"1"
+    assert await scheduler.state.redis.get(scheduler.state.keys.outstanding) == b"1"
 
 
 async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> None:
@@ -116,20 +116,20 @@ async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> 
     await one.queue.fill()
     assert len(one) == 3
     await maybe_deferred_to_future(one.close("shutdown"))
-    redis: Any = one.store.redis
-    assert await redis.zscore(one.store.keys.workers, one.store.worker) is None
-    assert await redis.llen(one.store.keys.queue_of + "0:museum") == 3
-    assert await redis.get(one.store.keys.outstanding) == b"3"
-    await one.store.close()
+    redis: Any = one.state.redis
+    assert await redis.zscore(one.state.keys.workers, one.state.worker) is None
+    assert await redis.llen(one.state.keys.queue_of + "0:museum") == 3
+    assert await redis.get(one.state.keys.outstanding) == b"3"
+    await one.state.close()
 
 
 async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(scheduler: FrontierScheduler) -> None:
     await lead(scheduler, museum=20)
     await asyncio.sleep(0.1)
-    redis: Any = scheduler.store.redis
-    keys = scheduler.store.keys
+    redis: Any = scheduler.state.redis
+    keys = scheduler.state.keys
     # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
-    await redis.lpush(keys.in_hand_of + scheduler.store.worker, "http://museum.example/a.jpg")
+    await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
     async with asyncio.timeout(4):
         while await redis.get(keys.outstanding) != b"1":
             await asyncio.sleep(0.05)
@@ -140,7 +140,7 @@ async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(
 ) -> None:
     slot: Any = scheduler.crawler.engine._slot
     slot.closing = object()
-    scheduler._wanted.set()
+    scheduler.leasing.wanted.set()
     step = scheduler._lease()
     try:
         step.send(None)  # ends, with StopIteration, if it has waited for nothing
@@ -149,7 +149,7 @@ async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(
     finally:
         step.close()
         slot.closing = None  # the loop itself shall not try before all is as it was
-        scheduler._wanted.clear()
+        scheduler.leasing.wanted.clear()
 
 
 async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, LONGEST_URL, SeedReader, new_request, parse_seed
-from crawlproject.records import Seed
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed
+from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.texts import LONGEST_URL
 
 URL = "https://museum.org/a.jpg"
 SPIDER = ImagesSpider()

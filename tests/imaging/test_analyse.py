@@ -15,8 +15,8 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, analyse
-from crawlproject.imaging.errors import MemoryNeeded, UnreadableImage
-from crawlproject.records import Analysis
+from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.models import Analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 

@@ -12,7 +12,7 @@ import brotli
 import pytest
 
 from crawlproject.imaging.codings import decoded
-from crawlproject.imaging.errors import TooLargeImage, UnreadableImage
+from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 try:
     from compression import zstd  # type: ignore[import-not-found]

@@ -22,8 +22,8 @@ from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
 from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders
-from crawlproject.imaging.errors import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
-from crawlproject.imaging.protocol import Job
+from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
+from crawlproject.imaging.messages import Job
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 
 JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
@@ -345,7 +345,7 @@ async def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> No
 PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
-from crawlproject.imaging.protocol import Job
+from crawlproject.imaging.messages import Job
 
 async def main():
     one = Decoder(Job(10**6, 10**6, 85, 2))

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from crawlproject.imaging.facts import MAX_DIRECTORY, MAX_VALUE, read_facts
-from crawlproject.records import ImageFacts
+from crawlproject.models import ImageFacts
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # it warns of broken EXIF; analyse.py turns that off
 

@@ -9,7 +9,7 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from crawlproject.middlewares.compression import CompressionMiddleware
-from crawlproject.records import IDENTIFIER
+from crawlproject.models import IDENTIFIER
 
 URL = "https://museum.org/a"
 BODY = gzip.compress(b"Disallow:")

@@ -12,7 +12,7 @@ from scrapy.utils.test import get_crawler
 from crawlproject import config
 from crawlproject.errors import OptedOut
 from crawlproject.middlewares.optout import OptOutMiddleware
-from crawlproject.records import IDENTIFIER, OPT_OUT, SOURCE
+from crawlproject.models import IDENTIFIER, OPT_OUT, SOURCE
 from crawlproject.spiders.images import ImagesSpider
 
 URL = "https://museum.org/a.jpg"

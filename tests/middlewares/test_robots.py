@@ -1,6 +1,6 @@
 """robots.txt as a whole worker enforces it, paragraph by paragraph of RFC 9309: one crawl of a port each.
 
-What a file means, in all its detail, is in tests/politeness/test_robots.py.
+What a file means, in all its detail, is in tests/politeness/test_robots_txt.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.politeness.robots import MAX_BYTES
-from crawlproject.store.keys import Keys
+from crawlproject.politeness.robots_txt import MAX_BYTES
+from crawlproject.state.keys import Keys
 from demo.gallery import Fault, Gallery, set_faults
 from tests.conftest import local_network
 from tests.test_crawl import Crawl, picture, size_for

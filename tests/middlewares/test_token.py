@@ -11,7 +11,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
-from crawlproject.records import LEASE, SOURCE, Lease
+from crawlproject.models import LEASE, SOURCE, Lease
 
 TOLERANCE = 0.06
 
@@ -24,9 +24,9 @@ def leased(late: float) -> Request:
 
 
 async def rule(scheduler: FrontierScheduler, rate: float) -> None:
-    fence = await scheduler.store.scripts.lead("leader", ready=True)
+    fence = await scheduler.state.scripts.lead("leader", ready=True)
     assert fence is not None
-    await scheduler.store.scripts.set_rates(fence, [("museum", rate, rate)], {"museum.example": "museum"})
+    await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {"museum.example": "museum"})
 
 
 async def test_a_slot_passes_once(scheduler: FrontierScheduler) -> None:

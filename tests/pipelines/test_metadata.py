@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from crawlproject.models import Failure, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
 from crawlproject.pipelines.metadata import MetadataPipeline
-from crawlproject.records import Failure, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
 
 FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
 

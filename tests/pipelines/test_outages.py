@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from demo.gallery import Gallery
 from tests.forks import forks
-from tests.pipelines.s3_gate import Gate
+from tests.storage.s3_gate import Gate
 from tests.test_crawl import KEYS, Crawl
 
 AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}

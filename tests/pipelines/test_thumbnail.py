@@ -17,9 +17,9 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.pipelines.stores import PROBE, ThumbnailStore, thumbnail_name
+from crawlproject.models import Failure, FetchedImage, LinkRotEvent, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
-from crawlproject.records import Failure, FetchedImage, LinkRotEvent, utc_now
+from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
 from tests.imaging.test_decoders import is_decoder
 from tests.traps.sitecustomize import CRASH, SPIN
 
@@ -59,7 +59,7 @@ class Memory:
 async def make() -> AsyncIterator[Callable[..., ThumbnailPipeline]]:
     made: list[ThumbnailPipeline] = []
 
-    def pipeline(store: ThumbnailStore, **settings: Any) -> ThumbnailPipeline:
+    def pipeline(store: Storage, **settings: Any) -> ThumbnailPipeline:
         made.append(ThumbnailPipeline(config.load(settings), store))
         return made[-1]
 

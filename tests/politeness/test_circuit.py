@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproject.models import Failure
 from crawlproject.politeness.circuit import sample_of
-from crawlproject.records import Failure
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from scrapy.http import Headers
 
+from crawlproject.models import OPT_OUTS
 from crawlproject.politeness.optouts import opt_outs
-from crawlproject.records import OPT_OUTS
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = ("", ":", ",", "=", ";", ":::,,,===;;;", "\x00", "\x1f\r\n", "\xff\xfe", "²", '"', "(", "\\", "n", "=n")

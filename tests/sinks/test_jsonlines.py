@@ -19,7 +19,7 @@ import redis
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.store.keys import Keys
+from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
 

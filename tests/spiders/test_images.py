@@ -27,7 +27,7 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import __version__
 from crawlproject.errors import ConfigError, OptedOut
-from crawlproject.records import AGAIN, IDENTIFIER, OPT_OUT, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
+from crawlproject.models import AGAIN, IDENTIFIER, OPT_OUT, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
 from crawlproject.spiders.images import ImagesSpider, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

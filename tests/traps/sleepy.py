@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from crawlproject.handlers.http import CrawlDownloadHandler
+from crawlproject.net.handler import CrawlDownloadHandler
 
 
 class SleepyHandler(CrawlDownloadHandler):

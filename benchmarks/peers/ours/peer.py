@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.ours import ROOT, Crawl
 from benchmarks.peers import Seed, Start
 from benchmarks.roundtrips import Usage
-from crawlproject.pipelines.stores import thumbnail_name
+from crawlproject.storage.blobs import thumbnail_name
 
 _SIZE = 500_000_000  # images a source claims: 200 requests a second
 

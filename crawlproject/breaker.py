@@ -1,0 +1,55 @@
+"""What a worker does while it lacks something that every picture needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from scrapy.crawler import Crawler
+
+from crawlproject.worker import worker_of
+
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between probes; doubled each time
+
+
+class Circuit:
+    """Keeps the worker from leasing, from what trips it until a probe goes well.
+
+    `name` is for the statistics. `trouble` says what is wrong, and is empty while nothing is.
+    """
+
+    def __init__(self, name: str, crawler: Crawler | None = None) -> None:
+        self.name = name
+        self.crawler = crawler
+        self.trouble = ""
+        self._recovery: asyncio.Task[None] | None = None
+
+    def trip(self, trouble: str, probe: Callable[[], Awaitable[Exception | None]]) -> None:
+        """Lease nothing until `probe` returns None; it is given longer and longer pauses."""
+        if self.trouble:
+            return
+        self.count("down")
+        self.trouble = trouble
+        if self.crawler is not None:
+            worker_of(self.crawler).leasing.pause(trouble)
+        self._recovery = asyncio.create_task(self._recover(probe))
+
+    def close(self) -> None:
+        """End the probes."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+
+    def count(self, what: str) -> None:
+        """Add one to a statistic."""
+        if self.crawler is not None and self.crawler.stats is not None:
+            self.crawler.stats.inc_value(f"{self.name}/{what}")
+
+    async def _recover(self, probe: Callable[[], Awaitable[Exception | None]]) -> None:
+        pause = _PAUSE
+        await asyncio.sleep(pause)
+        while await probe() is not None:
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+        reason, self.trouble = self.trouble, ""
+        if self.crawler is not None:
+            worker_of(self.crawler).leasing.resume(reason)

@@ -1,0 +1,26 @@
+"""The settings of this project: read once, typed, validated. A bad value or an unknown name stops the start.
+
+Each can be given as a Scrapy setting (`-s NAME=value`, settings.py) and as the environment variable of its
+name; `-s` wins. Lists are comma-separated there, and an empty value is an empty list. Durations are seconds,
+sizes bytes, rates requests a second.
+"""
+
+from crawlproject.config.circuit_rules import CircuitRules
+from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
+from crawlproject.config.parsers import Network
+from crawlproject.config.redis_url import SentinelAddress, sentinel_address
+from crawlproject.config.table import SETTINGS, Config
+
+__all__ = [
+    "RESOLVER",
+    "SETTINGS",
+    "CircuitRules",
+    "Config",
+    "Network",
+    "SentinelAddress",
+    "check_guarded",
+    "environment",
+    "load",
+    "project_dir",
+    "sentinel_address",
+]

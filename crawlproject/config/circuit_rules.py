@@ -1,0 +1,65 @@
+"""The rules of a circuit: of all (`CRAWL_CIRCUIT_*`), and of one source (the catalogue's `circuit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from crawlproject.config.parsers import Parser, number, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitRules:
+    """When a source's circuit opens, for how long, and when it halts; durations in seconds.
+
+    It opens when the sliding `window` holds more than `samples` results and the part of errors among them is
+    above `errors`, for `open` seconds, twice as long each time that one of `probes` fails, up to `open_max`;
+    after `halt_after` errors in a row it halts.
+    """
+
+    window: float = 60.0
+    samples: int = 5
+    errors: float = 0.1
+    open: float = 60.0
+    open_max: float = 3600.0
+    probes: int = 3
+    halt_after: int = 50
+
+    PARSERS: ClassVar[Mapping[str, Parser]] = {
+        "window": number(1),
+        "samples": whole(0),
+        "errors": share,
+        "open": number(0, above=True),
+        "open_max": number(0, above=True),
+        "probes": whole(1, 1000),
+        "halt_after": whole(1),
+    }
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the validated rules among `values`, by name.
+
+        Raises:
+            ValueError: a name or a value makes no sense; the message names it.
+
+        """
+        parsed = {}
+        for name, value in values.items():
+            if name not in cls.PARSERS:
+                raise ValueError(f"{name} is no rule of a circuit, those are {', '.join(cls.PARSERS)}")
+            try:
+                parsed[name] = cls.PARSERS[name](value)
+            except ValueError as error:
+                raise ValueError(f"{name}={value!r} must be {error}") from None
+        return parsed
+
+    @staticmethod
+    def pack(values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rules as the scripts read them: durations in microseconds."""
+        seconds = ("window", "open", "open_max")
+        return {name: int(value * 1_000_000) if name in seconds else value for name, value in values.items()}
+
+    def packed(self) -> dict[str, Any]:
+        """Return all rules as the scripts read them."""
+        return self.pack(asdict(self))

@@ -1,0 +1,40 @@
+"""`CRAWL_KAFKA_BROKERS` and `CRAWL_KAFKA_OPTIONS`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from crawlproject.config.parsers import items
+
+
+def brokers(value: Any) -> tuple[str, ...]:
+    try:
+        named = tuple(items(value))
+    except TypeError:
+        named = ("",)
+    if not all(re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}", broker) for broker in named):
+        raise ValueError("brokers such as kafka1.example:9092, separated by commas")
+    return named
+
+
+# What the promises of docs/kafka.md rest on, and what has a setting or an option of a command.
+_NOT_OF_KAFKA = {
+    "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store",
+    "enable.idempotence", "acks", "request.required.acks", "transactional.id", "enable.partition.eof",
+    "message.timeout.ms", "delivery.timeout.ms",
+}  # fmt: skip
+
+
+def kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
+    try:
+        options = dict(json.loads(value or "{}") if isinstance(value, str) else value)
+    except (TypeError, ValueError, RecursionError):
+        options = {"": None}
+    if not all(isinstance(name, str) and isinstance(o, str | int | float) for name, o in options.items()):
+        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of texts, numbers, true and false')
+    if taken := sorted(_NOT_OF_KAFKA & options.keys()):
+        raise ValueError(f"a JSON object without {', '.join(taken)}: our promises or other settings say that")
+    texts = {True: "true", False: "false"}
+    return tuple((name, texts[o] if isinstance(o, bool) else str(o)) for name, o in options.items())

@@ -1,0 +1,82 @@
+"""Reads the settings once, typed and validated: a bad value or an unknown name stops the start."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from crawlproject.config.table import SETTINGS, Config
+from crawlproject.errors import ConfigError
+
+RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled sites
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the settings given as environment variables: ours, and every unknown `CRAWL_*` for `load`."""
+    return {name: value for name, value in environ.items() if name in SETTINGS or name.startswith("CRAWL_")}
+
+
+def load(settings: Mapping[str, Any]) -> Config:
+    """Return the configuration that `settings` (Scrapy's, or any mapping) spell out.
+
+    Raises:
+        ConfigError: a value is out of range or a `CRAWL_*` name unknown; the message names it and the remedy.
+
+    """
+    for name in settings:
+        if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
+            close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
+            hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
+            raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
+    if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
+        raise ConfigError(
+            "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
+            "leave it out, and use another CRAWL_NAMESPACE to start afresh"
+        )
+    values: dict[str, Any] = {}
+    for f in fields(Config):
+        name, default, parse = f.metadata["name"], f.metadata["default"], f.metadata["parse"]
+        value = settings.get(name, default)
+        if value is None or (value == "" and default is None):
+            values[f.name] = default
+            continue
+        try:
+            values[f.name] = parse(value)
+        except (TypeError, ValueError) as error:
+            shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
+            shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
+            shown = "***" if f.metadata["secret"] else shown
+            raise ConfigError(f"{name}={shown} must be {error}") from None
+    return Config(**values)
+
+
+def check_guarded(settings: Mapping[str, Any]) -> None:
+    """Make sure that nothing in Scrapy's `settings` leads past the address guard (net/resolver.py).
+
+    Raises:
+        ConfigError: something does.
+
+    """
+
+    def says(name: str, *words: str) -> bool:
+        return str(settings.get(name)).strip().lower() in words
+
+    if says("HTTPPROXY_ENABLED", "true", "1"):
+        raise ConfigError(
+            "HTTPPROXY_ENABLED would have a proxy connect to addresses that the guard has not seen: leave it out"
+        )
+    if settings.get("TWISTED_DNS_RESOLVER") != RESOLVER:
+        raise ConfigError(f"TWISTED_DNS_RESOLVER must be {RESOLVER}, which guards the addresses: leave it out")
+    if says("TWISTED_REACTOR_ENABLED", "false", "0"):
+        raise ConfigError("without TWISTED_REACTOR_ENABLED nothing would guard the addresses: leave it out")
+
+
+def project_dir() -> Path:
+    """Return the folder of the project we run in: that of the nearest scrapy.cfg, else the present one."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "scrapy.cfg").is_file()), here)

@@ -1,0 +1,161 @@
+"""How a setting's value is read: each parser returns it typed, or raises ValueError with what it must be."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from crawlproject.models import OPT_OUTS
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Parser = Callable[[Any], Any]
+
+
+def whole(low: int, high: int | None = None) -> Parser:
+    """Return a parser for whole numbers from `low` to `high`."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = int(str(value).strip().replace("_", ""))
+        except ValueError:
+            number = low - 1
+        if isinstance(value, bool) or number < low or (high is not None and number > high):
+            raise ValueError(f"a whole number from {low}" + (f" to {high}" if high is not None else ""))
+        return number
+
+    return parse
+
+
+def number(low: float, *, above: bool = False) -> Parser:
+    """Return a parser for finite numbers from `low`, or only above it."""
+
+    def parse(value: Any) -> float:
+        try:
+            number = float(str(value).strip())
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < low or (above and number == low):
+            raise ValueError(f"a number {'above' if above else 'from'} {low:g}")
+        return number
+
+    return parse
+
+
+def flag(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in {"true", "false", "1", "0", "yes", "no"}:
+        raise ValueError("True or False")
+    return word in {"true", "1", "yes"}
+
+
+def choice(*allowed: str) -> Parser:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(" or ".join(repr(name) for name in allowed))
+        return str(value)
+
+    return parse
+
+
+def text(value: Any) -> str | None:
+    return str(value).strip() or None
+
+
+def items(value: Any) -> list[str]:
+    parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
+    return [item for part in parts if (item := str(part).strip())]
+
+
+def networks(value: Any) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(item) for item in items(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
+
+
+def ports(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(whole(1, 65535)(item) for item in items(value))
+    except (TypeError, ValueError):
+        raise ValueError("ports from 1 to 65535, separated by commas") from None
+
+
+def servers(value: Any) -> tuple[str, ...]:
+    try:
+        servers = tuple(items(value))
+        for server in servers:
+            try:
+                ipaddress.ip_address(server)
+            except ValueError:
+                ipaddress.ip_address(split(f"//{server}").hostname or "")
+    except (TypeError, ValueError):
+        raise ValueError(
+            "addresses such as 9.9.9.9, 127.0.0.1:5353 or [2620:fe::fe]:53, separated by commas"
+        ) from None
+    return servers
+
+
+def address(value: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(str(value).strip()))
+    except ValueError:
+        raise ValueError("an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::") from None
+
+
+def opt_outs(value: Any) -> tuple[str, ...]:
+    try:
+        names = tuple(name.lower() for name in items(value))
+    except TypeError:
+        names = (repr(value),)
+    if unknown := [name for name in names if name not in OPT_OUTS]:
+        raise ValueError(f"opt-outs, separated by commas, of {', '.join(OPT_OUTS)}; not {', '.join(unknown)}")
+    return names
+
+
+def split(url: str) -> SplitResult:
+    """Return the parts of `url`; empty ones when it makes no sense."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises, too
+    except ValueError:
+        return urlsplit("")
+    return parts
+
+
+def contact(value: Any) -> str | None:
+    url = text(value)
+    if url is None:
+        return None
+    parts = split(url)
+    web = parts.scheme in {"http", "https"} and parts.hostname
+    mail = parts.scheme == "mailto" and "@" in parts.path
+    if not (web or mail) or re.search(r"[\s()<>]", url):
+        raise ValueError("a URL that begins with http://, https:// or mailto:")
+    return url
+
+
+def namespace(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.{}-]{1,64}", str(value)):
+        raise ValueError("1 to 64 of letters, digits and _.-{}")
+    return str(value)
+
+
+def store(value: Any) -> str:
+    uri = str(value).strip()
+    scheme = uri.partition("://")[0].lower() if "://" in uri else ""
+    if not uri or scheme not in {"", "file", "s3"}:
+        raise ValueError("a folder or s3://bucket/prefix/")
+    if scheme == "s3" and not re.fullmatch(r"s3://[^/]+/(.*/)?", uri):
+        raise ValueError("s3://bucket/ or s3://bucket/prefix/, with the slash at its end")
+    return uri
+
+
+def share(value: Any) -> float:
+    part: float = number(0)(value)
+    if part > 1:
+        raise ValueError("a number from 0 to 1")
+    return part

@@ -1,0 +1,289 @@
+"""The table of settings: name, default, parser, meaning and unit of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from crawlproject import __version__
+from crawlproject.config.circuit_rules import CircuitRules
+from crawlproject.config.kafka_options import brokers, kafka_options
+from crawlproject.config.parsers import (
+    Network,
+    Parser,
+    address,
+    choice,
+    contact,
+    flag,
+    namespace,
+    networks,
+    number,
+    opt_outs,
+    ports,
+    servers,
+    store,
+    text,
+    whole,
+)
+from crawlproject.config.redis_url import redis_url
+from crawlproject.models import OPT_OUTS
+
+
+def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
+    metadata = {
+        "name": name, "default": default, "parse": parse, "meaning": meaning, "unit": unit, "secret": secret
+    }  # fmt: skip
+    return field(metadata=metadata, repr=not secret)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """The settings in force; the metadata of each field holds its name, default and meaning."""
+
+    redis_url: str | None = _setting(
+        "REDIS_URL",
+        None,
+        redis_url,
+        "the Redis to share, also as `redis+sentinel://host:26379/service`; none: an embedded one under `.crawl/`",
+    )
+    images_store: str = _setting(
+        "IMAGES_STORE", ".crawl/thumbnails", store, "where thumbnails go: a folder or `s3://bucket/prefix/`"
+    )
+    endpoint_url: str | None = _setting(
+        "AWS_ENDPOINT_URL", None, text, "endpoint of an S3-compatible store; none: Amazon's"
+    )
+    max_idle: float = _setting(
+        "MAX_IDLE_TIME_BEFORE_CLOSE",
+        0,
+        number(0),
+        "close after so many seconds without any work anywhere; 0: stay",
+        unit="s",
+    )
+    download_maxsize: int = _setting(
+        "DOWNLOAD_MAXSIZE", 50_000_000, whole(1), "largest body fetched", unit="bytes"
+    )
+    download_timeout: float = _setting(
+        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest that one fetch may take", unit="s"
+    )
+    sources: str | None = _setting(
+        "CRAWL_SOURCES", None, text, "the catalogue of sources: a JSON file or an HTTP URL"
+    )
+    unknown_sources: str = _setting(
+        "CRAWL_UNKNOWN_SOURCES",
+        "minimum",
+        choice("minimum", "refuse"),
+        "sources that the catalogue does not name: crawled at the `minimum` rate, or `refuse`d",
+    )
+    contact: str | None = _setting(
+        "CRAWL_CONTACT", None, contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`"
+    )
+    namespace: str = _setting(
+        "CRAWL_NAMESPACE",
+        "crawl",
+        namespace,
+        "first part of every key; one in braces (`{a}`) keeps all keys in one slot of a Redis Cluster",
+    )
+    max_retries: int = _setting(
+        "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a failure that may pass", unit="attempts"
+    )
+    retry_delay: float = _setting(
+        "CRAWL_RETRY_DELAY", 10, number(0, above=True), "first back-off; it doubles with every retry", unit="s"
+    )
+    retry_delay_max: float = _setting(
+        "CRAWL_RETRY_DELAY_MAX", 3600, number(0, above=True), "longest back-off, Retry-After included", unit="s"
+    )
+    max_deliveries: int = _setting(
+        "CRAWL_MAX_DELIVERIES",
+        3,
+        whole(1, 100),
+        "a request lost so often with its worker, or by trouble of our own, is a dead letter",
+        unit="deliveries",
+    )
+    heartbeat_timeout: float = _setting(
+        "CRAWL_HEARTBEAT_TIMEOUT", 30, number(1), "a worker silent for so long loses its leases", unit="s"
+    )
+    high_water: int = _setting(
+        "CRAWL_FRONTIER_HIGH_WATER",
+        1_000_000,
+        whole(4),
+        "requests in the frontier at most; a source holds at most a quarter of it",
+        unit="requests",
+    )
+    dead_maxlen: int = _setting(
+        "CRAWL_DEAD_MAXLEN", 1_000_000, whole(1), "dead letters at most: then leasing pauses", unit="dead letters"
+    )
+    stream_maxlen: int = _setting(
+        "CRAWL_STREAM_MAXLEN",
+        1_000_000,
+        whole(1),
+        "events kept in each stream; so many unread by a reader: leasing pauses",
+        unit="events",
+    )
+    max_pixels: int = _setting(
+        "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger pictures are not decoded", unit="pixels"
+    )
+    thumbnail_quality: int = _setting(
+        "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "JPEG quality of thumbnails", unit="1 to 95"
+    )
+    decode_processes: int = _setting(
+        "CRAWL_DECODE_PROCESSES",
+        2,
+        whole(1, 64),
+        "pictures that a worker decodes at the same time, each in a process of its own",
+        unit="processes",
+    )
+    decode_timeout: float = _setting(
+        "CRAWL_DECODE_TIMEOUT",
+        20,
+        number(0, above=True),
+        "a picture that takes longer to decode is unreadable",
+        unit="s",
+    )
+    opt_outs: tuple[str, ...] = _setting(
+        "CRAWL_OPT_OUTS",
+        tuple(OPT_OUTS),
+        opt_outs,
+        "opt-outs that forbid keeping anything of a picture; the others are recorded in its event",
+    )
+    circuit_window: float = _setting(
+        "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit", unit="s"
+    )
+    circuit_samples: int = _setting(
+        "CRAWL_CIRCUIT_SAMPLES",
+        5,
+        CircuitRules.PARSERS["samples"],
+        "with no more results in it, none opens",
+        unit="results",
+    )
+    circuit_errors: float = _setting(
+        "CRAWL_CIRCUIT_ERRORS",
+        0.1,
+        CircuitRules.PARSERS["errors"],
+        "part of errors above which it opens",
+        unit="0 to 1",
+    )
+    circuit_open: float = _setting(
+        "CRAWL_CIRCUIT_OPEN",
+        60,
+        CircuitRules.PARSERS["open"],
+        "how long it stays open; doubled each time that a probe fails",
+        unit="s",
+    )
+    circuit_open_max: float = _setting(
+        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "how long at most", unit="s"
+    )
+    circuit_probes: int = _setting(
+        "CRAWL_CIRCUIT_PROBES",
+        3,
+        CircuitRules.PARSERS["probes"],
+        "requests that decide whether it closes",
+        unit="requests",
+    )
+    circuit_halt_after: int = _setting(
+        "CRAWL_CIRCUIT_HALT_AFTER",
+        50,
+        CircuitRules.PARSERS["halt_after"],
+        "errors in a row that halt a source until an operator resumes it",
+        unit="errors",
+    )
+    strain: bool = _setting(
+        "CRAWL_STRAIN", True, flag, "slow down where answers take five times as long as a rule, and a second more"
+    )
+    robots_delay_max: float = _setting(
+        "CRAWL_ROBOTS_DELAY_MAX",
+        60,
+        number(0, above=True),
+        "longest delay between requests that a robots.txt may ask for",
+        unit="s",
+    )
+    robots_delay_over: str = _setting(
+        "CRAWL_ROBOTS_DELAY_OVER",
+        "clamp",
+        choice("clamp", "skip"),
+        "one that asks for more: `clamp` it to that, or `skip` the host",
+    )
+    close_when_halted: bool = _setting(
+        "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close though halted sources have work"
+    )
+    allow_networks: tuple[Network, ...] = _setting(
+        "CRAWL_ALLOW_NETWORKS", (), networks, "private networks that may be crawled, on every port"
+    )
+    allow_ports: tuple[int, ...] = _setting(
+        "CRAWL_ALLOW_PORTS", (), ports, "ports that may be crawled beside 80 and 443", unit="ports"
+    )
+    dns_servers: tuple[str, ...] = _setting(
+        "CRAWL_DNS_SERVERS", (), servers, "name servers, as `address` or `address:port`; none: the system's"
+    )
+    tls_failures: str = _setting(
+        "CRAWL_TLS_FAILURES",
+        "refuse",
+        choice("refuse", "record"),
+        "a site whose certificate is not valid: `refuse` it, or go on and `record` that in the event",
+    )
+    shutdown_grace: float = _setting(
+        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get at a stop", unit="s"
+    )
+    log_format: str = _setting(
+        "CRAWL_LOG_FORMAT",
+        "text",
+        choice("text", "json"),
+        "the log: `text` for people, or a `json` object a line",
+    )
+    monitor_file: str | None = _setting(
+        "CRAWL_MONITOR_FILE", None, text, "file of the monitor's lines, one each 5 s; none: they go to the log"
+    )
+    metrics_port: int | None = _setting(
+        "CRAWL_METRICS_PORT",
+        None,
+        whole(1, 65535),
+        "port of `/metrics`, each process its own; none: 9410 for `scrapy monitor`, and none for workers",
+        unit="port",
+    )
+    metrics_address: str = _setting(
+        "CRAWL_METRICS_ADDRESS", "127.0.0.1", address, "address that `/metrics` is bound to"
+    )
+    dashboard_port: int = _setting(
+        "CRAWL_DASHBOARD_PORT",
+        9411,
+        whole(0, 65535),
+        "port of `scrapy monitor`'s dashboard; 0: none",
+        unit="port",
+    )
+    dashboard_address: str = _setting(
+        "CRAWL_DASHBOARD_ADDRESS",
+        "127.0.0.1",
+        address,
+        "address that the dashboard is bound to; any other than a loopback one needs a password",
+    )
+    dashboard_password: str | None = _setting(
+        "CRAWL_DASHBOARD_PASSWORD",
+        None,
+        text,
+        "what the dashboard asks for; none: it is open to whoever can use this machine; never shown",
+        secret=True,
+    )
+
+    kafka_brokers: tuple[str, ...] = _setting(
+        "CRAWL_KAFKA_BROKERS", (), brokers, "where Kafka is, as `host:port`, for `--kafka` of `feed` and `events`"
+    )
+    kafka_options: tuple[tuple[str, str], ...] = _setting(
+        "CRAWL_KAFKA_OPTIONS",
+        (),
+        kafka_options,
+        "further options of librdkafka, a JSON object (docs/kafka.md); never shown",
+        secret=True,
+    )
+
+    @property
+    def circuit(self) -> CircuitRules:
+        """The rules of every circuit for which the catalogue has no others."""
+        return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
+
+    @property
+    def user_agent(self) -> str:
+        """Who we are, to the sites: name, version and, where set, how to reach the operator."""
+        return f"crawlproject/{__version__}" + (f" (+{self.contact})" if self.contact else "")
+
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {f.metadata["name"]: f.metadata for f in fields(Config)}

@@ -1,0 +1,127 @@
+"""What open pages are sent: server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from crawlproject.dashboard.recent import recent
+from crawlproject.loops import Loops
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.status.reporter import Monitor
+from crawlproject.status.snapshot import Snapshot
+from crawlproject.texts import one_line
+
+MOST_PAGES = 64  # open at a time
+_HISTORY = 720  # readings, an hour
+_LOOK = 0.25  # seconds between looks whether there is a new reading
+_PING = 40  # looks
+
+
+@implementer(IPushProducer)
+class Page:
+    """An open page. One that does not read gets the newest events when it does again, and nothing piles up."""
+
+    def __init__(self, feed: Feed, request: Any) -> None:
+        self.feed = feed
+        self.request = request
+        self._paused = False
+        self._missed = False
+        request.registerProducer(self, True)
+        request.notifyFinish().addBoth(lambda _: feed.pages.discard(self))
+
+    def send(self, *events: bytes) -> None:
+        """Send events, if it reads."""
+        if self._paused:
+            self._missed = True
+        else:
+            self.request.write(b"".join(events))
+
+    def pauseProducing(self) -> None:  # noqa: N802 - Twisted's name
+        """Send nothing for a while."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:  # noqa: N802 - Twisted's name
+        """Send what is new by now, if anything is: what was sent last may have paused us by itself."""
+        self._paused = False
+        if self._missed:
+            self._missed = False
+            self.send(self.feed.snapshot, self.feed.recent)
+
+    def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
+        """Send nothing more."""
+        self.feed.pages.discard(self)
+
+
+class Feed:
+    """Turns each reading of a monitor into events for all open pages."""
+
+    def __init__(self, state: State, monitor: Monitor) -> None:
+        self.state = state
+        self.monitor = monitor
+        self.pages: set[Page] = set()
+        self.snapshot = b""
+        self.recent = b""
+        self._history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
+        self._seen: Snapshot | None = None
+        self._looks = 0
+        self._loops = Loops(state)
+
+    def start(self) -> None:
+        """Begin."""
+        self._loops.start(self._step)
+
+    async def stop(self) -> None:
+        """Send nothing more, and let go of the pages."""
+        await self._loops.stop()
+        for page in list(self.pages):
+            page.request.unregisterProducer()
+            page.request.finish()
+
+    async def open(self, request: Any, session: dict[str, Any]) -> None:
+        """Send the events to a request from now on, those of the present first; `session` is what it must know."""
+        gone: list[Any] = []
+        request.notifyFinish().addBoth(gone.append)
+        if not self.pages:  # what has happened lately is read for those who look at it
+            await self._read_recent()
+        if gone:
+            return
+        page = Page(self, request)
+        self.pages.add(page)
+        hello = {**session, "history": list(self._history), "spider": self.state.keys.spider}
+        page.send(b"retry: 2000\n", event("hello", hello), self.snapshot, self.recent)
+
+    async def _read_recent(self) -> None:
+        try:
+            self.recent = event("recent", await recent(self.state))
+        except REDIS_TROUBLE as error:
+            self.state.failed(error)
+
+    async def _step(self) -> None:
+        await asyncio.sleep(_LOOK)
+        self._looks = (self._looks + 1) % _PING
+        if self._looks == 0:
+            self._send(b": still here\n\n")
+        latest = self.monitor.latest
+        if latest is None or latest is self._seen:
+            return
+        self._seen = latest
+        self._history.append((latest.time, latest.general.success_rps, latest.general.error_rps))
+        self.snapshot = event("snapshot", latest.as_event())
+        self._send(self.snapshot)
+        if self.pages:
+            await self._read_recent()
+            self._send(self.recent)
+
+    def _send(self, events: bytes) -> None:
+        for page in list(self.pages):
+            page.send(events)
+
+
+def event(name: str, data: Any) -> bytes:
+    """Return an event as it goes over the wire; its data is one line."""
+    return f"event: {name}\ndata: {one_line(data)}\n\n".encode()

@@ -1,0 +1,35 @@
+"""Has every worker stand for the lead."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawlproject import config
+from crawlproject.leader import Leader
+from crawlproject.worker import worker_of
+
+
+class Leadership:
+    """Starts and stops this worker's `Leader`, with the spider."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.leader = Leader(config.load(crawler.settings))
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the extension of `crawler`."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to stand for the lead."""
+        self.leader.start(worker_of(self.crawler).state)
+
+    async def spider_closed(self) -> None:
+        """Stop, and leave the lead to another at once."""
+        await self.leader.stop()

@@ -1,0 +1,60 @@
+"""Tells what the crawl is doing: the monitor of a worker, and its /metrics."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawlproject import config
+from crawlproject.errors import ConfigError
+from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
+from crawlproject.status.reporter import Monitor
+from crawlproject.webserver import Metrics, close, listen, url_of
+from crawlproject.worker import worker_of
+
+logger = logging.getLogger(__name__)
+
+
+class StatusReport:
+    """In every worker. The one who leads tells of the whole crawl; all have /metrics where its port is set."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = config.load(crawler.settings)
+        self._served: Any = None
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the monitor of `crawler`."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to read, and to answer."""
+        worker = worker_of(self.crawler)
+        self.monitor = Monitor(self.config, worker.state)
+        self.monitor.start()
+        if self.config.metrics_port is None:
+            return
+        spider = worker.spider.name
+        stats = self.crawler.stats
+        collectors = registry(
+            CrawlCollector(spider, lambda: self.monitor.latest_sample),
+            WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.leases.held)),
+        )
+        address, port = self.config.metrics_address, self.config.metrics_port
+        try:
+            self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
+            logger.info("Metrics at %s/metrics", url_of(address, port))
+        except ConfigError as error:
+            logger.error("%s; this worker goes on without", error)
+
+    async def spider_closed(self) -> None:
+        """Stop."""
+        await self.monitor.stop()
+        if self._served is not None:
+            await close(self._served)

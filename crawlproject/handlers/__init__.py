@@ -1,1 +1,0 @@
-"""How requests are carried out."""

@@ -1,0 +1,1 @@
+"""Seeds in: from files and from Kafka."""

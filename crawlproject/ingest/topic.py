@@ -1,0 +1,136 @@
+"""Seeds from a Kafka topic: each in Redis before its offset is committed, and no more than there is room for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from crawlproject.errors import KafkaUnavailable
+from crawlproject.kafka import Kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+_BATCH = 1000
+_PATIENCE = 0.5  # seconds to wait for messages
+_GRACE = 5.0  # seconds that Kafka has to take the last offsets
+
+
+class SeedTopic:
+    """A member of the consumer group `group`, that takes seeds from `topic`.
+
+    `push` puts a batch of seeds into Redis, all or none; `has_room` says whether it may. A message's offset is
+    stored when its seed is in Redis, and committed in the second that follows, before its partition goes to
+    another member, and at the end. What a process that is killed leaves uncommitted is pushed again.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        group: str,
+        push: Callable[[list[bytes]], object],
+        has_room: Callable[[], bool],
+    ) -> None:
+        self.kafka = kafka
+        self.topic = topic
+        self.group = group
+        self.push = push
+        self.has_room = has_room
+        self.full = False
+        self._batch: list[Message] = []  # taken from Kafka, and perhaps not in Redis yet
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Join the group, and leave it with everything committed.
+
+        Raises:
+            KafkaUnavailable, ConfigError: see Kafka.consumer.
+
+        """
+        self.consumer: Consumer = self.kafka.consumer(self.group, self.topic)
+        try:
+            self.consumer.subscribe([self.topic], on_assign=self._assigned)
+            yield
+        finally:
+            self._close()
+
+    def feed(self) -> int:
+        """Move a batch of seeds, if one comes within half a second, and return its size.
+
+        Raises:
+            KafkaUnavailable: Kafka refuses to give the topic.
+            redis.RedisError: the batch is kept: call it again.
+
+        """
+        if not self._batch:
+            self._pause_or_resume()
+            # Also while paused: a member that does not poll is taken for dead.
+            for message in self.consumer.consume(1 if self.full else _BATCH, _PATIENCE):
+                error = message.error()
+                if error is None:
+                    self._batch.append(message)
+                else:
+                    self._failed(error)
+        if not self._batch:
+            return 0
+        self.kafka.answered()
+        self.push([message.value() or b"" for message in self._batch])
+        count = len(self._batch)
+        self._store()
+        return count
+
+    def lag(self) -> int:
+        """Return how many messages of its partitions lie ahead, as far as is known without asking."""
+        total = 0
+        for at in self.consumer.position(self.consumer.assignment()):
+            high = self.consumer.get_watermark_offsets(at, cached=True)[1]
+            if high >= 0 and at.offset >= 0:
+                total += max(high - at.offset, 0)
+        return total
+
+    def _close(self) -> None:
+        """Commit and leave; a broker that hangs would have librdkafka wait for ever, so that is given up."""
+        leaving = threading.Thread(target=self.consumer.close, daemon=True)
+        leaving.start()
+        leaving.join(_GRACE)
+        if leaving.is_alive():
+            self.kafka.say("Kafka did not answer at the end: the last seeds that were fed will come again")
+
+    def _pause_or_resume(self) -> None:
+        full = not self.has_room()
+        if full != self.full:
+            self.full = full
+            assigned = self.consumer.assignment()
+            (self.consumer.pause if full else self.consumer.resume)(assigned)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.full = False  # partitions come unpaused
+
+    def _store(self) -> None:
+        from confluent_kafka import KafkaException
+
+        last = {message.partition(): message for message in self._batch}
+        self._batch = []
+        for message in last.values():
+            # The partition may have gone to another member, who begins at what was committed: seeds come twice.
+            try:
+                self.consumer.store_offsets(message)
+            except KafkaException as error:
+                if error.args[0].code() != error.args[0]._STATE:
+                    raise KafkaUnavailable(f"Kafka takes no offset: {error.args[0].str()}") from None
+
+    def _failed(self, error: KafkaError) -> None:
+        refused = {
+            error.TOPIC_AUTHORIZATION_FAILED: "allow this user to read it",
+            error.GROUP_AUTHORIZATION_FAILED: f"allow this user to be of group {self.group}",
+            error.UNKNOWN_TOPIC_OR_PART: "create it, or name another",
+            error._AUTO_OFFSET_RESET: "set the offsets of the group",
+        }
+        if error.code() in refused or error.fatal():
+            remedy = refused.get(error.code(), "start again")
+            raise KafkaUnavailable(f"Kafka does not give topic {self.topic} ({error.str()}): {remedy}")
+        if error.code() != error._MAX_POLL_EXCEEDED:  # Redis was away for long; the group is joined again
+            self.kafka.failed(error)

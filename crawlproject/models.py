@@ -1,0 +1,218 @@
+"""The data that passes between the parts, and the names under which it travels in `request.meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from crawlproject.texts import one_line
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+# Names in request.meta. Nothing else of ours is ever put there.
+LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
+IDENTIFIER = "identifier"  # str: the picture's identifier
+SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
+RETRIES = "retries"  # int: failed attempts so far that cost a retry
+FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost none
+SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
+LATEST = "latest"  # float: the last moment, on loop.time(), at which a request that has passed the gate may go out
+AGAIN = "again"  # bool: pass the seen filter
+TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
+OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it
+
+MEMORY = "memory"  # kind of a Failure: broken off because too many large bodies came in at a time
+STOPPED = "stopped"  # kind of a Failure: broken off because the worker stops, or cannot ask for its host
+
+PRIORITIES = 5  # 0 to 4, the highest first
+
+# The opt-outs that we know, by their names in events and settings, and the header that declares each.
+OPT_OUTS: Mapping[str, str] = {
+    "noai": "X-Robots-Tag",
+    "noimageai": "X-Robots-Tag",
+    "noindex": "X-Robots-Tag",
+    "noimageindex": "X-Robots-Tag",
+    "tdm-reservation": "TDM-Reservation",
+    "content-signal:ai-input": "Content-Signal",
+    "content-signal:ai-train": "Content-Signal",
+    "content-signal:search": "Content-Signal",
+    "content-usage:ai": "Content-Usage",
+    "content-usage:ai-output": "Content-Usage",
+    "content-usage:ai-use": "Content-Usage",
+    "content-usage:all": "Content-Usage",
+    "content-usage:bots": "Content-Usage",
+    "content-usage:genai": "Content-Usage",
+    "content-usage:inference": "Content-Usage",
+    "content-usage:search": "Content-Usage",
+    "content-usage:tdm": "Content-Usage",
+    "content-usage:train-ai": "Content-Usage",
+    "content-usage:train-genai": "Content-Usage",
+}
+
+
+def utc_now() -> str:
+    """Return the present time as ISO 8601 in UTC with offset, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """One line of the seed list, understood."""
+
+    url: str
+    identifier: str
+    source: str | None
+    priority: int = 0
+    again: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A request that this worker has on loan from the frontier, with its send slot.
+
+    `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the
+    moment, on this worker's `loop.time()` clock, from which the request may be sent, and `latest` the last
+    one. `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `request`
+    is what Scrapy was given for it, from its slot to its settlement; `spent` says that it has gone out.
+    """
+
+    id: str
+    slot: float
+    latest: float
+    deliveries: int
+    entry: bytes
+    request: Request | None = None
+    spent: bool = False
+
+    @property
+    def source(self) -> str:
+        """The source whose slot this lease has used, and which is charged for what comes of it."""
+        return self.id.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What the bytes of a picture say about it.
+
+    `width` and `height` are stored pixels, before any EXIF orientation. `quality` is the JPEG quality 1-100
+    as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
+    are none. `format` is Pillow's name ("JPEG", "PNG"). `filesize` is in bytes.
+    """
+
+    width: int
+    height: int
+    filesize: int
+    quality: int | None
+    format: str
+    sha256: str
+    exif: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What has been made of a picture. `thumbnail` is a JPEG."""
+
+    facts: ImageFacts
+    thumbnail: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class FetchedImage:
+    """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""
+
+    identifier: str
+    url: str
+    source: str
+    content_type: str | None
+    fetched_at: str
+    body: bytes = field(repr=False)
+    codings: tuple[str, ...] = ()  # the body's content codings, the last applied last
+    opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
+    facts: ImageFacts | None = field(default=None, repr=False)
+    thumbnail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEvent:
+    """Event `image_metadata_updates`, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "image_metadata_updates"
+
+    identifier: str
+    url: str
+    source: str
+    width: int
+    height: int
+    filesize: int
+    compression_quality: int | None
+    format: str
+    content_type: str | None
+    sha256: str
+    thumbnail: str
+    fetched_at: str
+    exif: dict[str, Any] | None = None
+    opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
+
+    def to_json(self) -> str:
+        """Return the event as JSON; `exif`, `opt_out` and `tls_failure` are left out when there are none."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("exif", "opt_out", "tls_failure"):
+            if not data[name]:
+                del data[name]
+        return one_line(data)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRotEvent:
+    """Event `link_rot`: the source says the picture is gone (404, 410)."""
+
+    STREAM: ClassVar[str] = "link_rot"
+
+    identifier: str
+    url: str
+    source: str
+    status: int
+    time: str
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        return one_line({name: getattr(self, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Item of the spider: the attempt came to nothing. `politeness.backoff` decides what becomes of it.
+
+    `kind` is a short name for statistics ("timeout", "dns", "http", "opt_out", "unreadable"), `reason` a
+    sentence for people. `status` is the HTTP status, None when there was no response. `retryable` says that
+    another attempt may well succeed; `throttled` that the source asked for patience (429, 503 with Retry-After),
+    which costs no retry; `retry_after` is what it asked for, in seconds.
+    """
+
+    identifier: str
+    url: str
+    source: str
+    kind: str
+    reason: str
+    status: int | None = None
+    retryable: bool = False
+    throttled: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUnavailable:
+    """Item of the thumbnail pipeline: nothing is wrong with the picture, but no thumbnail can be stored now.
+
+    Its request goes back to the frontier as if it had not been leased. `reason` is for people.
+    """
+
+    identifier: str
+    url: str
+    source: str
+    reason: str

@@ -1,0 +1,1 @@
+"""From a URL to a socket: addresses that may be reached, names, connections."""

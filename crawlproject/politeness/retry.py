@@ -1,0 +1,50 @@
+"""The one place that decides what becomes of a failed attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crawlproject.config import Config
+from crawlproject.models import Failure
+
+MOST_FREE_RETRIES = 5  # times that a 429, or a 503 with Retry-After, costs no retry
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after `delay` seconds; the attempts counted so far go with the request."""
+
+    delay: float
+    retries: int
+    free_retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Make it a dead letter."""
+
+    reason: str
+
+
+def decide(failure: Failure, retries: int, free_retries: int, config: Config, chance: float) -> Retry | GiveUp:
+    """Return what becomes of an attempt that ended in `failure`.
+
+    `retries` and `free_retries` count the failed attempts before this one. Back-off is exponential from
+    `CRAWL_RETRY_DELAY` with jitter: `chance`, from 0 to 1, spreads it from half to all of its length
+    ("equal jitter", Brooker, "Exponential Backoff and Jitter", 2015). A source that says when to come back
+    is not asked before.
+    """
+    if failure.throttled and free_retries < MOST_FREE_RETRIES:
+        free_retries += 1
+    elif failure.retryable and retries < config.max_retries:
+        retries += 1
+    else:
+        tried = retries + free_retries
+        return GiveUp(failure.reason + (f" (after {tried + 1} attempts)" if tried else ""))
+    return Retry(delay(retries + free_retries, failure.retry_after or 0.0, config, chance), retries, free_retries)
+
+
+def delay(attempt: int, asked: float, config: Config, chance: float) -> float:
+    """Return the seconds to wait after the `attempt`th failure, at least the `asked` ones, within bounds."""
+    full = min(config.retry_delay * 2.0 ** min(attempt - 1, 30), config.retry_delay_max)
+    return min(max(full * (0.5 + 0.5 * chance), asked), config.retry_delay_max)

@@ -1,0 +1,166 @@
+"""The connection of one process to its Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.retry import Retry as BlockingRetry
+from redis.sentinel import Sentinel as BlockingSentinel
+
+from crawlproject.config import Config, project_dir, sentinel_address
+from crawlproject.errors import RedisUnavailable
+from crawlproject.state import embedded
+from crawlproject.state.clock import RedisClock
+from crawlproject.state.health import Health, plain
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import Scripts
+
+# What a call to Redis may raise when Redis is the trouble, and not the caller.
+REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
+
+# The same of the first call, and an option of REDIS_URL that the client does not know.
+_FIRST_TROUBLE = (*REDIS_TROUBLE, TypeError)
+
+_OLDEST = (6, 2)
+_SENTINEL_PATIENCE = 1.0  # seconds that one sentinel has to answer before the next is asked
+
+
+def crawl_dir() -> Path:
+    """Return the folder for what a project leaves behind when nothing else is set."""
+    return project_dir() / ".crawl"
+
+
+def redis_url(config: Config) -> str:
+    """Return the URL of the Redis to use, with the embedded one started if it comes to that. Blocks.
+
+    Raises:
+        RedisUnavailable: there is no server to be had.
+
+    """
+    return config.redis_url or embedded.ensure(crawl_dir())
+
+
+def connect_blocking(config: Config) -> redis.Redis:
+    """Return a client for commands, checked to answer.
+
+    Raises:
+        RedisUnavailable: it does not, or is too old.
+
+    """
+    url = redis_url(config)
+    try:
+        client: redis.Redis = _client(
+            url,
+            redis.Redis,
+            BlockingSentinel,
+            BlockingRetry(NoBackoff(), 0),
+            socket_connect_timeout=5,
+            socket_timeout=30,
+            retry=None,
+        )
+    except ValueError as error:
+        raise _unavailable(url, error) from None
+    try:
+        _check_version(url, client.info("server"))
+    except _FIRST_TROUBLE as error:
+        client.close()
+        raise _unavailable(url, error) from None
+    except RedisUnavailable:
+        client.close()
+        raise
+    return client
+
+
+def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
+    """Return a client of `url`, by the classes given; `once` has no sentinel asked again: there are others."""
+    address = sentinel_address(url)
+    if address is None:
+        return client.from_url(url, **options)
+    asked = {"socket_connect_timeout": _SENTINEL_PATIENCE, "socket_timeout": _SENTINEL_PATIENCE, "retry": once}
+    asked |= {**address.sentinel_credentials, **address.tls}
+    sentinels = sentinel(address.sentinels, sentinel_kwargs=asked)
+    return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
+
+
+def _without_secrets(url: str) -> str:
+    """Return `url` for a message: neither user and password nor options, which may hold them, too."""
+    return url.rpartition("@")[2].partition("?")[0]
+
+
+def _unavailable(url: str, error: Exception) -> RedisUnavailable:
+    where = _without_secrets(url)
+    if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
+        return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
+    what = plain(error)
+    return RedisUnavailable(f"Redis at {where} does not answer ({what}): start it, or correct REDIS_URL.")
+
+
+def _check_version(url: str, info: dict[str, object]) -> None:
+    version = str(info["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
+
+
+class State:
+    """One worker's connection: client, scripts, key names, clock, and the worker's own name.
+
+    Scripts may run twice when a reply is lost and the client tries again; each of them is written for it.
+    """
+
+    def __init__(self, config: Config, spider: str) -> None:
+        self.config = config
+        self.keys = Keys(config.namespace, spider)
+        self.worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.clock = RedisClock()
+        self.health = Health()
+
+    async def open(self) -> None:
+        """Connect; starts the embedded server when there is no REDIS_URL.
+
+        Raises:
+            RedisUnavailable: there is no server, or it is too old.
+
+        """
+        url = await asyncio.to_thread(redis_url, self.config)
+        try:
+            self.redis: Redis = _client(
+                url,
+                Redis,
+                Sentinel,
+                Retry(NoBackoff(), 0),
+                socket_connect_timeout=5,
+                socket_timeout=5,
+                retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
+            )
+        except ValueError as error:
+            raise _unavailable(url, error) from None
+        self.scripts = Scripts(self.redis, self.keys, self.clock, self.health, self.config.circuit)
+        try:
+            _check_version(url, await self.redis.info("server"))
+        except _FIRST_TROUBLE as error:
+            await self.close()
+            raise _unavailable(url, error) from None
+        except RedisUnavailable:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.redis.aclose()
+        sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
+        if sentinels is not None:
+            await sentinels.aclose()
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a call failed; the first of each fault is logged."""
+        self.health.failed(error)

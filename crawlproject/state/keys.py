@@ -1,0 +1,292 @@
+"""The only place that spells a Redis key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace, seen by one spider.
+
+    Every key begins with the namespace; one that carries a `{tag}` puts all of them into one slot of a Redis
+    Cluster. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
+    leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
+    a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
+    """
+
+    namespace: str
+    spider: str
+
+    def _of_spider(self, name: str) -> str:
+        return f"{self.namespace}:{self.spider}:{name}"
+
+    # Seeds
+
+    @property
+    def seeds(self) -> str:
+        """List: seeds not yet read; `lpush` here, read from the right."""
+        own = f"{self.spider}:start_urls"
+        return own if self.namespace == "crawl" else f"{self.namespace}:{own}"
+
+    @property
+    def processing_of(self) -> str:
+        """Prefix + worker, list: seeds this worker has taken and not yet enqueued."""
+        return self._of_spider("in_hand:")
+
+    # Frontier
+
+    @property
+    def queue_of(self) -> str:
+        """Prefix + priority + `:` + source, list: stored requests, the left one next."""
+        return self._of_spider("queue:")
+
+    @property
+    def delayed_of(self) -> str:
+        """Prefix + source, sorted set: stored requests not due before their score (µs)."""
+        return self._of_spider("delayed:")
+
+    @property
+    def due_fast(self) -> str:
+        """Sorted set: sources of 10 rps and more with work, by the time their next slot is free (µs)."""
+        return self._of_spider("due:fast")
+
+    @property
+    def due_mid(self) -> str:
+        """Sorted set: the same for 1 to 10 rps."""
+        return self._of_spider("due:mid")
+
+    @property
+    def due_slow(self) -> str:
+        """Sorted set: the same for less than 1 rps."""
+        return self._of_spider("due:slow")
+
+    @property
+    def seen_of(self) -> str:
+        """Prefix + bucket, set of integers: the 64-bit hashes of what was ever enqueued."""
+        return self._of_spider("seen:")
+
+    @property
+    def outstanding(self) -> str:
+        """Integer: requests queued, delayed or leased; 0 is an empty frontier."""
+        return self._of_spider("outstanding")
+
+    @property
+    def suspects(self) -> str:
+        """List: source + newline + stored request, of those before their last delivery; leased alone."""
+        return self._of_spider("suspects")
+
+    @property
+    def suspect_turn(self) -> str:
+        """String, TTL 30 s: the worker that finishes what it holds, to take the next suspect."""
+        return self._of_spider("suspect_turn")
+
+    # Leases
+
+    @property
+    def workers(self) -> str:
+        """Sorted set: workers by their last heartbeat (µs)."""
+        return self._of_spider("workers")
+
+    @property
+    def leases_of(self) -> str:
+        """Prefix + worker, hash: lease id to stored request."""
+        return self._of_spider("leases:")
+
+    @property
+    def lease_sequence(self) -> str:
+        """Integer: the number of the last lease granted; never below the clock (µs), so that none comes twice."""
+        return self._of_spider("lease_sequence")
+
+    # Politeness
+
+    @property
+    def slots(self) -> str:
+        """Sorted set: each source's next free send slot (µs); missing or past: free now."""
+        return f"{self.namespace}:slots"
+
+    @property
+    def rates(self) -> str:
+        """Hash: source to its rate limit in force (rps), overrides included."""
+        return f"{self.namespace}:rates"
+
+    @property
+    def limits(self) -> str:
+        """Hash: source to the rate computed from its size (rps)."""
+        return f"{self.namespace}:limits"
+
+    @property
+    def override_rate_of(self) -> str:
+        """Prefix + source, string: the operator's rate (rps), in place of the computed one."""
+        return f"{self.namespace}:override_rate:"
+
+    @property
+    def sources(self) -> str:
+        """Set: every source known, by the catalogue or by a seed."""
+        return f"{self.namespace}:sources"
+
+    @property
+    def hosts(self) -> str:
+        """Hash: registrable domain to the source that the catalogue gives it."""
+        return f"{self.namespace}:hosts"
+
+    @property
+    def options(self) -> str:
+        """Hash: source to what the catalogue says of it beside its size (JSON: circuit, robots)."""
+        return f"{self.namespace}:options"
+
+    @property
+    def circuit_of(self) -> str:
+        """Prefix + source, hash: the state of its circuit, and what slows or holds it."""
+        return f"{self.namespace}:circuit:"
+
+    @property
+    def window_of(self) -> str:
+        """Prefix + source, hash, TTL 10 min: its results of the last minute in buckets, and its latency."""
+        return f"{self.namespace}:window:"
+
+    @property
+    def halted(self) -> str:
+        """Set: sources halted until an operator acts; `sadd` halts, `srem` resumes."""
+        return f"{self.namespace}:halted"
+
+    @property
+    def temp_halted(self) -> str:
+        """Set: sources halted for the open period of their circuit."""
+        return f"{self.namespace}:temp_halted"
+
+    @property
+    def troubled(self) -> str:
+        """Set: sources that the leader looks at each second: halted, probed, held, slowed, failing."""
+        return f"{self.namespace}:troubled"
+
+    @property
+    def robots_of(self) -> str:
+        """Prefix + origin, hash: its robots.txt, when it was fetched and last asked for, and how long it holds."""
+        return f"{self.namespace}:robots:"
+
+    @property
+    def robots_fetch_of(self) -> str:
+        """Prefix + origin, string, TTL 60 s: the worker that fetches its robots.txt."""
+        return f"{self.namespace}:robots_fetch:"
+
+    @property
+    def robots_delays_of(self) -> str:
+        """Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (s)."""
+        return f"{self.namespace}:robots_delays:"
+
+    @property
+    def statuses_of(self) -> str:
+        """Prefix + source, list: the last 50 statuses, the newest first."""
+        return f"{self.namespace}:statuslast50req:"
+
+    @property
+    def pulse(self) -> str:
+        """String, TTL 5 s: a leader is alive; without it no slot is granted."""
+        return f"{self.namespace}:pulse"
+
+    @property
+    def leader(self) -> str:
+        """String, TTL 5 s: the worker that leads."""
+        return f"{self.namespace}:leader"
+
+    @property
+    def fence(self) -> str:
+        """Integer: grows with each change of leader; a leader with an older number writes nothing."""
+        return f"{self.namespace}:fence"
+
+    @property
+    def paused(self) -> str:
+        """String, TTL 5 s: why nothing is leased at present (unread events at their bound)."""
+        return f"{self.namespace}:paused"
+
+    @property
+    def clock(self) -> str:
+        """Hash: the latest time that was seen (µs), and how far the crawl's time is ahead of the server's."""
+        return f"{self.namespace}:clock"
+
+    @property
+    def complaint(self) -> str:
+        """String, TTL 10 s: the key of one source that holds what we did not write; the leader logs it."""
+        return f"{self.namespace}:complaint"
+
+    # Results
+
+    @property
+    def image_events(self) -> str:
+        """Stream: event `image_metadata_updates`."""
+        return f"{self.namespace}:image_metadata_updates"
+
+    @property
+    def link_rot_events(self) -> str:
+        """Stream: event `link_rot`."""
+        return f"{self.namespace}:link_rot"
+
+    @property
+    def halted_events(self) -> str:
+        """Stream: event `crawl_halted`."""
+        return f"{self.namespace}:crawl_halted"
+
+    @property
+    def resumed_events(self) -> str:
+        """Stream: event `crawl_resumed`."""
+        return f"{self.namespace}:crawl_resumed"
+
+    @property
+    def readers(self) -> str:
+        """Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."""
+        return f"{self.namespace}:readers"
+
+    @property
+    def forwarder(self) -> str:
+        """String, TTL 10 s: the process that sends the events to Kafka."""
+        return f"{self.namespace}:forwarder"
+
+    @property
+    def dead(self) -> str:
+        """Stream: dead letters, with their stored request or seed and the reason."""
+        return self._of_spider("dead")
+
+    @property
+    def counts_of(self) -> str:
+        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
+        latency_us, and error_ + kind.
+        """
+        return self._of_spider("counts:")
+
+    @property
+    def totals(self) -> str:
+        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed; the sum of each count."""
+        return self._of_spider("totals")
+
+    @property
+    def dead_sources(self) -> str:
+        """Hash: source to its dead letters at present."""
+        return self._of_spider("dead_sources")
+
+    @property
+    def latencies(self) -> str:
+        """Hash: bucket of fetch latency (`LATENCY_BOUNDS` in state/scripts.py) to answers, of all sources."""
+        return self._of_spider("latencies")
+
+    @property
+    def active(self) -> str:
+        """Sorted set: sources with results in the last 10 minutes, by the last of them (µs)."""
+        return self._of_spider("active")
+
+    @property
+    def reading(self) -> str:
+        """Hash, TTL 60 s: when the monitor read the counters last (µs), and what they were (msgpack)."""
+        return self._of_spider("reading")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that carry events."""
+        return (self.image_events, self.link_rot_events, self.halted_events, self.resumed_events)
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield each key's name and spelling, in a fixed order."""
+        for name, attribute in vars(Keys).items():
+            if isinstance(attribute, property) and name != "streams":
+                yield name, getattr(self, name)

@@ -1,0 +1,54 @@
+"""Dead letters, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from crawlproject.errors import BadSeed
+from crawlproject.frontier import codec
+from crawlproject.frontier.seeds import parse_seed
+from crawlproject.models import IDENTIFIER
+from crawlproject.texts import shown_seed, without_userinfo
+
+_LAST_TIME = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+
+
+def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """Return the dead letter that an entry of the stream holds, in the words of the contract.
+
+    Beside them `id`, that of the entry, and `raw`: the stored request and the seed as bytes, or None.
+    """
+    seed, entry, deliveries = fields.get(b"seed"), fields.get(b"entry"), fields.get(b"deliveries", b"")
+    identifier = url = None
+    if entry is not None:
+        data = codec.peek(codec.renewed(entry))
+        identifier, url = _text(data.get("meta", {}).get(IDENTIFIER)), _text(data.get("url"))
+    elif seed is not None:
+        try:
+            parsed = parse_seed(seed)
+            identifier, url = parsed.identifier, parsed.url
+        except BadSeed:
+            pass
+    return {
+        "id": at,
+        "identifier": identifier,
+        "url": url and without_userinfo(str(url)),
+        "source": fields.get(b"source", b"").decode(errors="replace") or None,
+        "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
+        "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
+        "time": _time_of(at),
+        "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
+        "raw": (entry, seed),
+    }
+
+
+def _time_of(at: str) -> str:
+    """Return when an entry was written; others may have given it any id, centuries ahead."""
+    seconds = min(int(at.partition("-")[0]) / 1000, _LAST_TIME)
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,300 @@
+"""What the crawl did between two readings. Pure: no clock, no Redis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
+
+import msgpack
+
+from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.state.scripts import LATENCY_BOUNDS, Survey
+from crawlproject.status.source_status import Row
+
+NO_WORKER = "no worker runs: start one (scrapy crawl images)"
+_FORMAT = 1  # of what is kept between two readings
+
+
+class SourceSample(NamedTuple):
+    """One source: how it stands, its dead letters, its counters, how often each of its last 50 statuses came."""
+
+    row: Row
+    dead: int
+    counts: Mapping[str, int]
+    statuses: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers."""
+
+    time: str
+    spider: str
+    survey: Survey
+    in_flight: int
+    sources: Mapping[str, SourceSample]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The part of a reading that the next one is compared with. `at` is in seconds, on Redis' clock.
+
+    `whole` says that every known source is in `sources`, so that one which is not there had done nothing.
+    """
+
+    at: float
+    whole: bool
+    totals: Mapping[str, int]
+    latencies: Sequence[int]
+    sources: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, reading: Sample) -> Self:
+        """Return the counters of a reading."""
+        survey = reading.survey
+        return cls(
+            survey.now,
+            len(reading.sources) >= survey.known,
+            survey.totals,
+            survey.latencies,
+            {
+                name: {"successful": one.row.successful, "failed": one.row.failed}
+                | {count: one.counts.get(count, 0) for count in ("answers", "latency_us")}
+                for name, one in reading.sources.items()
+                if one.row.successful or one.row.failed or one.counts.get("answers")
+            },
+        )
+
+    def packed(self) -> bytes:
+        """Return them as they are kept in Redis."""
+        packed: bytes = msgpack.packb([_FORMAT, self.at, self.whole, self.totals, self.latencies, self.sources])
+        return packed
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Self | None:
+        """Return what `packed` holds; None for what an older version wrote, or nobody."""
+        try:
+            kind, at, whole, totals, latencies, sources = msgpack.unpackb(packed)
+            if kind == _FORMAT and len(latencies) == len(LATENCY_BOUNDS) + 1:
+                return cls(float(at), bool(whole), dict(totals), latencies, dict(sources))
+        except (ValueError, TypeError, msgpack.UnpackException):
+            pass
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class General:
+    """The whole crawl, as docs/events.md says. Rates a second over the interval, times in seconds."""
+
+    global_max_rps: float
+    success_rps: float
+    error_rps: float
+    processing_rate: float
+    circuit_breaker_tripped: list[str]
+    num_resized: int
+    resize_errors: int
+    split_rate: float
+    retry_rps: float
+    bytes: int
+    bytes_per_s: float
+    latency_p50_s: float | None
+    latency_p95_s: float | None
+    latency_p99_s: float | None
+    errors: Mapping[str, int]
+    errors_now: Mapping[str, int]
+    outstanding: int
+    in_flight: int
+    dead: int
+    seeds_waiting: int
+    eta_s: float | None
+    workers: int
+    sources: int
+    sources_in_progress: int
+    sources_listed: int
+    paused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Specific:
+    """One source, as docs/events.md says. Rates a second over the interval, times in seconds."""
+
+    successful: int
+    error: int
+    rate_limit: float
+    last_50_statuses: Mapping[str, int]
+    effective_rate: float
+    reason: str
+    state: str
+    success_rps: float | None
+    error_rps: float | None
+    queued: int
+    delayed: int
+    in_flight: int
+    dead: int
+    eta_s: float | None
+    bytes: int
+    latency_mean_s: float | None
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the crawl is doing: event `monitoring_update`, and what else shows it."""
+
+    EVENT: ClassVar[str] = "monitoring_update"
+
+    time: str
+    interval_s: float
+    general: General
+    specific: Mapping[str, Specific]
+    reading: Sample = field(repr=False)
+
+    def as_event(self) -> dict[str, Any]:
+        """Return it as the event."""
+        return {
+            "event": self.EVENT,
+            "time": self.time,
+            "spider": self.reading.spider,
+            "interval_s": self.interval_s,
+            "general": _fields(self.general),
+            "specific": {name: _fields(one) for name, one in self.specific.items()},
+        }
+
+
+def _fields(one: General | Specific) -> dict[str, Any]:
+    """Return the fields as they are; `asdict` would copy all that is in them, a thousand times a line."""
+    return {name: getattr(one, name) for name in type(one).__slots__}
+
+
+def snapshot(before: Counters, reading: Sample) -> Snapshot | None:
+    """Return what happened from `before` to `reading`; None when no time has passed."""
+    survey = reading.survey
+    interval = survey.now - before.at
+    if interval <= 0:
+        return None
+
+    def grown(name: str) -> int:
+        return increase(before.totals.get(name, 0), survey.totals.get(name, 0))
+
+    def rate(*names: str) -> float:
+        return round(sum(map(grown, names)) / interval, 3)
+
+    specific = {name: _specific(name, one, before, interval) for name, one in sorted(reading.sources.items())}
+    latencies = [increase(*pair) for pair in zip(before.latencies, survey.latencies, strict=True)]
+    p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
+    success, error = rate("thumbnails", "link_rot"), rate("failed")
+    rows = [one.row for one in reading.sources.values()]
+    general = General(
+        global_max_rps=math.fsum(row.rate_limit for row in rows),
+        success_rps=success,
+        error_rps=error,
+        processing_rate=round(success + error, 3),
+        circuit_breaker_tripped=sorted({*survey.halted, *survey.halted_for_a_while}),
+        num_resized=survey.totals.get("thumbnails", 0),
+        resize_errors=survey.totals.get("error_decode", 0),
+        split_rate=rate("admitted"),
+        retry_rps=rate("retried"),
+        bytes=survey.totals.get("bytes", 0),
+        bytes_per_s=rate("bytes"),
+        latency_p50_s=p50,
+        latency_p95_s=p95,
+        latency_p99_s=p99,
+        errors=_errors(survey.totals),
+        errors_now={kind: count for kind in ERROR_KINDS if (count := grown(f"error_{kind}"))},
+        outstanding=survey.outstanding,
+        in_flight=reading.in_flight,
+        dead=survey.dead,
+        seeds_waiting=survey.seeds,
+        eta_s=eta(reading),
+        workers=survey.alive,
+        sources=survey.known,
+        sources_in_progress=survey.due + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
+        sources_listed=len(rows),
+        paused=obstacle(survey),
+    )
+    return Snapshot(reading.time, round(interval, 3), general, specific, reading)
+
+
+def _specific(name: str, one: SourceSample, before: Counters, interval: float) -> Specific:
+    row, then = one.row, before.sources.get(name)
+    if then is None and before.whole:
+        then = {}
+
+    def grown(count: str, now: int) -> int | None:
+        return None if then is None else increase(then.get(count, 0), now)
+
+    def rate(count: str, now: int) -> float | None:
+        more = grown(count, now)
+        return None if more is None else round(more / interval, 3)
+
+    answers, micros = (grown(count, one.counts.get(count, 0)) for count in ("answers", "latency_us"))
+    return Specific(
+        successful=row.successful,
+        error=row.failed,
+        rate_limit=row.rate_limit,
+        last_50_statuses=one.statuses,
+        effective_rate=row.effective_rate,
+        reason=row.reason,
+        state=row.state,
+        success_rps=rate("successful", row.successful),
+        error_rps=rate("failed", row.failed),
+        queued=row.queued,
+        delayed=row.delayed,
+        in_flight=row.in_flight,
+        dead=one.dead,
+        eta_s=row.eta_s,
+        bytes=one.counts.get("bytes", 0),
+        latency_mean_s=round(micros / answers / 1e6, 6) if answers and micros is not None else None,
+        errors=_errors(one.counts),
+    )
+
+
+def _errors(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the errors by kind, those that have come."""
+    return {kind: count for kind in ERROR_KINDS if (count := counts.get(f"error_{kind}", 0))}
+
+
+def increase(before: int, now: int) -> int:
+    """Return by how much a counter has grown; one that is smaller now began anew from 0, as for Prometheus."""
+    return now - before if now >= before else max(now, 0)
+
+
+def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATENCY_BOUNDS) -> float | None:
+    """Return the value that `part` of the observations do not exceed; None without any.
+
+    `buckets` counts those up to each of `bounds`, and those beyond. Within a bucket they count as spread evenly;
+    of the last one nothing is known but its lower bound (histogram_quantile of Prometheus does the same).
+    """
+    total = sum(buckets)
+    if not total:
+        return None
+    rank, passed = part * total, 0
+    for index, count in enumerate(buckets[:-1]):
+        if count and passed + count >= rank:
+            low = bounds[index - 1] if index else 0.0
+            return round(low + (bounds[index] - low) * max(rank - passed, 0.0) / count, 6)
+        passed += count
+    return bounds[-1]
+
+
+def obstacle(survey: Survey) -> str | None:
+    """Return why nothing goes out of any source, None when it does."""
+    if survey.paused:
+        return survey.paused
+    if not survey.pulse:
+        return "no worker leads"
+    return NO_WORKER if survey.outstanding and not survey.alive else None
+
+
+def eta(reading: Sample) -> float | None:
+    """Return the seconds until the sources that are asked have done their work: those of the slowest one.
+
+    0 without work, None when there is some and nothing goes out. What waits as seeds has no source yet, and is
+    left out.
+    """
+    if not reading.survey.outstanding:
+        return 0.0
+    going = [one.row.eta_s for one in reading.sources.values() if one.row.eta_s]
+    return max(going) if going and obstacle(reading.survey) is None else None

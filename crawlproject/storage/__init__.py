@@ -1,0 +1,1 @@
+"""Where thumbnails are kept."""

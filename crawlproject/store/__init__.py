@@ -1,1 +1,0 @@
-"""What is kept in Redis, and every word that is spoken with it."""

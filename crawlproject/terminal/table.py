@@ -1,0 +1,221 @@
+"""A snapshot as people read it: a header, and a table of sources that fits where it is shown.
+
+All texts go through `printable` and into rich's `Text`, which reads no markup: names come from strangers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import JustifyMethod
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from crawlproject.status.snapshot import Snapshot, Specific
+from crawlproject.status.source_status import duration
+from crawlproject.texts import printable
+
+_GAP = 1  # cells between columns
+_LEAST = 14  # cells that a column which can be cut is cut to
+_BARS = "▁▂▃▄▅▆▇█"
+ALARM = Style(color="red", bold=True)
+_WARNING = Style(color="yellow")
+_QUIET = Style(dim=True)
+
+
+class Column(NamedTuple):
+    """A column: its head, its cell for a source, and how it gives way where there is no room for all.
+
+    The columns of the highest `rank` are left out first. One that is `elastic` is cut before that.
+    """
+
+    head: str
+    cell: Callable[[str, Specific], str]
+    rank: int
+    elastic: bool = False
+
+
+COLUMNS = (
+    Column("source", lambda name, one: name, 0, elastic=True),
+    Column("state", lambda name, one: mark(one), 1),
+    Column("limit", lambda name, one: digits(one.rate_limit), 4),
+    Column("allowed", lambda name, one: digits(one.effective_rate), 3),
+    Column("seen", lambda name, one: "-" if (rate := rate_of(one)) is None else digits(rate), 2),
+    Column("queued", lambda name, one: count(one.queued), 2),
+    Column("delayed", lambda name, one: count(one.delayed), 10),
+    Column("in flight", lambda name, one: count(one.in_flight), 5),
+    Column("done", lambda name, one: count(one.successful), 3),
+    Column("failed", lambda name, one: count(one.error), 3),
+    Column("eta", lambda name, one: duration(one.eta_s) if one.eta_s != 0 else "-", 6),
+    Column("last 50", lambda name, one: statuses(one.last_50_statuses), 9, elastic=True),
+    Column("reason", lambda name, one: one.reason, 8, elastic=True),
+)
+
+SORTS: Mapping[str, Callable[[str, Specific], tuple[float, ...]]] = {
+    "trouble": lambda name, one: (-trouble(one), -_pace(one), -_work(one)),
+    "rate": lambda name, one: (-_pace(one), -_work(one)),
+    "work": lambda name, one: (-_work(one),),
+    "failed": lambda name, one: (-(one.error_rps or 0), -one.error),
+    "eta": lambda name, one: (-(math.inf if one.eta_s is None else one.eta_s),),
+    "name": lambda name, one: (),
+}
+
+Row = tuple[str, Specific]
+
+
+def ordered(sources: Mapping[str, Specific], sort: str) -> list[Row]:
+    """Return the sources by one of `SORTS`, and by name where that makes no difference."""
+    return sorted(sources.items(), key=lambda row: (*SORTS[sort](*row), row[0]))
+
+
+def cut(rows: Sequence[Row], room: int, sort: str) -> Sequence[Row]:
+    """Return the first `room` of `rows`; by trouble, what is in trouble leaves half of it to what is not."""
+    if sort != "trouble" or len(rows) <= room:
+        return rows[:room]
+    troubled = [row for row in rows if trouble(row[1])]
+    others = rows[len(troubled) :]
+    first = troubled[: max(room // 2, room - len(others))]
+    return [*first, *others[: room - len(first)]]
+
+
+def sources_table(rows: Sequence[Row], width: int) -> Table:
+    """Return the table of `rows`, `width` cells wide at most."""
+    cells = {column: [printable(column.cell(*row), 500) for row in rows] for column in COLUMNS}
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold underline")
+    shown = fitted({column: [column.head, *texts] for column, texts in cells.items()}, width)
+    for column, cells_wide in shown.items():
+        justify: JustifyMethod = "left" if column.elastic or column.head == "state" else "right"
+        table.add_column(column.head, justify=justify, width=cells_wide, no_wrap=True, overflow="ellipsis")
+    for index, (_, one) in enumerate(rows):
+        table.add_row(*(Text(cells[column][index]) for column in shown), style=style_of(one))
+    return table
+
+
+def fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, int]:
+    """Return the columns that fit into `width` cells, in their order, with the width of each."""
+    natural = {column: max(map(cell_len, texts)) for column, texts in cells.items()}
+    widths = {column: min(wide, _LEAST) if column.elastic else wide for column, wide in natural.items()}
+
+    def spare() -> int:
+        return width - sum(widths.values()) - _GAP * (len(widths) - 1)
+
+    for column in sorted(natural, key=lambda column: -column.rank)[:-1]:
+        if spare() < 0:
+            del widths[column]
+    for column in sorted(widths, key=lambda column: column.rank):
+        if column.elastic:
+            widths[column] = max(min(natural[column], widths[column] + spare()), 1)
+    return widths
+
+
+def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
+    """Return the lines above the table: how fast, how much, how long; a sparkline shows `rates`, the last ones."""
+    one = shown.general
+    halted = shown.reading.survey.halted
+    tripped = len(set(shown.reading.survey.halted_for_a_while) - set(halted))
+    speed = [
+        Text(f"{digits(one.processing_rate)} images/s {sparkline(rates)}".rstrip()),
+        Text(f"ok {digits(one.success_rps)}"),
+        Text(f"errors {digits(one.error_rps)}", _WARNING if one.error_rps else ""),
+        Text(f"retries {digits(one.retry_rps)}"),
+        Text(f"limit {digits(one.global_max_rps)}"),
+        Text(f"{digits(one.bytes_per_s / 1e6)} MB/s"),
+    ]
+    work = [
+        Text(f"{count(one.outstanding)} outstanding"),
+        Text(f"{count(one.in_flight)} in flight"),
+        Text(f"{count(one.seeds_waiting)} seeds waiting"),
+        Text(f"{count(one.dead)} dead letters", _WARNING if one.dead else ""),
+        Text(f"ETA {duration(one.eta_s) if one.eta_s != 0 else '-'}"),
+    ]
+    health = [
+        Text(f"workers {one.workers}", "" if one.workers else ALARM),
+        Text(f"sources {count(one.sources)}, {count(one.sources_in_progress)} with work"),
+        *([Text(f"{count(len(halted))} halted", ALARM)] if halted else []),
+        *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
+        Text(
+            f"latency p50 {_seconds(one.latency_p50_s)}, p95 {_seconds(one.latency_p95_s)}, "
+            f"p99 {_seconds(one.latency_p99_s)}"
+        ),
+        *(Text(f"{kind} {number}", _WARNING) for kind, number in one.errors_now.items()),
+    ]
+    lines = [line for parts in (speed, work, health) for line in _flowing(parts, width)]
+    if one.paused is not None:
+        lines.append(Text(f"NOTHING GOES OUT: {printable(one.paused, 500)}", ALARM))
+    return lines
+
+
+def _flowing(parts: Sequence[Text], width: int) -> list[Text]:
+    """Return the parts in as few lines as hold them; none is torn apart."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
+            lines[-1].append("  ").append_text(part)
+        else:
+            lines.append(part)
+    return lines
+
+
+def mark(one: Specific) -> str:
+    """Return the state of a source's circuit, loud where it is not closed, and a word where it is slowed."""
+    if one.state != "closed":
+        return one.state.upper().replace("_", " ")
+    return "slowed" if one.effective_rate < one.rate_limit else one.state
+
+
+def trouble(one: Specific) -> int:
+    """Return what keeps a source from its limit: 3 all (its circuit), 2 a circuit that probes, 1 a lower rate."""
+    return {"closed": 0, "half_open": 2}.get(one.state, 3) or int(one.effective_rate < one.rate_limit)
+
+
+def style_of(one: Specific) -> Style:
+    """Return how its row looks."""
+    if worst := trouble(one):
+        return ALARM if worst == 3 else _WARNING
+    return Style() if _work(one) or rate_of(one) else _QUIET
+
+
+def rate_of(one: Specific) -> float | None:
+    """Return the results a second, good and bad; None when that is not known."""
+    return None if one.success_rps is None or one.error_rps is None else one.success_rps + one.error_rps
+
+
+def _pace(one: Specific) -> int:
+    """Return its rate to sort by: below one a second it is chance whether an interval has a result."""
+    return round(rate_of(one) or 0)
+
+
+def _work(one: Specific) -> int:
+    return one.queued + one.delayed + one.in_flight
+
+
+def statuses(counts: Mapping[str, int]) -> str:
+    """Return how often each status came, the most frequent first."""
+    return " ".join(f"{status}:{number}" for status, number in sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def count(number: int) -> str:
+    """Return a number in at most five characters."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**5, "k")):
+        if number >= size:
+            return digits(number / (1000 if letter == "k" else size)) + letter
+    return str(number)
+
+
+def digits(value: float) -> str:
+    """Return a number by its first three digits, or all that it has before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a bar for each value, the highest at its full height, one for 0 at none."""
+    top = max(values, default=0.0)
+    return "".join(_BARS[math.ceil(value / top * 7) if top > 0 else 0] for value in values)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g} s"

@@ -1,0 +1,305 @@
+"""The worker's leases, against a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+import uvloop
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.statscollectors import MemoryStatsCollector
+
+from crawlproject import config
+from crawlproject.frontier import codec
+from crawlproject.frontier.lease_queue import LeaseQueue
+from crawlproject.models import LEASE, SOURCE, Lease
+from crawlproject.net.resolver import Resolver
+from crawlproject.politeness.slots import tolerance
+from crawlproject.robots.cache import RobotsCache
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Settlement
+from crawlproject.worker import Shutdown
+from tests.conftest import Engine, local_network
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+class Worker:
+    """A queue with what surrounds it."""
+
+    def __init__(self, state: State, capacity: int = 16) -> None:
+        self.state = state
+        self.redis: Any = state.redis
+        self.spider = ImagesSpider()
+        crawler = Crawler(ImagesSpider)
+        crawler.engine = Engine()  # type: ignore[assignment]
+        self.stats = MemoryStatsCollector(crawler)
+        self.woken = 0
+        self.resolver = Resolver(state.config, None)
+        self.robots = RobotsCache(crawler, state.config, state, self.resolver, Shutdown(crawler))
+        self.queue = LeaseQueue(state, self.spider, capacity, self.stats, self._wake, self.resolver, self.robots)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    async def ready(self, rate: float = 200.0) -> None:
+        await self.state.scripts.heartbeat(self.state.worker, join=True, timeout=30, max_deliveries=3)
+        fence = await self.state.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": '{"robots": "ignore"}'})
+
+    async def put(self, *names: str) -> None:
+        entries = [
+            codec.encode(
+                Request(f"http://museum.localhost/{name}", meta={"identifier": name}, errback=self.spider.failed),
+                self.spider,
+            )
+            for name in names
+        ]
+        await self.put_entries(*entries)
+
+    async def put_entries(self, *entries: bytes) -> None:
+        items = [NewRequest(e, "00000", n, again=True, source="museum") for n, e in enumerate(entries)]
+        await self.state.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
+
+    async def popped(self, count: int) -> list[Request]:
+        """Pop until there are `count` requests."""
+        found: list[Request] = []
+        async with asyncio.timeout(5):
+            while len(found) < count:
+                request = self.queue.pop()
+                if request is not None:
+                    found.append(request)
+                await asyncio.sleep(0.001)
+        return found
+
+    def stat(self, name: str) -> int:
+        return int(self.stats.get_value(name, 0))
+
+
+async def test_requests_come_out_at_their_slots(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=50)
+    await worker.put("a", "b", "c")
+    await worker.queue.fill()
+    slots = []
+    for _ in range(3):
+        (request,) = await worker.popped(1)
+        lease = request.meta[LEASE]
+        assert 0 <= asyncio.get_running_loop().time() - lease.slot < tolerance(50)
+        slots.append(lease.slot)
+        assert request.meta[SOURCE] == "museum"
+        assert lease.request is request
+    assert slots[1] - slots[0] == pytest.approx(0.02, abs=1e-3)
+    assert slots[2] - slots[1] == pytest.approx(0.02, abs=1e-3)
+    assert worker.queue.pop() is None
+
+
+async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=20)
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    await asyncio.sleep(0.02)
+    assert worker.woken == 1
+    assert worker.queue.pop() is not None
+    assert worker.queue.pop() is None
+    await asyncio.sleep(0.1)
+    assert worker.woken == 2
+
+
+async def test_who_asks_before_the_slot_is_woken_for_it_once(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=20)
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    assert len(await worker.popped(1)) == 1
+    before = worker.woken
+    for _ in range(5):
+        assert worker.queue.pop() is None
+        await asyncio.sleep(0.002)
+    async with asyncio.timeout(5):
+        while worker.woken == before:
+            await asyncio.sleep(0.001)
+    assert worker.queue.pop() is not None
+    await asyncio.sleep(0.1)
+    assert worker.woken == before + 1
+
+
+def test_the_engine_is_woken_once_for_each_slot_by_uvloop_too(redis_url: str) -> None:
+    # Its clock has whole milliseconds: a timer that it rounds down comes too early.
+    async def wakes() -> int:
+        state = State(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
+        await state.open()
+        try:
+            worker = Worker(state)
+
+            def ask() -> None:
+                worker.woken += 1
+                while worker.queue.pop() is not None:
+                    pass
+
+            worker.queue.wake = ask
+            await worker.ready(rate=53)
+            await worker.put(*"abcdefghijkl")
+            await worker.queue.fill()
+            async with asyncio.timeout(5):
+                while len(worker.queue):
+                    await asyncio.sleep(0.01)
+            return worker.woken
+        finally:
+            await state.close()
+
+    assert 0 < uvloop.run(wakes()) <= 12
+
+
+async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a")
+    await worker.queue.fill()
+    await asyncio.sleep(tolerance(200) + 0.05)
+    assert worker.queue.pop() is None
+    assert worker.stat("frontier/slots_missed") == 1
+    await worker.queue.flush()
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    assert request.meta[LEASE].deliveries == 0
+
+
+async def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_goes_on(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put_entries(b"\x09\x00\x00garbage", b"\x01\x00\x00\xc1", b"\x01")
+    await worker.put("good")
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    assert request.url.endswith("/good")
+    await worker.queue.flush()
+    reasons = [fields[b"reason"] for _, fields in await worker.redis.xrange(state.keys.dead)]
+    assert len(reasons) == 3
+    assert reasons[0] == b"stored request of unknown version 09"
+    assert await worker.redis.get(state.keys.outstanding) == b"1"
+
+
+async def test_no_more_is_leased_than_there_is_room_for(state: State) -> None:
+    worker = Worker(state, capacity=8)
+    await worker.ready()
+    await worker.put(*(str(n) for n in range(20)))
+    await worker.queue.fill()
+    assert worker.queue.room == 2  # a source alone takes three quarters
+    (request,) = await worker.popped(1)
+    worker.queue.settle(request.meta[LEASE], Settlement(request.meta[LEASE].id, "museum", dead="x"))
+    assert worker.queue.room == 3
+    await worker.queue.fill()
+    assert worker.queue.room == 2
+
+
+async def test_a_lease_ends_once(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a")
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    lease: Lease = request.meta[LEASE]
+    done = Settlement(lease.id, "museum", event=("link_rot", "{}"), counts={"link_rot": 1})
+    assert worker.queue.settle(lease, done)
+    assert not worker.queue.settle(lease, done)
+    assert not worker.queue.give_back(lease)
+    await worker.queue.flush()
+    assert await worker.redis.xlen(state.keys.link_rot_events) == 1
+    assert worker.stat("crawl/museum/link_rot") == 1
+
+
+async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    for request in await worker.popped(2):
+        lease = request.meta[LEASE]
+        worker.queue.settle(lease, Settlement(lease.id, "museum", event=("link_rot", "{}")))
+    await worker.redis.set(state.keys.dead, "in the way")
+    with pytest.raises(redis.ResponseError):
+        await worker.queue.flush()
+    await worker.redis.delete(state.keys.dead)
+    await worker.queue.flush()
+    assert await worker.redis.xlen(state.keys.link_rot_events) == 2
+    assert await worker.redis.get(state.keys.outstanding) == b"0"
+
+
+async def test_leases_that_never_arrived_are_found_and_returned(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a", "b", "c")
+    await state.scripts.lease(
+        state.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+    )  # a reply that is lost
+    await worker.queue.fill()
+    assert len(worker.queue.held) == 1
+    assert await worker.queue.reconcile() == 2
+    assert await worker.queue.reconcile() == 0
+    await worker.queue.flush()
+    await worker.queue.fill()
+    urls = [request.url[-1] for request in await worker.popped(3)]
+    assert urls == ["c", "a", "b"]
+
+
+async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=10)
+    await worker.put("a", "b", "c")
+    await worker.queue.fill()
+    (started,) = await worker.popped(1)
+    worker.queue.forget_waiting()
+    assert list(worker.queue.held) == [started.meta[LEASE].id]
+    assert len(worker.queue) == 0
+
+
+async def test_what_waits_at_the_end_goes_back_in_its_order(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=40)
+    await worker.put("a", "b", "c", "d")
+    await worker.queue.fill()
+    worker.queue.give_back_waiting()
+    await worker.queue.flush()
+    await worker.queue.fill()
+    assert [request.url[-1] for request in await worker.popped(4)] == ["a", "b", "c", "d"]
+
+
+async def test_statistics_name_a_bounded_number_of_sources(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawlproject.frontier.lease_queue._MAX_STAT_SOURCES", 1)
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a", "b")
+    await worker.queue.fill()
+    for name, request in zip(("museum", "gallery"), await worker.popped(2), strict=True):
+        lease = request.meta[LEASE]
+        worker.queue.settle(lease, Settlement(lease.id, name, dead="x", counts={"failed": 1}))
+    await worker.queue.flush()
+    assert worker.stat("crawl/museum/failed") == 1
+    assert worker.stat("crawl/(others)/failed") == 1
+
+
+async def test_beside_a_suspect_there_is_room_for_nothing(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a")
+    suspect = codec.encode(
+        Request("http://museum.localhost/s", meta={"identifier": "s"}), worker.spider, deliveries=2
+    )
+    await worker.put_entries(suspect)
+    await worker.queue.fill()
+    (first,) = await worker.popped(1)
+    assert first.url.endswith("/a")
+    lease = first.meta[LEASE]
+    worker.queue.settle(lease, Settlement(lease.id, "museum", dead="x"))
+    assert worker.queue.room == 16
+    await worker.queue.fill()
+    assert worker.queue.room == 0
+    (second,) = await worker.popped(1)
+    assert second.url.endswith("/s")

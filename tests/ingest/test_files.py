@@ -1,0 +1,239 @@
+"""Files of seeds, as people have them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawlproject.frontier.seeds import parse_seed
+from crawlproject.ingest.files import read
+
+A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
+
+
+class Bytes:
+    """A progress bar that only counts."""
+
+    count = 0.0
+
+    def update(self, n: float | None = 1) -> None:
+        self.count += n or 0
+
+
+def lines(tmp_path: Path, content: bytes | str, name: str = "seeds") -> list[tuple[int, Any]]:
+    """Return what each line is: a plain URL, the JSON of a seed, or `!reason`."""
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    found: list[tuple[int, Any]] = []
+    for line in read(str(path), Bytes()):
+        if line.seed is None:
+            found.append((line.number, "!" + line.reason))
+        else:
+            parse_seed(line.seed)  # what the file's reader lets through is understood in the list, too
+            found.append((line.number, json.loads(line.seed) if line.seed[0] == "{" else line.seed))
+    return found
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+@pytest.mark.parametrize("last", [True, False])
+def test_all_forms_with_all_ends_of_lines(tmp_path: Path, end: str, bom: str, last: bool) -> None:
+    def content(*rows: str) -> str:
+        return bom + end.join(rows) + (end if last else "")
+
+    full = {"url": B, "uuid": "2", "source": "Flickr"}
+    assert lines(tmp_path, content(A, "", B)) == [(1, A), (3, B)]
+    tsv = content("uuid\turl\tsource", f"2\t{B}\tFlickr", "", f"\t{A}\t")
+    assert lines(tmp_path, tsv) == [(2, full), (4, A)]
+    csv = content("uuid,url,source", f"2,{B},Flickr", "", f",{A},")
+    assert lines(tmp_path, csv) == [(2, full), (4, A)]
+    jsonl = content(json.dumps(full), "", json.dumps({"url": A}))
+    assert lines(tmp_path, jsonl) == [(1, full), (3, A)]
+
+
+@pytest.mark.parametrize("separator", ["\t", ","])
+def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
+    header = ("Title", " URL ", "Identifier", "priority", "again", "licence")
+    rows = [
+        header,
+        ("x", A, "1", "3", "true", "by"),
+        ("x", B, "2", "-1", "FALSE", ""),
+        ("x", C),  # the rest is missing
+        ("", "", "", "", "", ""),
+    ]
+    content = "\n".join(separator.join(row) for row in rows)
+    assert lines(tmp_path, content) == [
+        (2, {"url": A, "identifier": "1", "priority": 3, "again": True}),
+        (3, {"url": B, "identifier": "2", "priority": -1, "again": False}),
+        (4, C),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (f"{A}\t5\tx\ty", "4 columns, more than the header's 3"),
+        ("\t5\t", "no url: None"),
+        (f"{A}\tx\t", "priority that is no whole number: 'x'"),
+        (f"{A}\t--5\t", "priority that is no whole number: '--5'"),
+        (f"{A}\t{'9' * 5000}\t", "priority that is no whole number: '999"),
+        (f"{A}\t1.5\t", "priority that is no whole number: '1.5'"),
+        (f"{A}\t\ta b", "source 'a b'"),
+        ("https://museum.org/a b\t\t", "blanks"),
+        ("ftp://museum.org/\t\t", "without http"),
+        (f'"{A}"\t\t', "without http"),  # in TSV a quotation mark is a character like others
+    ],
+)
+def test_a_bad_row_is_told_and_the_rest_goes_in(tmp_path: Path, row: str, reason: str) -> None:
+    found = lines(tmp_path, f"url\tpriority\tsource\n{A}\t\t\n{row}\n{B}\t\t\n")
+    assert [number for number, _ in found] == [2, 3, 4]
+    assert (found[0][1], found[2][1]) == (A, B)
+    assert found[1][1].startswith("!")
+    assert reason in found[1][1]
+
+
+def test_quotation_marks_in_tsv_are_characters_like_others(tmp_path: Path) -> None:
+    content = f'url\ttitle\n{A}\t"never closed\n{B}\t12" vinyl\n'
+    assert lines(tmp_path, content) == [(2, A), (3, B)]
+
+
+def test_quoted_csv(tmp_path: Path) -> None:
+    rows = [
+        '"url","title","uuid"',
+        f'"{A}","a, ""b""","1"',
+        f'"{B}","two',
+        'lines","2"',
+        f"{C},,3",
+        '"no url",,4',
+    ]
+    assert lines(tmp_path, "\n".join(rows)) == [
+        (2, {"url": A, "uuid": "1"}),
+        (3, {"url": B, "uuid": "2"}),
+        (5, {"url": C, "uuid": "3"}),
+        (6, "!url with blanks or control characters"),
+    ]
+
+
+def test_a_cell_larger_than_csv_allows_is_a_bad_row(tmp_path: Path) -> None:
+    content = f"url,title\n{A},x\n{B},{'x' * 200_000}\n{C},x\n"
+    found = lines(tmp_path, content)
+    assert [number for number, _ in found] == [2, 3, 4]
+    assert found[1][1].startswith("!field larger")
+    assert (found[0][1], found[2][1]) == (A, C)
+
+
+@pytest.mark.parametrize(
+    ("line", "seed"),
+    [
+        ("museum.org/a.jpg", "http://museum.org/a.jpg"),
+        ("//museum.org/a.jpg", "http://museum.org/a.jpg"),
+        ("museum.org:8080/a.jpg", "http://museum.org:8080/a.jpg"),
+        ("museum.org/?to=https://b.org/", "http://museum.org/?to=https://b.org/"),
+        ("archive.org/web/https://b.org/a", "http://archive.org/web/https://b.org/a"),
+        ("127.0.0.1/a", "http://127.0.0.1/a"),
+        ("  museum.org  ", "http://museum.org"),
+        ("HTTPS://museum.org/", "HTTPS://museum.org/"),
+        ('{"url": "museum.org/a.jpg"}', "http://museum.org/a.jpg"),
+    ],
+)
+def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> None:
+    assert lines(tmp_path, f"{line}\n") == [(1, seed)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("ftp://museum.org/a.jpg", "without http"),
+        ("file:///etc/passwd", "without http"),
+        ("museum.org/a b", "blanks"),
+        ("http://museum.org:99999/", "url that is none"),
+        ("javascript:alert(1)", "url that is none"),
+        ("{", "not JSON"),
+        ('{"url": 5}', "no url: 5"),
+        ('{"uuid": "1"}', "no url: None"),
+        ("[1]", "not an object"),
+        ('"x"', "not an object"),
+        ("[" * 100_000, "not JSON"),
+        ('{"url": "http://a/", "again": "yes"}', "again"),
+    ],
+)
+def test_a_bad_line_is_told_and_the_rest_goes_in(tmp_path: Path, line: str, reason: str) -> None:
+    found = lines(tmp_path, f"{A}\n{line}\n{B}\n")
+    assert [number for number, _ in found] == [1, 2, 3]
+    assert (found[0][1], found[2][1]) == (A, B)
+    assert reason in found[1][1]
+
+
+def test_what_a_json_line_says_beside_is_left_out(tmp_path: Path) -> None:
+    row = {"url": A, "uuid": "1", "title": "x" * 10_000, "meta": {"a": 1}, "source": "žluť", "again": True}
+    assert lines(tmp_path, json.dumps(row)) == [(1, {"url": A, "uuid": "1", "source": "žluť", "again": True})]
+
+
+def test_bytes_that_are_no_utf8_spoil_their_own_line_only(tmp_path: Path) -> None:
+    content = f"{A}\nhttps://museum.org/caf\udce9\n{B}\n".encode(errors="surrogateescape")
+    found = lines(tmp_path, content)
+    assert [number for number, _ in found] == [1, 2, 3]
+    assert (found[0][1], found[2][1]) == (A, B)
+    assert found[1][1].startswith("!url that is none")
+    assert lines(tmp_path, f"url\ttitle\n{A}\tcaf\udce9\n".encode(errors="surrogateescape")) == [(2, A)]
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n", "\ufeff", " \t \n"])
+def test_a_file_of_nothing(tmp_path: Path, content: str) -> None:
+    assert lines(tmp_path, content) == []
+
+
+def test_blank_lines_before_the_header_count(tmp_path: Path) -> None:
+    assert lines(tmp_path, f"\n\nurl,uuid\n\n{A},\nx y,\n") == [
+        (5, A),
+        (6, "!url with blanks or control characters"),
+    ]
+
+
+def test_gzip_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    content = f"url\tuuid\n{A}\t1\n{B}\t2\n".encode()
+    expected = [(2, {"url": A, "uuid": "1"}), (3, {"url": B, "uuid": "2"})]
+    assert lines(tmp_path, gzip.compress(content), "seeds.tsv.gz") == expected
+    assert lines(tmp_path, gzip.compress(content), "seeds.tsv") == expected
+    assert lines(tmp_path, content, "seeds.tsv.gz") == expected
+    two = gzip.compress(f"{A}\n".encode()) + gzip.compress(f"{B}\n".encode())
+    assert lines(tmp_path, two) == [(1, A), (2, B)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "sum"])
+def test_a_broken_gzip_file_is_told_by_name(tmp_path: Path, damage: str) -> None:
+    whole = bytearray(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(20_000)).encode()))
+    if damage == "cut":
+        del whole[len(whole) // 2 :]
+    else:
+        whole[-6 if damage == "sum" else len(whole) // 2] ^= 0xFF
+    with pytest.raises(OSError, match=r"seeds\.gz"):
+        lines(tmp_path, bytes(whole), "seeds.gz")
+
+
+@pytest.mark.parametrize("form", ["plain", "gzip"])
+def test_stdin(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    content = f"{A}\n{B}\n".encode()
+    stream = io.BytesIO(gzip.compress(content) if form == "gzip" else content)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+    assert [line.seed for line in read("-", Bytes())] == [A, B]
+
+
+def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.gz"
+    path.write_bytes(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(50_000)).encode()))
+    seen = Bytes()
+    assert sum(1 for _ in read(str(path), seen)) == 50_000
+    assert seen.count == path.stat().st_size
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        list(read("/nowhere/seeds", Bytes()))

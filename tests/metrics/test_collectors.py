@@ -1,0 +1,88 @@
+"""What Prometheus sees of readings, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
+from crawlproject.status.snapshot import Sample
+from tests.status.test_snapshot import reading, source
+
+
+class Scraped:
+    """A collector with labels for a few sources, and what a scrape finds."""
+
+    def __init__(self, most: int = 2) -> None:
+        self.reading: Sample | None = None
+        self.registry = registry(CrawlCollector("images", lambda: self.reading, most))
+
+    def look(self, now: float, total: int, **images: int) -> dict[str, float]:
+        """Return `crawl_images_total` by source."""
+        sources = [
+            source(name, successful=count, counts={"thumbnails": count, "answers": count})
+            for name, count in images.items()
+        ]
+        self.reading = reading(now, *sources, totals={"thumbnails": total, "answers": total})
+        text = generate_latest(self.registry).decode()
+        return {
+            sample.labels["source"]: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "crawl_images_total"
+        }
+
+
+def test_the_busiest_have_labels_and_the_others_count_together() -> None:
+    scraped = Scraped()
+    assert scraped.look(1, 16, a=10, b=5, c=1) == {"a": 10, "b": 5, OTHER: 1}
+    assert scraped.look(2, 24, a=11, b=8, c=5) == {"a": 11, "b": 8, OTHER: 5}
+    # who is idle makes way; what it did stays counted, and `other` never falls
+    assert scraped.look(3, 33, a=12, b=8, c=13) == {"a": 12, "c": 13, OTHER: 5}
+    assert scraped.look(4, 36, a=13, b=9, c=14) == {"a": 13, "c": 14, OTHER: 6}
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_no_counter_falls_whoever_has_a_label(most: int) -> None:
+    scraped, counts = Scraped(most), {"a": 7, "b": 0, "c": 0, "d": 0}
+    before = scraped.look(0, 7, **counts)
+    assert sum(before.values()) == 7
+    for step in range(40):
+        counts["abcd"[step % 4 if step < 20 else step % 2 + 2]] += step
+        after = scraped.look(step + 1, sum(counts.values()), **counts)
+        assert len(after) == most + 1
+        assert all(after[name] >= value for name, value in before.items() if name in after)
+        if most == len(counts):
+            assert after == {**counts, OTHER: 0}
+        before = after
+
+
+def test_a_source_that_is_called_other_is_one_of_them() -> None:
+    scraped = Scraped()
+    assert scraped.look(1, 3, **{OTHER: 3}) == {OTHER: 3}
+    assert scraped.look(2, 5, **{OTHER: 5}) == {OTHER: 5}
+
+
+def test_without_a_reading_only_the_process_is_seen() -> None:
+    text = generate_latest(Scraped().registry).decode()
+    assert "process_cpu_seconds_total" in text
+    assert "crawl_" not in text
+
+
+def test_a_name_from_the_web_stays_one_label() -> None:
+    scraped = Scraped()
+    name = 'a"}\\museum{'
+    assert scraped.look(1, 1, **{name: 1}) == {name: 1, OTHER: 0}
+
+
+def test_of_an_old_reading_only_its_time_is_left() -> None:
+    scraped = Scraped()
+    scraped.look(1, 1, a=1)
+    assert scraped.reading is not None
+    scraped.reading = replace(scraped.reading, time="2026-01-01T00:00:00.000+00:00")
+    text = generate_latest(scraped.registry).decode()
+    ours = [line.partition("{")[0] for line in text.splitlines() if line.startswith("crawl_")]
+    assert ours == ["crawl_reading_timestamp_seconds"]

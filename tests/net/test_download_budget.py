@@ -1,0 +1,65 @@
+"""The account of bodies under way, by a clock of its own."""
+
+from __future__ import annotations
+
+from crawlproject.net.download_budget import MANY, MOST, DownloadBudget
+
+MIB = 1024 * 1024
+
+
+class Crowd:
+    """DownloadBudget, and the names of those that were broken off."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.bodies = DownloadBudget(lambda: self.time)
+        self.broken: list[str] = []
+        self.under_way = {
+            name: self.bodies.begin(name[0], lambda name=name: self.broken.append(name))  # type: ignore[misc]
+            for name in ("a1", "a2", "a3", "b1", "c1")
+        }
+
+    def receive(self, **megabytes: int) -> None:
+        for name, count in megabytes.items():
+            self.bodies.receive(self.under_way[name], count * MIB)
+
+
+def test_below_the_bound_nothing_happens() -> None:
+    crowd = Crowd()
+    crowd.receive(a1=20, a2=20, b1=20)
+    assert not crowd.bodies.many
+    crowd.receive(b1=5)
+    assert crowd.bodies.many
+    assert crowd.broken == []
+    crowd.bodies.end(crowd.under_way["b1"])
+    crowd.bodies.end(crowd.under_way["b1"])
+    assert not crowd.bodies.many
+
+
+def test_at_the_most_the_largest_of_the_source_with_the_most_goes() -> None:
+    crowd = Crowd()
+    crowd.receive(a1=20, a2=25, a3=20, b1=45)
+    assert crowd.broken == []
+    crowd.receive(c1=20)
+    assert crowd.broken == ["a2"]
+    crowd.receive(a2=100)  # what still comes of it counts no more
+    assert crowd.broken == ["a2"]
+
+
+def test_who_drips_does_not_keep_the_others_waiting() -> None:
+    crowd = Crowd()
+    crowd.receive(a1=33, a2=34)
+    crowd.time = 1.9
+    crowd.receive(a1=0, b1=0)
+    assert crowd.broken == []
+    crowd.time = 2.1
+    crowd.receive(b1=1)
+    assert crowd.broken == ["a2"]
+    assert not crowd.bodies.many
+    crowd.receive(a1=40)  # a while begins anew
+    assert crowd.broken == ["a2"]
+
+
+def test_one_alone_may_have_what_a_body_may_have() -> None:
+    assert MANY > 50_000_000  # DOWNLOAD_MAXSIZE
+    assert MOST == 2 * MANY

@@ -1,0 +1,411 @@
+"""How requests are carried out: certificates, idle connections, a stop, open files."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import trustme
+from twisted.internet import reactor as installed_reactor
+
+from crawlproject.net import handler as http
+from crawlproject.net.handler import BoundedPool
+from demo.gallery import Gallery, set_faults
+from tests.test_crawl import KEYS, Crawl, picture
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    one.source("museum", 50)
+    yield one
+    for worker in one.workers:
+        worker.kill()
+        worker.wait()
+
+
+# Certificates
+
+
+class Picture(BaseHTTPRequestHandler):
+    """One picture for every path but robots.txt's."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"" if self.path == "/robots.txt" else picture(1)
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def https(certificate: trustme.LeafCert) -> Iterator[int]:
+    """Serve a picture behind a certificate; the value is the port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Picture)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusted(authority: trustme.CA, tmp_path: Path) -> str:
+    """File of the authorities that OpenSSL trusts."""
+    path = tmp_path / "authorities.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
+    seed = {"url": f"https://museum.org:{port}/a.jpg", "uuid": "a", "source": "museum"}
+    crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+    crawl.environ |= settings
+    crawl.run(CRAWL_MAX_RETRIES="0")
+
+
+def test_a_valid_certificate_is_nothing_to_speak_of(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
+    with https(authority.issue_cert("museum.org")) as port:
+        crawl_https(crawl, port, {"SSL_CERT_FILE": trusted, "CRAWL_TLS_FAILURES": "record"})
+    (event,) = crawl.events(KEYS.image_events)
+    assert "tls_failure" not in event
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "refused", "recorded"),
+    [
+        ("museum.org", False, "tls: certificate verify failed", "unable to get local issuer certificate"),
+        ("gallery.org", True, "tls: certificate of another name", "certificate of another name"),
+    ],
+)
+def test_an_invalid_certificate_is_refused_or_recorded(
+    crawl: Crawl, authority: trustme.CA, trusted: str, name: str, known: bool, refused: str, recorded: str
+) -> None:
+    authorities = {"SSL_CERT_FILE": trusted} if known else {"SSL_CERT_FILE": str(crawl.folder / "none.pem")}
+    (crawl.folder / "none.pem").write_text("")
+    with https(authority.issue_cert(name)) as port:
+        crawl_https(crawl, port, authorities)
+        assert crawl.events(KEYS.image_events) == []
+        # robots.txt is the first to be asked for, and cannot be had
+        assert refused.removeprefix("tls: ") in crawl.dead()["a"]
+        crawl.redis.flushall()
+        crawl_https(crawl, port, {"CRAWL_TLS_FAILURES": "record"})
+    (event,) = crawl.events(KEYS.image_events)
+    assert event["tls_failure"] == recorded
+
+
+class Mixed(ThreadingHTTPServer):
+    """A site of two machines, one with a valid certificate and one without, that take turns at connections."""
+
+    def __init__(self, *certificates: trustme.LeafCert) -> None:
+        super().__init__(("127.0.0.1", 0), SlowPicture)
+        self.contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in certificates]
+        for context, certificate in zip(self.contexts, certificates, strict=True):
+            certificate.configure_cert(context)
+        self.connections = 0
+        self.served: dict[str, int] = {}  # path -> number of the machine
+
+    def get_request(self) -> tuple[Any, Any]:
+        accepted, address = self.socket.accept()
+        self.connections += 1
+        context = self.contexts[self.connections % len(self.contexts)]
+        return context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
+
+
+class SlowPicture(Picture):
+    """A picture that takes a while, so that several connections are in use."""
+
+    server: Mixed
+
+    def do_GET(self) -> None:
+        self.server.served[self.path] = self.server.contexts.index(self.connection.context)
+        time.sleep(0.1)
+        super().do_GET()
+
+
+def test_a_failure_is_that_of_the_connection_that_the_picture_came_by(
+    crawl: Crawl, authority: trustme.CA, trusted: str
+) -> None:
+    server = Mixed(authority.issue_cert("museum.org"), authority.issue_cert("gallery.org"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for number in range(60):
+        seed = {
+            "url": f"https://museum.org:{server.server_port}/{number}",
+            "uuid": f"{number}",
+            "source": "museum",
+        }
+        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+    try:
+        crawl.run(SSL_CERT_FILE=trusted, CRAWL_TLS_FAILURES="record")
+    finally:
+        server.shutdown()
+        server.server_close()
+    events = crawl.events(KEYS.image_events)
+    assert len(events) == 60
+    told = {event["identifier"]: "tls_failure" in event for event in events}
+    assert told == {
+        path.strip("/"): machine == 1 for path, machine in server.served.items() if path != "/robots.txt"
+    }
+    assert 10 < sum(told.values()) < 50
+    assert 2 < server.connections < 60  # some were used again
+
+
+# Idle connections
+
+
+class Connection:
+    """As much of an idle connection as the pool looks at."""
+
+    state = "QUIESCENT"
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.closed = False
+
+    def loseConnection(self) -> None:  # noqa: N802
+        self.closed = True
+
+
+def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_MOST_IDLE", 3)
+    pool = BoundedPool(installed_reactor)
+    idle = [Connection() for _ in range(5)]
+    for number, connection in enumerate(idle):
+        pool._putConnection(("host", number), connection)
+    assert [connection.closed for connection in idle] == [True, True, False, False, False]
+    assert pool.getConnection(("host", 3), None).result is idle[3]
+    pool._putConnection(("host", 3), idle[3])
+    pool._putConnection(("host", 9), Connection())
+    assert [connection.closed for connection in idle[2:]] == [True, False, False]
+    assert sorted(pool._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
+    for timeout in pool._timeouts.values():
+        timeout.cancel()
+
+
+class Punctual(Picture):
+    """Notes when it is asked for a picture."""
+
+    arrivals: ClassVar[list[float]] = []
+
+    def do_GET(self) -> None:
+        if self.path != "/robots.txt":
+            self.arrivals.append(time.monotonic())
+        super().do_GET()
+
+
+def test_what_has_slept_between_the_gate_and_the_wire_takes_another_slot(crawl: Crawl) -> None:
+    crawl.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "traps")
+    crawl.options = ["-s", f"DOWNLOAD_HANDLERS={json.dumps({'http': 'sleepy.SleepyHandler'})}"]
+    with served(Punctual) as port:
+        for number in range(60):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.run(CRAWL_MAX_RETRIES="0")
+    assert len(crawl.events(KEYS.image_events)) == len(Punctual.arrivals) == 60
+    assert crawl.dead() == {}
+    times = sorted(Punctual.arrivals)
+    # 50 a second: each may come 50 ms late or not at all.
+    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03
+    assert int(re.findall(r"'tokens/late': (\d+)", (crawl.folder / "worker-0.log").read_text())[0]) >= 3
+
+
+class Fickle(BaseHTTPRequestHandler):
+    """Keeps a connection open, and closes it at the second request, unanswered."""
+
+    protocol_version = "HTTP/1.1"
+    arrivals: ClassVar[list[float]] = []
+
+    def do_GET(self) -> None:
+        if self.path == "/robots.txt":
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.arrivals.append(time.monotonic())
+        if getattr(self, "answered", False):
+            self.close_connection = True
+            return
+        self.answered = True
+        body = picture(1)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.judges
+def test_what_meets_a_connection_that_the_site_has_closed_takes_another_slot(crawl: Crawl) -> None:
+    with served(Fickle) as port:
+        for number in range(12):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.run(CRAWL_MAX_RETRIES="0")
+    assert len(crawl.events(KEYS.image_events)) == 12
+    assert crawl.dead() == {}
+    times = sorted(Fickle.arrivals)
+    assert len(times) > 12  # some were asked for twice
+    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03  # 50 a second
+
+
+# DownloadBudget under way
+
+
+class Huge(BaseHTTPRequestHandler):
+    """Thirty megabytes for every path, in no hurry at its end."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.path == "/robots.txt" else 200)
+        size = 0 if self.path == "/robots.txt" else 30_000_000
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(size // 1_000_000):
+                self.wfile.write(bytes(1_000_000))
+                time.sleep(0.05)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(crawl: Crawl) -> None:
+    with served(Huge) as port:
+        for number in range(12):
+            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.start(CRAWL_RETRY_DELAY="1", CRAWL_MAX_DELIVERIES="20")
+        peak = 0
+        while crawl.workers[0].poll() is None:
+            with suppress(OSError):
+                status = Path(f"/proc/{crawl.workers[0].pid}/status").read_text()
+                peak = max(peak, *(int(n) for n in re.findall(r"VmRSS:\s+(\d+)", status)))
+            time.sleep(0.05)
+            if crawl.redis.xlen(KEYS.dead) >= 12:
+                break
+    reasons = crawl.dead()
+    assert len(reasons) == 12
+    assert all("no picture in a supported format" in reason for reason in reasons.values()), reasons
+    assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
+
+
+# A stop
+
+
+def fill(crawl: Crawl, pictures: int) -> Path:
+    folder = crawl.sites / "museum"
+    for number in range(pictures):
+        (folder / f"{number}.jpg").write_bytes(picture(number))
+    return folder
+
+
+def hang(folder: Path, *paths: str) -> None:
+    set_faults(folder, {f"/{path}": {"delay": 20.0} for path in paths})
+
+
+@pytest.mark.judges
+def test_a_stop_breaks_off_what_takes_longer_than_the_grace_and_hands_it_back(crawl: Crawl) -> None:
+    folder = fill(crawl, 12)
+    hang(folder, *(f"{n}.jpg" for n in range(4)))
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(12)))
+        crawl.start(CRAWL_SHUTDOWN_GRACE="1", DOWNLOAD_TIMEOUT="60")
+        crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 8)
+        began = time.monotonic()
+        crawl.workers[0].send_signal(signal.SIGTERM)
+        assert crawl.workers[0].wait(10) == 0
+        assert 1 <= time.monotonic() - began < 6
+        assert crawl.redis.get(KEYS.outstanding) == b"4"
+        assert not crawl.redis.keys(KEYS.leases_of + "*")
+        queued = crawl.redis.lrange(KEYS.queue_of + "0:museum", 0, -1)
+        assert {entry[1] for entry in queued} == {0}  # no delivery, no retry was counted
+        assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
+        set_faults(folder, {})
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == 12
+    assert crawl.dead() == {}
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl, first: signal.Signals) -> None:
+    folder = fill(crawl, 6)
+    hang(folder, *(f"{n}.jpg" for n in range(3)))
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(6)))
+        crawl.start(DOWNLOAD_TIMEOUT="60", CRAWL_HEARTBEAT_TIMEOUT="2")
+        crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 3)
+        crawl.workers[0].send_signal(first)
+        time.sleep(0.5)
+        crawl.workers[0].send_signal(first)
+        crawl.workers[0].wait(15)
+        set_faults(folder, {})
+        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
+        assert crawl.workers[1].wait(20) == 0
+    assert len(crawl.events(KEYS.image_events)) == 6
+    assert crawl.dead() == {}
+
+
+# Open files
+
+
+def test_a_worker_raises_its_own_limit_of_open_files_or_says_what_it_needs(environment: dict[str, str]) -> None:
+    def limited(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "scrapy", "crawl", "images", "-s", "CLOSESPIDER_TIMEOUT=1"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        )
+
+    done = limited(300, 600)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "scrapy crawl: ulimit -n is 600: a worker with CONCURRENT_REQUESTS=256 may need 1024 open files; "
+        "raise the limit (ulimit -Hn, LimitNOFILE of systemd), or lower CONCURRENT_REQUESTS"
+    )
+    assert limited(300, 2000).returncode == 0

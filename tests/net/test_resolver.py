@@ -1,0 +1,350 @@
+"""The resolver, against a name server of the tests: what it gives out, what not, and how long it remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import dnslib
+import dnslib.server
+import pytest
+import pytest_asyncio
+from scrapy.exceptions import CannotResolveHostError
+from twisted.internet.address import IPv4Address
+
+from crawlproject import config
+from crawlproject.errors import AddressRefused, NoNameServer
+from crawlproject.net import resolver as module
+from crawlproject.net.resolver import Resolver
+from demo.gallery import Gallery
+from tests.conftest import Zone
+from tests.state.servers import free_port
+from tests.test_crawl import KEYS, Crawl
+
+
+class Receiver:
+    """Twisted's side of a resolution."""
+
+    def __init__(self) -> None:
+        self.addresses: list[tuple[str, int]] = []
+        self.complete = asyncio.Event()
+
+    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
+        assert resolution.name
+
+    def addressResolved(self, address: IPv4Address) -> None:  # noqa: N802
+        self.addresses.append((address.host, address.port))
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        self.complete.set()
+
+
+async def given(resolver: Resolver, host: str, port: int = 80) -> list[tuple[str, int]]:
+    """Return what a connection to a host would be given."""
+    receiver = Receiver()
+    resolver.resolveHostName(receiver, host, port)
+    await asyncio.wait_for(receiver.complete.wait(), 15)
+    return receiver.addresses
+
+
+def resolver_with(**settings: str) -> Resolver:
+    return Resolver(config.load({"CRAWL_DNS_SERVERS": os.environ["CRAWL_DNS_SERVERS"], **settings}), None)
+
+
+@pytest_asyncio.fixture
+async def resolver(zone: Zone) -> AsyncIterator[Resolver]:
+    """Resolver, with 198.51.100.0/24 for a site that may be crawled."""
+    zone.forget()
+    one = resolver_with(CRAWL_ALLOW_NETWORKS="198.51.100.0/24")
+    yield one
+    await one.close()
+    zone.forget()
+
+
+async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Resolver, zone: Zone) -> None:
+    zone.records["museum.org"] = [["198.51.100.7", "198.51.100.8"]]
+    assert not resolver.knows("http://museum.org/")
+    await asyncio.gather(*(resolver.look_up(f"http://MUSEUM.org/{number}") for number in range(20)))
+    assert resolver.knows("http://museum.org/")
+    assert resolver.may_be_asked("http://museum.org/")
+    assert sorted(await given(resolver, "museum.org")) == [("198.51.100.7", 80), ("198.51.100.8", 80)]
+    assert zone.asked == ["museum.org"]
+
+
+async def test_what_was_not_looked_up_before_is_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
+    zone.records["museum.org"] = [["198.51.100.7"]]
+    assert await given(resolver, "museum.org", 443) == [("198.51.100.7", 443)]
+
+
+async def test_a_private_address_is_not_given_out(
+    resolver: Resolver, zone: Zone, caplog: pytest.LogCaptureFixture
+) -> None:
+    zone.records["museum.org"] = [["198.51.100.7", "10.0.0.1"]]
+    assert await given(resolver, "museum.org") == []
+    assert "private address 10.0.0.1" in caplog.text
+    with pytest.raises(AddressRefused, match=r"private address 10\.0\.0\.1"):
+        await given(resolver, "museum.org")
+    assert "private address" in str(resolver.refusal("http://museum.org/"))
+    for literal in ("127.0.0.1", "::1", "::ffff:7f00:1"):
+        with pytest.raises(AddressRefused, match="loopback"):
+            await given(resolver, literal)
+
+
+async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Resolver, zone: Zone) -> None:
+    zone.records["rebind.org"] = [["198.51.100.7"], ["127.0.0.1"]]
+    await resolver.look_up("http://rebind.org/")
+    for _ in range(3):
+        assert await given(resolver, "rebind.org") == [("198.51.100.7", 80)]
+    assert zone.asked == ["rebind.org"]  # its TTL is 0, but nobody asks at the wire
+
+
+async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
+    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST", 0.05)
+    zone.records["museum.org"] = [["198.51.100.7"], ["198.51.100.8"]]
+    monkeypatch.setattr(module, "_MOST", 0.05)
+    await resolver.prepare(["http://museum.org/"])
+    await asyncio.sleep(0.06)
+    assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
+    await resolver.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
+    assert resolver.knows("http://museum.org/")
+    while len(zone.asked) < 2 or resolver._looking:
+        await asyncio.sleep(0.01)
+    assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
+
+
+async def test_a_name_server_that_fails_takes_no_known_site_away(
+    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST", 0.01)
+    monkeypatch.setattr(module, "_MOST", 0.01)
+    monkeypatch.setattr(module, "_PATIENCE", 1.5)
+    zone.records["museum.org"] = [["198.51.100.7"], None]
+    await resolver.look_up("http://museum.org/")
+    await asyncio.sleep(0.02)
+    await resolver.prepare(["http://museum.org/"])
+    await asyncio.gather(*resolver._looking.values())
+    assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
+
+
+async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Resolver, zone: Zone) -> None:
+    many = [f"198.51.100.{number}" for number in range(1, 200)]
+    zone.records["museum.org"] = [many[:20]]
+    zone.records["trap.org"] = [[*many[:20], "127.0.0.1"]]
+    for name in ("museum.org", "trap.org"):
+        await resolver.look_up(f"http://{name}/")
+    assert len(await given(resolver, "museum.org")) == 2
+    assert "loopback" in str(resolver.refusal("http://trap.org/"))
+
+
+async def test_a_failure_is_known_for_longer_than_it_is_fresh(
+    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FAILED", 0.01)
+    zone.records["museum.org"] = [[], ["198.51.100.7"]]
+    await resolver.look_up("http://museum.org/")
+    await asyncio.sleep(0.02)
+    assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
+    assert not resolver.may_be_asked("http://museum.org/")
+    await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
+    while resolver._looking:
+        await asyncio.sleep(0.01)
+    assert resolver.may_be_asked("http://museum.org/")
+
+
+async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zone: Zone) -> None:
+    await resolver.look_up("http://nothing.invalid/")
+    assert resolver.knows("http://nothing.invalid/")
+    assert not resolver.may_be_asked("http://nothing.invalid/")
+    assert resolver.failure("http://nothing.invalid/") == "nothing.invalid does not resolve: Domain name not found"
+    with pytest.raises(CannotResolveHostError, match="does not resolve"):
+        await given(resolver, "nothing.invalid")
+    assert set(zone.asked) == {"nothing.invalid"}
+
+
+async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
+    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    zone.records["silent.org"] = [None]
+    zone.records["museum.org"] = [["198.51.100.7"]]
+    silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
+    many = [resolver.look_up(f"http://{number}.silent.org/") for number in range(200)]
+    for number in range(200):
+        zone.records[f"{number}.silent.org"] = [None]
+    hanging = asyncio.gather(*many)
+    async with asyncio.timeout(0.4):
+        await resolver.look_up("http://museum.org/")
+    async with asyncio.timeout(5):
+        await silent
+        await hanging
+    assert resolver.failure("http://silent.org/") == "silent.org does not resolve: the name servers took too long"
+
+
+async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_NAMES", 10)
+    for number in range(15):
+        await resolver.look_up(f"http://{number}.museum.org/")
+    assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
+
+
+async def test_names_in_other_scripts_are_those_of_their_urls(resolver: Resolver, zone: Zone) -> None:
+    zone.records["xn--strae-oqa.de"] = [["198.51.100.7"]]
+    await resolver.look_up("http://xn--strae-oqa.de/")
+    assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted asks
+    assert zone.asked == ["xn--strae-oqa.de"]
+
+
+async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) -> None:
+    for host in ("a" * 64 + ".org", "a..org", "-", "a_b", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
+        await resolver.look_up(f"http://{host}/")
+        assert resolver.knows(f"http://{host}/")
+    with pytest.raises(CannotResolveHostError):
+        await given(resolver, "a..org")
+
+
+# Name servers that are away
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(module, "_A_PROBE", 0.3)
+    monkeypatch.setattr(module, "_PAUSE", 0.05)
+    monkeypatch.setattr(module, "_LATELY", 0.0)
+
+
+async def answering_again(resolver: Resolver) -> None:
+    async with asyncio.timeout(5):
+        while resolver.trouble:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
+async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
+    resolver: Resolver, zone: Zone, hurried: None, outage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    zone.records["known.org"] = [["198.51.100.7"]]
+    await resolver.look_up("http://known.org/")
+    if outage == "silence":
+        zone.away = True
+    else:
+        zone.rcodes["*"] = getattr(dnslib.RCODE, outage)
+    await asyncio.gather(*(resolver.look_up(f"http://{number}.org/") for number in range(9)))
+    assert resolver.trouble.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
+    for number in range(9):
+        assert not resolver.knows(f"http://{number}.org/")
+        assert resolver.failure(f"http://{number}.org/") is None
+        with pytest.raises(NoNameServer):
+            await given(resolver, f"{number}.org")
+    assert await given(resolver, "known.org") == [("198.51.100.7", 80)]
+    await asyncio.sleep(0.3)
+    assert resolver.trouble
+    zone.away = False
+    zone.rcodes.clear()
+    await answering_again(resolver)
+    zone.records["1.org"] = [["198.51.100.8"]]
+    await resolver.look_up("http://1.org/")
+    assert await given(resolver, "1.org") == [("198.51.100.8", 80)]
+    said = [record.message for record in caplog.records]
+    assert said[0].startswith("Hosts whose addresses are not known wait: no name server answers (")
+    assert said[1:] == ["Name servers answer again"]
+
+
+async def test_name_servers_that_are_not_there(resolver: Resolver, hurried: None) -> None:
+    gone = resolver_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
+    await gone.look_up("http://museum.org/")
+    assert gone.trouble
+    assert not gone.knows("http://museum.org/")
+    await gone.close()
+
+
+@pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
+async def test_one_domain_whose_servers_fail_is_its_own_trouble(
+    resolver: Resolver, zone: Zone, hurried: None, outage: str
+) -> None:
+    for number in range(5):
+        if outage == "silence":
+            zone.records[f"{number}.broken.org"] = [None]
+        else:
+            zone.rcodes[f"{number}.broken.org"] = getattr(dnslib.RCODE, outage)
+    await asyncio.gather(*(resolver.look_up(f"http://{number}.broken.org/") for number in range(5)))
+    assert not resolver.trouble
+    for number in range(5):
+        assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
+
+
+async def test_name_servers_that_tell_nothing_of_the_root_are_there(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
+    await resolver.look_up("http://known.org/")
+    await resolver.look_up("http://broken.org/")
+    assert not resolver.trouble
+    assert resolver.failure("http://broken.org/")
+
+
+async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
+    resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+    zone.records["late.org"] = [None]
+    late = asyncio.create_task(resolver.look_up("http://late.org/"))
+    await asyncio.sleep(0.1)  # no word so far
+    zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
+    await resolver.look_up("http://museum.org/")
+    assert resolver.trouble
+    zone.rcodes.clear()
+    await answering_again(resolver)
+    await late
+    assert resolver.failure("http://late.org/") is None
+    assert not resolver.knows("http://late.org/")
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(crawl: Crawl, zone: Zone) -> None:
+    port = free_port()
+    crawl.source("museum", 100, pictures=20)
+    names = dnslib.server.DNSServer(
+        zone, address="127.0.0.1", port=port, logger=dnslib.server.DNSLogger("", prefix=False)
+    )
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        site = crawl.gallery.urls["museum"].rpartition(":")[2]
+        for number in range(20):
+            url = f"http://{number % 7}.museum{number % 3}.org:{site}/{number}.jpg"
+            seed = {"url": url, "uuid": f"{number}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+        crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
+        crawl.until(lambda: "Hosts whose addresses are not known wait: no name server answers" in crawl.log())
+        time.sleep(2)
+        assert crawl.redis.get(KEYS.outstanding) == b"20"
+        assert crawl.redis.keys(KEYS.robots_of + "*") == []
+        names.start_thread()
+        try:
+            crawl.finish()
+        finally:
+            names.stop()
+            names.server.server_close()
+    assert crawl.outcomes() == {str(number): 1 for number in range(20)}
+    assert len(crawl.events(KEYS.image_events)) == 20
+    assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 20
+    assert crawl.redis.hget(KEYS.totals, "retried") is None
+    log = crawl.log()
+    assert log.count("Hosts whose addresses are not known wait") == 1
+    assert log.count("Name servers answer again") == 1
+    assert "'names/returned'" in log
+    assert "Traceback" not in log

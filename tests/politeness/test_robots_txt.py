@@ -1,0 +1,614 @@
+"""What a robots.txt means: groups, patterns, percent-encoding, delays, and how long it holds."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from crawlproject.politeness.robots_txt import (
+    MAX_BYTES,
+    TOKEN,
+    Rules,
+    freshness,
+    robots_url,
+)
+
+SITE = "https://museum.org"
+
+ALLOW_ALL = Rules.parse(b"")
+DISALLOW_ALL = Rules.parse(b"User-agent: *\nDisallow: /")
+
+
+def parse(text: str) -> Rules:
+    return Rules.parse(text.encode())
+
+
+def every(*lines: str) -> Rules:
+    """Return what these lines say to all."""
+    return parse("\n".join(("User-agent: *", *lines)))
+
+
+def allowed(rules: Rules, *paths: str) -> list[str]:
+    return [path for path in paths if rules.allows(SITE + path)]
+
+
+# --- groups ---------------------------------------------------------------------------------------------------
+
+GROUPS = [  # paragraph of RFC 9309, robots.txt, is /a allowed
+    ("2.1 the rules of our group", "User-agent: crawlproject\nDisallow: /a", False),
+    ("2.1 a group may have several agents", "User-agent: x\nUser-agent: crawlproject\nDisallow: /a", False),
+    ("2.1 a group may have several agents", "User-agent: crawlproject\nUser-agent: x\nDisallow: /a", False),
+    ("2.1 an agent after a rule begins a group", "User-agent: *\nDisallow: /b\nUser-agent: x\nDisallow: /a", True),
+    ("2.1 an empty rule is one", "User-agent: *\nDisallow:\nUser-agent: x\nDisallow: /a", True),
+    ("2.1 a rule that matches nothing is one", "User-agent: *\nDisallow: b\nUser-agent: x\nDisallow: /a", True),
+    ("2.1 a rule without its colon is one", "User-agent: *\nDisallow\nUser-agent: x\nDisallow: /a", True),
+    ("2.1 an agent without a name begins a group", "User-agent: *\nDisallow:\nUser-agent:\nDisallow: /a", True),
+    ("2.1 a rule before all agents is in no group", "Disallow: /a\nUser-agent: *\nDisallow: /b", True),
+    ("2.2.1 upper and lower case are the same", "USER-AGENT: CrawlProject\nDISALLOW: /a", False),
+    ("2.2.1 the group of our token alone counts", "User-agent: *\nDisallow: /a\nUser-agent: crawlproject", True),
+    ("2.2.1 also where it is the first", "User-agent: crawlproject\nAllow: /\n\nUser-agent: *\nDisallow: /", True),
+    ("2.2.1 also where it has no rule", "User-agent: crawlproject\nDisallow:\nUser-agent: *\nDisallow: /", True),
+    ("2.2.1 else the group of all", "User-agent: x\nAllow: /\n\nUser-agent: *\nDisallow: /a", False),
+    ("2.2.1 else no rules", "User-agent: x\nDisallow: /", True),
+    ("2.2.1 no groups at all, no rules", "", True),
+    (
+        "2.2.1 our groups are one",
+        "User-agent: crawlproject\nDisallow: /a\n\nUser-agent: crawlproject\nAllow: /b",
+        False,
+    ),
+    ("2.2.1 the groups of all are one", "User-agent: *\nAllow: /b\n\nUser-agent: *\nDisallow: /a", False),
+    ("2.2.1 a version is no part of the token", "User-agent: crawlproject/1.0\nDisallow: /a", False),
+    ("2.2.1 nor is what follows a blank", "User-agent: crawlproject (+https://x.org)\nDisallow: /a", False),
+    ("2.2.1 nor is a digit", "User-agent: crawlproject2\nDisallow: /a", False),
+    ("2.2.1 the start of our token is another", "User-agent: crawl\nDisallow: /a", True),
+    ("2.2.1 the end of our token is another", "User-agent: project\nDisallow: /a", True),
+    ("2.2.1 a longer token is another", "User-agent: crawlproject-images\nDisallow: /a", True),
+    ("2.2.1 a longer token is another", "User-agent: crawlproject_x\nDisallow: /a", True),
+    ("2.2.1 the token stands first", "User-agent: Mozilla/5.0 (compatible; crawlproject)\nDisallow: /a", True),
+    ("2.2.1 the asterisk may have a note", "User-agent: * all\nDisallow: /a", False),
+    ("2.2.1 an asterisk in a name is none", "User-agent: *bot\nDisallow: /a", True),
+    ("2.2.4 a sitemap ends no list of agents", "User-agent: *\nSitemap: /s\nUser-agent: x\nDisallow: /a", False),
+    ("2.2.4 a delay ends no list of agents", "User-agent: *\nCrawl-delay: 5\nUser-agent: x\nDisallow: /a", False),
+    ("2.2.4 nor does a rate", "User-agent: *\nRequest-rate: 1/5\nUser-agent: x\nDisallow: /a", False),
+    ("2.2.4 nor does an unknown line", "User-agent: *\nNoindex: /x\nUser-agent: x\nDisallow: /a", False),
+    ("2.2.4 nor does a line of nonsense", "User-agent: *\n\\o/\nUser-agent: x\nDisallow: /a", False),
+    ("2.2.4 nor does a blank line", "User-agent: *\n\n \t\n\nUser-agent: x\n\nDisallow: /a", False),
+    ("2.2.4 nor does a comment", "User-agent: *\n# me\nUser-agent: x # you\nDisallow: /a", False),
+    (
+        "2.2.4 they end no rules",
+        "User-agent: *\nDisallow: /b\n\nSitemap: /s\nCrawl-delay: 1\nNo: 1\nDisallow: /a",
+        False,
+    ),
+    ("2.2.4 what begins like a rule is none", "User-agent: *\nDisallowed: /a\nAllow-all: /b", True),
+]
+
+
+@pytest.mark.parametrize(("text", "allows"), [row[1:] for row in GROUPS], ids=[row[0] for row in GROUPS])
+def test_groups(text: str, allows: bool) -> None:
+    for ending in ("\n", "\r\n", "\r"):
+        for last in ("", ending):
+            assert parse(text.replace("\n", ending) + last).allows(SITE + "/a") is allows
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Disallow: /a",
+        "Disallow:/a",
+        "Disallow : /a",
+        "  Disallow\t:\t/a  ",
+        "dIsAlLoW: /a",
+        "Disallow: /a # not this",
+        "Disallow: /a#b",
+        "Disallow /a",
+        "Disalow: /a",
+        "Dissallow: /a",
+    ],
+)
+def test_spellings_of_a_rule(line: str) -> None:
+    assert allowed(every(line), "/a", "/ab", "/b") == ["/b"]
+
+
+@pytest.mark.parametrize(
+    "line", ["User-agent: *", "User-Agent :*", "useragent: *", "user agent *", "\tUSER-AGENT:\t* #"]
+)
+def test_spellings_of_an_agent(line: str) -> None:
+    assert not parse(f"{line}\nDisallow: /").allows(SITE + "/a")
+
+
+@pytest.mark.parametrize(
+    "line", ["Disallow:", "Disallow: ", "Disallow: # all", "Disallow", "Allow:", "Disallow: a"]
+)
+def test_a_rule_without_a_path_says_nothing(line: str) -> None:
+    rules = every(line)
+    assert rules.allows(SITE + "/a")
+    assert rules.rule_for(SITE + "/a") is None
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    rules = Rules.parse(b"\xef\xbb\xbfUser-agent: *\nDisallow: /a")
+    assert not rules.allows(SITE + "/a")
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_nothing_but_cr_and_lf_ends_a_line(character: str) -> None:
+    assert every(f"Noindex: x{character}Disallow: /").allows(SITE + "/a")
+
+
+def test_bytes_that_are_no_utf_8_do_no_harm() -> None:
+    rules = Rules.parse(b"\xff\xfe\nUser-agent: *\n\x80: \xc3\nDisallow: /caf\xe9\nDisallow: /b")
+    assert allowed(rules, "/b", "/caf%E9", "/caf%E8", "/caf") == ["/caf%E8", "/caf"]
+    assert rules.rule_for(SITE + "/caf%E9") == (4, "Disallow: /caf\ufffd")
+
+
+# --- RFC 9309, section 5 and figures ----------------------------------------------------------------------------
+
+RFC_5_1 = """\
+User-Agent: *
+Disallow: *.gif$
+Disallow: /example/
+Allow: /publications/
+
+User-Agent: foobot
+Disallow:/
+Allow:/example/page.html
+Allow:/example/allowed.gif
+
+User-Agent: barbot
+User-Agent: bazbot
+Disallow: /example/page.html
+
+User-Agent: quxbot
+"""
+RFC_PATHS = ("/", "/example/page.html", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif")
+
+
+@pytest.mark.parametrize(
+    ("agent", "paths"),
+    [
+        ("nobody", ["/", "/x.gif?y", "/publications/x.gif"]),
+        ("foobot", ["/example/page.html", "/example/allowed.gif"]),
+        ("barbot", ["/", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif"]),
+        ("bazbot", ["/", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif"]),
+        ("quxbot", list(RFC_PATHS)),
+    ],
+)
+def test_the_simple_example_of_5_1(agent: str, paths: list[str]) -> None:
+    assert allowed(parse(RFC_5_1.replace(agent, TOKEN)), *RFC_PATHS) == paths
+
+
+def test_the_longest_match_of_5_2() -> None:
+    lines = ["Allow: /example/page/", "Disallow: /example/page/disallowed.gif"]
+    for order in (lines, lines[::-1]):
+        assert allowed(every(*order), "/example/page/disallowed.gif", "/example/page/x") == ["/example/page/x"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("/foo/bar?baz=quz", "/foo/bar?baz=quz"),
+        ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https%3A%2F%2Ffoo.bar"),
+        ("/foo/bar/ツ", "/foo/bar/%E3%83%84"),
+        ("/foo/bar/%E3%83%84", "/foo/bar/%E3%83%84"),
+        ("/foo/bar/%62%61%7A", "/foo/bar/baz"),
+    ],
+)
+def test_figure_4_of_2_2_2(pattern: str, path: str) -> None:
+    """Either spelling stands for the other, in the file and in the URL."""
+    for ours, theirs in ((pattern, path), (path, pattern)):
+        assert allowed(every(f"Disallow: {ours}$"), theirs, theirs + "x") == [theirs + "x"]
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------
+
+PATTERNS = [  # paragraph, pattern, paths that it matches, paths that it does not
+    ("2.2.2 from the first octet on", "/a", ["/a", "/ab", "/a/b", "/a?b", "/a%20"], ["/", "/b/a", "/A", "/?/a"]),
+    ("2.2.2 case counts", "/Fish.ASP", ["/Fish.ASP"], ["/fish.asp", "/Fish.asp"]),
+    ("2.2.2 the root is all", "/", ["/", "/a", "/?a", "//", "", "?a"], []),
+    ("2.2.2 an empty path is the root", "/?a", ["?a", "/?a"], ["", "/a"]),
+    ("2.2.2 two slashes are two", "//a", ["//a", "//a/b"], ["/a", "/x//a"]),
+    ("2.2.2 the query counts", "/a?b=1", ["/a?b=1", "/a?b=12", "/a?b=1&c"], ["/a", "/a?c&b=1"]),
+    ("2.2.2 an empty query, too", "/a?", ["/a?", "/a?b"], ["/a", "/a%3F"]),
+    ("2.2.2 unreserved octets", "/%7Ea%2Db%2e", ["/~a-b.", "/%7ea%2db%2E"], ["/~a-b"]),
+    ("2.2.2 unreserved octets in the URL", "/~all", ["/~all", "/%7Eal%6C"], ["/%7Eal"]),
+    ("2.2.2 an encoded slash is no slash", "/a%2fb", ["/a%2Fb", "/a%2fb"], ["/a/b", "/a%252Fb"]),
+    ("2.2.2 a slash is no encoded one", "/a/b", ["/a/b"], ["/a%2Fb"]),
+    ("2.2.2 an encoded question mark is none", "/a%3Fb", ["/a%3fb"], ["/a?b"]),
+    ("2.2.2 in a query both are data", "/a?b=/c?d", ["/a?b=%2Fc%3Fd", "/a?b=/c?d"], ["/a%3Fb=/c?d"]),
+    ("2.2.2 other reserved octets", "/a;b:[c]@,d", ["/a;b:[c]@,d", "/a%3Bb%3A%5Bc%5D%40%2Cd"], ["/a"]),
+    ("2.2.2 a blank", "/a b", ["/a b", "/a%20b"], ["/a+b", "/a"]),
+    ("2.2.2 a percent sign", "/100%", ["/100%", "/100%25", "/100%zz"], ["/100"]),
+    ("2.2.2 encoded once, not twice", "/%E3%83%84", ["/ツ"], ["/%25E3%2583%2584"]),
+    ("2.2.2 octets that are no UTF-8", "/%E9", ["/%E9", "/%e9x"], ["/%E8", "/é", "/%EF%BF%BD"]),
+    ("2.2.2 octet by octet", "/%E3", ["/ツ", "/%E3%83%84"], ["/é"]),
+    ("2.2.2 a fragment is no part", "/a#", ["/a", "/ab", "/a#c"], ["/#/a"]),
+    ("2.2.2 not the index of another", "/index.html", ["/index.html", "/index.html?a"], ["/", "/index.htm"]),
+    ("2.2.3 asterisk", "/a*b", ["/ab", "/axb", "/a/b", "/a?b", "/abc", "/aab"], ["/a", "/ba", "/bab"]),
+    ("2.2.3 in front", "*.gif", ["/.gif", "/a.gif", "/a/b.gif?c", "/a?b.gif"], ["/gif", "/a.GIF"]),
+    ("2.2.3 at the end it changes nothing", "/a*", ["/a", "/ab"], ["/b"]),
+    ("2.2.3 alone", "*", ["/", "/a?b"], []),
+    ("2.2.3 many are one", "/a***b", ["/ab", "/a//b"], ["/a"]),
+    ("2.2.3 parts in their order", "/*a*b*a", ["/aba", "/xaxbxa"], ["/ab", "/baa"]),
+    ("2.2.3 into the query", "/*?*id=", ["/a?id=1", "/a?b&id="], ["/a", "/id="]),
+    ("2.2.3 as far as the query's slash", "/*/x", ["/a/x", "/a?b=/x", "/a?b=%2Fx"], ["/x", "/a%2Fx"]),
+    ("2.2.3 dollar", "/a$", ["/a"], ["/ab", "/a/", "/a?b", "/a$", "/a%24", "/a$b"]),
+    ("2.2.3 dollar alone", "/$", ["/", ""], ["/a", "/?a", "/$"]),
+    ("2.2.3 a fragment is behind the end", "/a$", ["/a#b"], ["/a?#b"]),
+    ("2.2.3 both", "/*.jpg$", ["/a.jpg", "/.jpg", "/a.jpg.jpg"], ["/a.jpg?b", "/a.jpgx"]),
+    ("2.2.3 the parts do not overlap", "/ab*b$", ["/abb", "/abab"], ["/ab"]),
+    ("2.2.3 asterisk before the end", "/a*$", ["/a", "/ab?c"], ["/b"]),
+    ("2.2.3 a dollar elsewhere is one", "/a$b", ["/a$b", "/a%24b"], ["/a", "/ab"]),
+    ("2.2.3 an encoded asterisk is no wildcard", "/a-%2A.html", ["/a-*.html", "/a-%2a.html"], ["/a-b.html"]),
+    ("2.2.3 an encoded dollar is no end", "/foo-%24", ["/foo-$", "/foo-%24", "/foo-$x"], ["/foo-"]),
+    ("2.2.3 the URL has no wildcards", "/abc", ["/abc"], ["/*", "/a*", "/a*c", "/ab$"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hits", "misses"), [row[1:] for row in PATTERNS], ids=[row[0] for row in PATTERNS]
+)
+def test_patterns(pattern: str, hits: list[str], misses: list[str]) -> None:
+    refused = every(f"Disallow: {pattern}")
+    assert allowed(refused, *hits, *misses) == misses
+    exempt = every("Disallow: /", f"Allow: {pattern}")
+    assert allowed(exempt, *hits, *misses) == hits
+
+
+PRECEDENCE = [  # paragraph, rules, path, number of the line that decides
+    ("2.2.2 the longer one", ["Disallow: /a", "Allow: /ab"], "/abc", 3),
+    ("2.2.2 the longer one", ["Allow: /ab", "Disallow: /abc"], "/abc", 3),
+    ("2.2.2 the longer one, not the later", ["Disallow: /abc", "Allow: /ab"], "/abc", 2),
+    ("2.2.2 of those that match", ["Disallow: /a", "Allow: /ab"], "/ac", 2),
+    ("2.2.2 Allow of two equal ones", ["Disallow: /a", "Allow: /a"], "/a", 3),
+    ("2.2.2 Allow of two equal ones", ["Allow: /a", "Disallow: /a"], "/a", 2),
+    ("2.2.2 Allow of two of one length", ["Disallow: /*b", "Allow: /ab"], "/ab", 3),
+    ("2.2.2 the first of two of one kind", ["Allow: /", "Disallow: /a", "Disallow: /a"], "/a", 3),
+    ("2.2.2 none", ["Disallow: /a"], "/b", None),
+    ("2.2.3 an asterisk is an octet", ["Allow: /page", "Disallow: /*.htm"], "/page.htm", 3),
+    ("2.2.3 an asterisk is an octet", ["Disallow: /page", "Allow: /*.ph"], "/page.php5", 3),
+    ("2.2.3 a dollar is an octet", ["Disallow: /", "Allow: /$"], "/", 3),
+    ("2.2.3 a dollar is an octet", ["Disallow: /", "Allow: /$"], "/a", 2),
+    ("2.2.3 a dollar is an octet", ["Allow: /ab", "Disallow: /a$"], "/a", 3),
+    ("2.2.2 a question mark is one octet", ["Disallow: /*?", "Allow: /img"], "/img?a", 3),
+    ("2.2.2 an l is one octet", ["Disallow: /lll", "Allow: /*lla"], "/llla", 3),
+    ("2.2.2 an encoded octet counts decoded", ["Disallow: /%61", "Allow: /ab"], "/ab", 3),
+    ("2.2.2 /robots.txt is decided by none", ["Disallow: /"], "/robots.txt", None),
+    ("2.2.2 /robots.txt is decided by none", ["Allow: /"], "/robots.txt", None),
+    ("2.2.2 nor is it with a query", ["Disallow: /"], "/robots.txt?a", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "number"), [row[1:] for row in PRECEDENCE], ids=[row[0] for row in PRECEDENCE]
+)
+def test_which_rule_decides(lines: list[str], path: str, number: int | None) -> None:
+    rules = every(*lines)
+    line = ["User-agent: *", *lines][number - 1] if number else ""
+    assert rules.rule_for(SITE + path) == ((number, line) if number else None)
+    assert rules.allows(SITE + path) is not line.startswith("Disallow")
+
+
+def test_the_line_is_told_as_it_stands_in_the_file() -> None:
+    rules = Rules.parse(b"\xef\xbb\xbf# hello\r\n\r\nUser-agent: *\r\n\tDISALLOW :/\xc3\xa9t%C3%A9 # summer \r\n")
+    assert rules.rule_for(SITE + "/%c3%a9t%c3%a9/1.jpg") == (4, "DISALLOW :/ét%C3%A9 # summer")
+
+
+@pytest.mark.parametrize(
+    ("path", "allows"),
+    [
+        ("/robots.txt", True),
+        ("/robots.txt?a=b", True),
+        ("/robots.txt#a", True),
+        ("/robots.txt/", False),
+        ("/robots.txt%3Fa", False),
+        ("/Robots.txt", False),
+        ("/a/robots.txt", False),
+        ("//robots.txt", False),
+        ("/?/robots.txt", False),
+    ],
+)
+def test_robots_txt_itself_is_always_allowed(path: str, allows: bool) -> None:
+    assert DISALLOW_ALL.allows(SITE + path) is allows
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h",
+        "HTTP://u:p@h:80?a",
+        "http://[::1/a",
+        "http://h:port/",
+        "",
+        "a",
+        "//h",
+        "/a",
+        "?",
+        "\x00",
+        "\ud800",
+        "http:// /\n",
+        "é",
+    ],
+)
+def test_no_url_is_too_odd_for_an_answer(url: str) -> None:
+    assert ALLOW_ALL.allows(url)
+    assert ALLOW_ALL.rule_for(url) is None
+    assert not DISALLOW_ALL.allows(url)
+    assert DISALLOW_ALL.rule_for(url) == (2, "Disallow: /")
+
+
+def test_scheme_host_and_port_are_not_compared() -> None:
+    rules = every("Disallow: /a", "Disallow: /museum")
+    assert [rules.allows(f"{site}/a") for site in (SITE, "http://x", "http://a.b:8080", "ftp://u:p@x")] == [
+        False
+    ] * 4
+    assert rules.allows("http://x/b")
+
+
+# --- against a matcher of another make --------------------------------------------------------------------------
+
+
+def expected(patterns: list[tuple[bool, str]], path: str) -> int | None:
+    """Return the index of the pattern that decides: RFC 9309 2.2.2 word by word, on regular expressions."""
+    hits = [
+        (len(pattern), allow, -index)
+        for index, (allow, pattern) in enumerate(patterns)
+        if re.match(re.escape(pattern).replace(r"\*", ".*").replace(r"\$", r"\Z"), path)
+    ]
+    return -max(hits)[2] if hits else None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_rules_decide_as_the_rfc_says(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def some(alphabet: str, most: int) -> str:
+        return "/" + "".join(chance.choices(alphabet, k=chance.randint(0, most)))
+
+    decided = set()
+    for _ in range(100):
+        patterns = [(chance.random() < 0.5, some("/al*?", 5) + chance.choice(["", "", "$"])) for _ in range(6)]
+        rules = every(*(f"{'Allow' if allow else 'Disallow'}: {pattern}" for allow, pattern in patterns))
+        for path in (some("/al?.", 6) for _ in range(10)):
+            index = expected(patterns, path)
+            rule = rules.rule_for(SITE + path)
+            assert (rule and rule[0] - 2) == index, (patterns, path)
+            assert rules.allows(SITE + path) is (index is None or patterns[index][0]), (patterns, path)
+            decided.add(None if index is None else patterns[index][0])
+    assert decided == {None, True, False}
+
+
+# --- hostile input ----------------------------------------------------------------------------------------------
+
+WORDS = [b"*", b"$", b"?", b"/", b"%", b"%e3", b"%2f", b"%3F", b"%24", b"%2A", b"a", b"l", b"~", b"=", b"\xe3\x83"]
+WORDS += [b"index.html", b"robots.txt", b"http://", b":", b" ", b"#", b"\x00", b"\xff"]
+LINES = [
+    b"Disallow: /",
+    b"Disallow:",
+    b"Allow: /",
+    b"Allow: *",
+    b"user-agent: *",
+    b"user-agent:",
+    b"Crawl-delay: 9",
+]
+LINES += [b"Request-rate: 1/", b"\xef\xbb\xbf", b""]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_line_that_decides_agrees_with_the_verdict_whatever_the_bytes_are(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def some(words: list[bytes], most: int) -> bytes:
+        return b"".join(chance.choices(words, k=chance.randint(0, most)))
+
+    seen = set()
+    for _ in range(100):
+        lines = (some(LINES, 1) + some(WORDS, 4) + chance.choice([b"\n", b"\r", b"\r\n"]) for _ in range(12))
+        rules = Rules.parse(b"User-agent: *\n" + b"".join(lines))
+        for _ in range(10):
+            url = f"{SITE}/{some(WORDS, 4).decode('latin-1')}"
+            rule, allows = rules.rule_for(url), rules.allows(url)
+            assert allows is (rule is None or rule[1].lower().startswith("allow")), (rule, url)
+            seen.add((allows, rule is None))
+    assert seen == {(True, True), (True, False), (False, False)}
+
+
+def test_random_bytes_are_a_robots_txt() -> None:
+    chance = random.Random(9309)
+    for _ in range(300):
+        body = chance.randbytes(chance.randint(0, 300))
+        assert Rules.parse(body).allows(SITE + "/a")
+        Rules.parse(b"User-agent: *\nDisallow: /" + body).rule_for(SITE + "/" + body.decode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "allows"),
+    [
+        ("'User-agent: *\\nDisallow: /' + '*a' * 30 + '*b'", "'a' * 10_000", True),
+        ("'User-agent: *\\nDisallow: /' + '*a' * 30 + '*b'", "'a' * 9_999 + 'b'", False),
+        ("'User-agent: *\\nDisallow: /' + '*aé' * 100_000 + '$'", "'aé' * 5_000", True),
+        ("'User-agent: *\\n' * 15_000 + 'Disallow: /*b\\n' * 15_000", "'a' * 10_000", True),
+        ("'User-agent: *\\nDisallow: /\\n' + 'Disallow: /*%db\\n' * 30_000", "'é%2f' * 1_250", False),
+        ("'User-agent: x\\n' * 17_000 + 'Disallow: /b\\n' * 17_000", "'b' * 10_000", True),
+        ("'User-agent: *\\nDisallow: ' + '/' * 500_000", "'/' * 10_000", True),
+        ("'User-agent: *\\nDisallow' + ' ' * 500_000 + '/a'", "'%' * 10_000", True),
+        ("'User-agent: *\\nRequest-rate: 1' + ' ' * 500_000 + '/'", "'%2f' * 3_333", True),
+        ("'User-agent: *\\nCrawl-delay: ' + '9' * 500_000", "'?' * 10_000", True),
+    ],
+)
+def test_no_pattern_takes_for_ever(body: str, path: str, allows: bool) -> None:
+    code = (
+        "from crawlproject.politeness.robots_txt import Rules\n"
+        f"rules, url = Rules.parse(({body}).encode()), 'http://h/' + {path}\n"
+        "print(rules.allows(url), rules.rule_for(url) is None)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.split() == [str(allows), str(allows)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "allows"),
+    [
+        (b"Disallow: /", False),  # ends where the reading ends
+        (b"Disallow: /\nAllow: /a", False),
+        (b"Disallow: /\rAllow: /a", False),
+        (b"Disallow: /private", True),  # cut to "Disallow: /"
+    ],
+)
+def test_a_line_that_is_cut_off_says_nothing(tail: bytes, allows: bool) -> None:
+    body = b"User-agent: *\n#"
+    body += b"x" * (MAX_BYTES - len(body) - len(b"\nDisallow: /")) + b"\n" + tail
+    assert body[MAX_BYTES - 1 : MAX_BYTES] == b"/"
+    assert Rules.parse(body).allows(SITE + "/a") is allows
+
+
+def test_what_is_behind_the_limit_is_not_read() -> None:
+    body = b"User-agent: *\nDisallow: /b\n".ljust(MAX_BYTES - 1, b"#") + b"\n"
+    assert allowed(Rules.parse(body + b"Disallow: /a\n"), "/a", "/b") == ["/a"]
+    assert allowed(Rules.parse(body[:-14] + b"\nDisallow: /a"), "/a", "/b") == []
+
+
+# --- delays -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "delay"),
+    [
+        ([], None),
+        (["Disallow: /"], None),
+        (["Crawl-delay: 5"], 5.0),
+        (["crawl-delay:0.25"], 0.25),
+        (["Crawl delay: .5"], 0.5),
+        (["Crawl-delay: 10 # seconds"], 10.0),
+        (["Crawl-delay: 0"], 0.0),
+        (["Crawl-delay: 5", "Crawl-delay: 7", "Crawl-delay: 6"], 7.0),
+        (["Disallow: /", "", "Crawl-delay: 5"], 5.0),
+        *(([f"Crawl-delay: {nonsense}"], None) for nonsense in ("", "-1", "nan", "inf", "1e999", "9" * 400)),
+        *(([f"Crawl-delay: {nonsense}"], None) for nonsense in ("soon", "1,5", "5s", "1_0", "١", "5 6")),
+        (["Crawl-delay: 5", "Crawl-delay: soon"], 5.0),
+        (["Request-rate: 1/5"], 5.0),
+        (["Request-rate: 1/5s"], 5.0),
+        (["Request-rate: 1/1m"], 60.0),
+        (["Request-rate: 2/1M"], 30.0),
+        (["Request-rate: 1/1h"], 3600.0),
+        (["Request-rate: 1/1d"], 86400.0),
+        (["request-rate:10/1"], 0.1),
+        (["Request-rate: 1 / 5 s"], 5.0),
+        (["Request-rate: 1/5 0900-1730"], 5.0),
+        (["Request-rate: 1/1m 0900 - 1730 UTC"], 60.0),
+        *(
+            ([f"Request-rate: {nonsense}"], None)
+            for nonsense in ("", "5", "1/", "/5", "0/5", "1/0", "-1/5", "1/-5")
+        ),
+        *(
+            ([f"Request-rate: {nonsense}"], None)
+            for nonsense in ("a/b", "1/5 min", "1/5w", "1.5/2", "1/" + "9" * 10)
+        ),
+        (["Crawl-delay: 5", "Request-rate: 1/10"], 10.0),
+        (["Request-rate: 1/5", "Crawl-delay: 10"], 10.0),
+        (["Request-rate: 1/5", "Request-rate: 1/9", "Crawl-delay: x"], 9.0),
+    ],
+)
+def test_delay(lines: list[str], delay: float | None) -> None:
+    assert every(*lines).delay == delay
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("User-agent: *\nCrawl-delay: 9\nAllow: /\nUser-agent: crawlproject\nCrawl-delay: 2", 2.0),
+        ("User-agent: *\nCrawl-delay: 9\nAllow: /\nUser-agent: crawlproject\nAllow: /", None),
+        ("User-agent: x\nCrawl-delay: 9\nAllow: /\nUser-agent: *\nAllow: /", None),
+        ("User-agent: x\nUser-agent: *\nCrawl-delay: 9", 9.0),
+        ("User-agent: crawlproject\nCrawl-delay: 1\nAllow: /\nUser-agent: crawlproject\nCrawl-delay: 3", 3.0),
+        (
+            "User-agent: x\nCrawl-delay: 9\nUser-agent: *\nDisallow: /",
+            None,
+        ),  # said to x, though the rule is to both
+        ("User-agent: *\nCrawl-delay: 9\nUser-agent: x\nCrawl-delay: 5", 9.0),
+        ("Crawl-delay: 9\nUser-agent: *\nDisallow: /", None),
+    ],
+)
+def test_a_delay_is_for_the_agents_named_above_it(text: str, delay: float | None) -> None:
+    assert parse(text).delay == delay
+
+
+# --- how long it holds, and where it is -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, 86400.0),
+        (b"", 86400.0),
+        (b"public", 86400.0),
+        (b"max-age=3600", 3600.0),
+        (b"public, MAX-AGE=3600, must-revalidate", 3600.0),
+        (b'max-age="3600"', 3600.0),
+        (b"max-age=3600,max-age=7200", 3600.0),
+        (b"max-age=7200,max-age=3600", 3600.0),
+        (b"max-age=604800", 86400.0),
+        (b"max-age=" + b"9" * 5000, 86400.0),
+        (b"max-age=0", 60.0),
+        (b"max-age=59", 60.0),
+        (b"max-age=61", 61.0),
+        (b"no-store", 60.0),
+        (b"No-Cache, max-age=3600", 60.0),
+        (b"max-age=3600, no-store", 60.0),
+        (b'no-cache="set-cookie", max-age=3600', 60.0),
+        (b"s-maxage=100", 86400.0),
+        (b"x-max-age=100", 86400.0),
+        (b'private="a, max-age=100, no-store"', 86400.0),
+        (b"max-age", 86400.0),
+        (b"max-age=", 86400.0),
+        (b"max-age=-1", 86400.0),
+        (b"max-age=1.5", 86400.0),
+        (b"max-age=nan", 86400.0),
+        (b"max-age=an hour", 86400.0),
+        (b"max-age=1e3", 86400.0),
+        (b'\xff\x00=,,;"', 86400.0),
+    ],
+)
+def test_freshness(header: bytes | None, seconds: float) -> None:
+    assert freshness(header) == seconds
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [(None, 500), (b"max-age=600", 500), (b"max-age=300", 300), (b"no-store", 7)]
+)
+def test_freshness_within_other_bounds(header: bytes | None, seconds: float) -> None:
+    assert freshness(header, longest=500, shortest=7) == seconds
+
+
+@pytest.mark.parametrize(
+    ("url", "robots"),
+    [
+        ("https://museum.org/a/b.jpg?c#d", "https://museum.org/robots.txt"),
+        ("https://museum.org", "https://museum.org/robots.txt"),
+        ("HTTP://WWW.Museum.ORG/A", "http://www.museum.org/robots.txt"),
+        ("http://museum.org:80/a", "http://museum.org/robots.txt"),
+        ("https://museum.org:443/a", "https://museum.org/robots.txt"),
+        ("http://museum.org:443/a", "http://museum.org:443/robots.txt"),
+        ("https://museum.org:8443/a", "https://museum.org:8443/robots.txt"),
+        ("https://museum.org:/a", "https://museum.org/robots.txt"),
+        ("https://me:secret@museum.org/a@b", "https://museum.org/robots.txt"),
+        ("https://museum.org?a", "https://museum.org/robots.txt"),
+        ("http://[2001:DB8::7]:8080/a", "http://[2001:db8::7]:8080/robots.txt"),
+        ("http://[::1]/a", "http://[::1]/robots.txt"),
+        ("http://127.0.0.1:8000/a", "http://127.0.0.1:8000/robots.txt"),
+    ],
+)
+def test_robots_url(url: str, robots: str) -> None:
+    assert robots_url(url) == robots
+    assert robots_url(robots) == robots
+
+
+@pytest.mark.parametrize(
+    "url", ["", "/a", "museum.org/a", "http:///a", "mailto:a@b.org", "http://h:port/", "http://[::1/"]
+)
+def test_a_url_without_a_robots_txt(url: str) -> None:
+    with pytest.raises(ValueError):
+        robots_url(url)

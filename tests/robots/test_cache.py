@@ -1,0 +1,479 @@
+"""robots.txt between the workers: who fetches it, who waits for it, how long it holds, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.http import Response
+
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.robots import cache as frontier_robots
+from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
+from demo.gallery import Gallery, set_faults
+from tests.conftest import Scrapy
+from tests.test_crawl import Crawl, worst_second
+
+KEYS = Keys("crawl", "images")
+DAY = 86400.0
+NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
+
+
+def gallery_of(crawl: Crawl) -> Gallery:
+    return Gallery(crawl.sites, crawl.folder / "arrivals.jsonl")
+
+
+def site(crawl: Crawl, name: str, rate: float, robots: str = NONE_OF_P, pictures: int = 0) -> Path:
+    folder = crawl.source(name, rate, pictures)
+    (folder / "p").mkdir()
+    (folder / "robots.txt").write_text(robots)
+    return folder
+
+
+def options(crawl: Crawl, source: str, **more: Any) -> None:
+    """Say more of a source in the catalogue."""
+    file = crawl.folder / "catalogue.json"
+    rows = json.loads(file.read_text())
+    next(row for row in rows if row["source_name"] == source).update(more)
+    file.write_text(json.dumps(rows))
+
+
+def push(crawl: Crawl, site: str, source: str, *names: str) -> None:
+    """Push seeds of one source on the site of another."""
+    for name in names:
+        seed = {"url": f"{crawl.gallery.urls[site]}/{name}", "uuid": f"{source}-{name}", "source": source}
+        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+
+
+def asked(crawl: Crawl, source: str) -> int:
+    """Return how often a source's robots.txt was asked for."""
+    return sum(a["source"] == source and a["path"] == "/robots.txt" for a in crawl.gallery.arrivals())
+
+
+def times(crawl: Crawl, source: str) -> list[float]:
+    """Return when requests arrived at a source, those for its robots.txt included."""
+    return [a["t"] for a in crawl.gallery.arrivals() if a["source"] == source]
+
+
+def origin(crawl: Crawl, source: str) -> str:
+    return f"{crawl.gallery.urls[source]}/robots.txt"
+
+
+def stored(crawl: Crawl, source: str) -> dict[str, str]:
+    found = crawl.redis.hgetall(KEYS.robots_of + origin(crawl, source))
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+def set_copy(crawl: Crawl, source: str, **fields: float) -> None:
+    """Give fields of the shared copy another moment, in seconds from now."""
+    seconds, micros = crawl.redis.time()
+    now = seconds * 1_000_000 + micros
+    values = {name: str(int(now + value * 1_000_000)) for name, value in fields.items()}
+    crawl.redis.hset(KEYS.robots_of + origin(crawl, source), mapping=values)
+
+
+def lasts(crawl: Crawl, source: str) -> float:
+    """Return the seconds that the shared copy may be used."""
+    seconds, micros = crawl.redis.time()
+    return int(stored(crawl, source)["until"]) / 1e6 - float(seconds + micros / 1e6)
+
+
+def ended_well(crawl: Crawl) -> None:
+    """Nothing is left, nothing was lost or doubled, and nothing was delivered in vain."""
+    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert not crawl.redis.keys(KEYS.leases_of + "*")
+    assert not crawl.redis.keys(KEYS.robots_fetch_of + "*")
+    assert crawl.redis.hget(KEYS.totals, "lost") is None
+    for number in range(len(crawl.workers)):
+        log = crawl.log(number)
+        assert "Traceback" not in log
+        assert "frontier/faults" not in log
+        assert "left the engine" not in log
+
+
+# --- one for all ------------------------------------------------------------------------------------------------
+
+
+def test_of_what_a_new_host_forbids_nothing_is_fetched_and_it_is_asked_once(crawl: Crawl) -> None:
+    folder = site(crawl, "museum", 200)
+    set_faults(folder, {"/robots.txt": {"delay": 0.6}})  # so that workers wait for each other
+    names = [f"p/{n}.jpg" for n in range(30)]
+    with gallery_of(crawl) as crawl.gallery:
+        crawl.redis.set(KEYS.override_rate_of + "museum", "0")  # until all workers are there
+        crawl.seed("museum", *names)
+        crawl.start(3)
+        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3 and crawl.redis.get(KEYS.outstanding) == b"30")
+        crawl.redis.delete(KEYS.override_rate_of + "museum")
+        crawl.finish()
+        assert crawl.arrivals("museum") == []
+        assert asked(crawl, "museum") == 1
+    assert crawl.dead() == {f"museum-{name}": "robots.txt: line 2, Disallow: /p/" for name in names}
+    assert crawl.redis.xlen(KEYS.dead) == len(names)  # each once
+    assert {fields[b"deliveries"] for _, fields in crawl.redis.xrange(KEYS.dead)} == {b"0"}
+    assert "robots/parked" in "".join(crawl.log(number) for number in range(3))
+    ended_well(crawl)
+
+
+def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a_new_one(crawl: Crawl) -> None:
+    """Two crawls: between them days pass, and sites and catalogue change."""
+    slow = "User-agent: *\nCrawl-delay: 1.5\nDisallow: /p/\n"
+    site(crawl, "skipped", 100, "User-agent: *\nCrawl-delay: 61\n", pictures=5)
+    site(crawl, "fresh", 100, pictures=2)
+    renewed = site(crawl, "renewed", 100, pictures=2)
+    stale = site(crawl, "stale", 100, pictures=2)
+    down = {name: site(crawl, name, 100, pictures=2) for name in ("weeks", "month")}
+    freed = site(crawl, "freed", 100, slow, pictures=9)
+    site(crawl, "shared", 100, "User-agent: *\nCrawl-delay: 0.5\n", pictures=9)
+    site(crawl, "permitted", 100, slow, pictures=9)
+    crawl.source("guest", 100)
+    for folder in down.values():
+        set_faults(folder, {"/robots.txt": {"status": 503}})
+    with gallery_of(crawl) as crawl.gallery:
+        for name in ("fresh", "renewed", "stale", "weeks", "month", "freed", "shared", "permitted"):
+            crawl.seed(name, "0.jpg")
+        crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
+        push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
+        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60", "CRAWL_ROBOTS_DELAY_OVER": "skip"}
+        crawl.run(1, **settings)
+        assert crawl.arrivals("skipped") == []
+        before = len(crawl.gallery.arrivals())
+        assert 0.99 * DAY < lasts(crawl, "fresh") <= DAY
+
+        set_faults(renewed, {"/robots.txt": {"headers": {"Cache-Control": "public, max-age=600"}}})
+        (renewed / "robots.txt").write_text("User-agent: *\nDisallow: /1\n")
+        set_faults(stale, {"/robots.txt": {"status": 500}})
+        (freed / "robots.txt").write_text("")
+        for name in ("renewed", "stale", "freed"):
+            set_copy(crawl, name, until=-1)
+        set_copy(crawl, "weeks", since=-29.9 * DAY)
+        set_copy(crawl, "month", since=-30.1 * DAY)
+        options(crawl, "permitted", robots="ignore")
+        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore"}')
+        for name in ("fresh", "renewed", "stale", "weeks", "month"):
+            crawl.seed(name, "1.jpg", "p/1.jpg")
+        crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))
+        crawl.seed("permitted", *(f"{n}.jpg" for n in range(1, 6)))
+        push(crawl, "shared", "guest", *(f"{n}.jpg" for n in range(1, 6)))
+        crawl.run(1, **settings)
+        later = crawl.gallery.arrivals()[before:]
+        assert 540 < lasts(crawl, "renewed") <= 600
+
+    asked_again = {arrival["source"] for arrival in later if arrival["path"] == "/robots.txt"}
+    assert asked_again == {"renewed", "stale", "freed"}
+    paths: dict[str, list[str]] = {}
+    when: dict[str, list[float]] = {}
+    for arrival in later:
+        if arrival["path"] != "/robots.txt":
+            paths.setdefault(arrival["source"], []).append(arrival["path"])
+            when.setdefault(arrival["source"], []).append(arrival["t"])
+    assert paths["fresh"] == paths["stale"] == ["/1.jpg"]
+    assert sorted(paths["renewed"]) == ["/p/1.jpg"]  # a new copy, new rules; there is no such picture
+    assert sorted(paths["month"]) == ["/1.jpg", "/p/1.jpg"]  # RFC 9309, 2.3.1.4: it may be taken for unavailable
+    assert "weeks" not in paths
+    assert {"since", "failures", "retry", "reason"} <= stored(crawl, "stale").keys()
+    # An origin's delay holds for whoever has pictures there, as long as it is asked for, and permission ends it.
+    assert min(b - a for a, b in pairwise(when["shared"])) > 0.44
+    assert (
+        max(when["freed"]) - min(when["freed"]) < 4.5
+    )  # robots.txt itself keeps to the delay, it is asked for once
+    assert max(when["permitted"]) - min(when["permitted"]) < 2
+    assert len(when["shared"]) == len(when["freed"]) == len(when["permitted"]) == 5
+    delays = {key.decode() for key in crawl.redis.keys(KEYS.robots_delays_of + "*")}
+    assert delays == {KEYS.robots_delays_of + name for name in ("shared", "guest")}
+    reasons = crawl.dead()
+    refused = dict.fromkeys(
+        ("fresh-p/1.jpg", "stale-p/1.jpg", "skipped-p/5.jpg"), "robots.txt: line 2, Disallow: /p/"
+    )
+    refused["renewed-1.jpg"] = "robots.txt: line 2, Disallow: /1"
+    down_yet = ("weeks-0.jpg", "weeks-1.jpg", "weeks-p/1.jpg", "month-0.jpg")
+    refused |= dict.fromkeys(down_yet, "robots unreachable: status 503")
+    too_slow = "robots.txt: it asks for 61 s between requests, CRAWL_ROBOTS_DELAY_MAX is 60"
+    refused |= {f"skipped-{n}.jpg": too_slow for n in range(5)}
+    assert reasons == refused
+    assert crawl.redis.xlen(KEYS.dead) == len(refused)
+    ended_well(crawl)
+
+
+# --- its place among the requests --------------------------------------------------------------------------------
+
+
+@pytest.mark.judges
+def test_it_takes_a_slot_of_its_source_and_is_no_sample_of_its_circuit(crawl: Crawl) -> None:
+    first = site(crawl, "museum", 8, pictures=4)
+    second = site(crawl, "second", 8, pictures=4)
+    set_faults(first, {"/robots.txt": {"status": 301, "headers": {"Location": "/moved.txt"}}})
+    set_faults(second, {"/robots.txt": {"status": 500, "times": 1}})
+    with gallery_of(crawl) as crawl.gallery:
+        crawl.seed("museum", *(f"{n}.jpg" for n in range(4)))
+        push(crawl, "second", "museum", *(f"{n}.jpg" for n in range(4)))
+        crawl.run(CRAWL_RETRY_DELAY="0.3", CRAWL_MAX_RETRIES="9")
+        everything = crawl.gallery.arrivals()
+    moments = sorted(arrival["t"] for arrival in everything)
+    assert len(moments) == 8 + 2 + 2  # pictures; a redirect and where it leads; an error and the next try
+    assert min(b - a for a, b in pairwise(moments)) > 0.125 - 0.06
+    assert worst_second(everything) <= 9
+    assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
+    window = crawl.redis.hgetall(KEYS.window_of + "museum")
+    samples = [value.split(b":") for name, value in window.items() if name != b"latency"]
+    assert sum(int(fine) for _, fine, _ in samples) == 8
+    assert sum(int(errors) for _, _, errors in samples) == 0
+    ended_well(crawl)
+
+
+@pytest.mark.judges
+def test_hosts_that_hang_hold_up_nobody_else_and_a_worker_leaves_them_at_once(crawl: Crawl) -> None:
+    names = [f"hangs{n}" for n in range(150)]  # more than half of CONCURRENT_REQUESTS
+    for name in names:
+        set_faults(crawl.source(name, 50), {"/*": {"delay": 60}})
+    site(crawl, "photos", 50, pictures=120)
+    with gallery_of(crawl) as crawl.gallery:
+        crawl.start(DOWNLOAD_TIMEOUT="30")
+        crawl.seed("photos", "0.jpg")
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == 1)
+        for name in names:
+            crawl.seed(name, "a.jpg")
+        crawl.until(lambda: len(crawl.gallery.arrivals()) >= 128)
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(1, 120)))
+        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == 120)
+        moments = [arrival["t"] for arrival in crawl.arrivals("photos")][1:]
+        assert 118 / (max(moments) - min(moments)) > 30  # 50 at most; it was 13 when they held the others up
+
+        stopped = time.monotonic()
+        crawl.workers[0].terminate()
+        assert crawl.workers[0].wait(20) == 0
+        assert time.monotonic() - stopped < 10
+        assert not any(
+            arrival["path"] != "/robots.txt"
+            for arrival in crawl.gallery.arrivals()
+            if arrival["source"] != "photos"
+        )
+        assert max(Counter(a["source"] for a in crawl.gallery.arrivals() if a["source"] in names).values()) == 1
+    # All of it is there for the next worker, nothing stands in its way, and nobody is blamed.
+    assert crawl.redis.get(KEYS.outstanding) == b"150"
+    queued = sum(crawl.redis.llen(key) for key in crawl.redis.keys(KEYS.queue_of + "*"))
+    delayed = sum(crawl.redis.zcard(key) for key in crawl.redis.keys(KEYS.delayed_of + "*"))
+    assert queued + delayed == 150
+    assert not crawl.redis.keys(KEYS.leases_of + "*")
+    assert not crawl.redis.keys(KEYS.robots_fetch_of + "*")
+    assert {b"photos"} == {
+        name for name in crawl.redis.smembers(KEYS.sources) if crawl.redis.exists(KEYS.statuses_of.encode() + name)
+    }
+    copies = {key.decode() for key in crawl.redis.keys(KEYS.robots_of + "*")}
+    assert all(b"since" not in crawl.redis.hkeys(key) for key in copies)
+    assert not crawl.dead()
+    assert "Redis fails" not in crawl.log()
+    assert "Traceback" not in crawl.log()
+
+
+# --- how often ---------------------------------------------------------------------------------------------------
+
+
+def test_what_it_asks_for_is_the_time_between_requests(crawl: Crawl) -> None:
+    asks = {"delay": "Crawl-delay: 0.5", "rate": "Request-rate: 4/2s", "clamped": "Crawl-delay: 300"}
+    late = site(crawl, "late", 100, "User-agent: *\nCrawl-delay: 0.5\n", pictures=60)
+    set_faults(late, {"/robots.txt": {"delay": 0.8}})  # leases are granted meanwhile
+    for name, line in asks.items():
+        site(crawl, name, 100, f"User-agent: *\n{line}\n", pictures=5)
+    site(crawl, "ignored", 100, "User-agent: *\nDisallow: /\nCrawl-delay: 9\n", pictures=5)
+    options(crawl, "ignored", robots="ignore")
+    with gallery_of(crawl) as crawl.gallery:
+        for name in (*asks, "ignored"):
+            crawl.seed(name, *(f"{n}.jpg" for n in range(5)))
+        crawl.seed("late", *(f"{n}.jpg" for n in range(60)))
+        crawl.start(CRAWL_ROBOTS_DELAY_MAX="0.6")
+        crawl.until(
+            lambda: all(len(crawl.arrivals(name)) == 5 for name in asks) and len(crawl.arrivals("late")) > 3
+        )
+        for name, delay in {"delay": 0.5, "rate": 0.5, "clamped": 0.6, "late": 0.5}.items():
+            gaps = [b - a for a, b in pairwise(times(crawl, name))]  # the first is that after robots.txt itself
+            assert min(gaps) > delay - 0.06, name
+            assert max(gaps[1:]) < 2 * delay, name
+        assert len(crawl.arrivals("ignored")) == 5
+        assert asked(crawl, "ignored") == 0
+
+
+async def test_every_source_on_a_site_learns_what_it_asks_for_whoever_asked(state: State) -> None:
+    async def asked_at() -> list[float | None]:
+        for source in ("first", "second"):
+            await state.scripts.look_robots("worker", "http://site.example/robots.txt", source)
+        return [standing.robots_delay for standing in await state.scripts.inspect(["first", "second"])]
+
+    async def keep(source: str, delay: float) -> bool:
+        place = "http://site.example/robots.txt"
+        return await state.scripts.keep_robots("worker", place, source, kind="rules", ttl=60, delay=delay)
+
+    assert await asked_at() == [None, None]
+    assert await keep("first", 7)
+    assert await asked_at() == [7, 7]
+    assert not await keep("second", 7)
+    assert not await keep("second", 0)
+    assert await asked_at() == [None, None]
+
+
+async def test_a_delay_binds_its_source_as_long_as_its_host_is_asked(state: State) -> None:
+    redis: Any = state.redis
+    slow, other = "http://slow.example/robots.txt", "http://other.example/robots.txt"
+
+    async def look(*origins: str) -> float | None:
+        for origin in origins:
+            await state.scripts.look_robots("worker", origin, "museum")
+        [standing] = await state.scripts.inspect(["museum"])
+        return standing.robots_delay
+
+    async def unasked_for(seconds: int) -> None:
+        now, _ = await redis.time()
+        await redis.hset(state.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
+
+    for origin, delay in ((slow, 50.0), (other, 2.0)):
+        await state.scripts.keep_robots("worker", origin, "museum", kind="rules", ttl=3600, delay=delay)
+    assert await look(other) == 50
+    await unasked_for(600)
+    assert await look(other) == 50  # ten minutes and its own delay
+    await unasked_for(655)
+    assert await look(other) == 2
+    [standing] = await state.scripts.inspect(["museum"])
+    assert standing.next_slot <= standing.now + 2
+    reply = await state.scripts.look_robots("worker", slow, "museum")  # in front of the next request to it
+    assert reply.slower
+    assert await look(other) == 50
+    await unasked_for(655)
+    assert await look(slow) == 50
+    assert await look(other) == 50
+
+
+# --- whose -------------------------------------------------------------------------------------------------------
+
+
+def test_a_redirect_needs_the_leave_of_the_host_that_it_leads_to(crawl: Crawl) -> None:
+    museum = site(crawl, "museum", 100)
+    cdn = site(crawl, "cdn", 100, pictures=1)
+    crawl.source("localhost", 100)  # who pays for the host of that name
+    with gallery_of(crawl) as crawl.gallery:
+        there = crawl.gallery.urls["cdn"].replace("127.0.0.1", "localhost")
+        set_faults(
+            museum,
+            {
+                "/a.jpg": {"status": 302, "headers": {"Location": f"{there}/0.jpg"}},
+                "/b.jpg": {"status": 302, "headers": {"Location": f"{there}/p/0.jpg"}},
+                "/c.jpg": {"status": 302, "headers": {"Location": "/p/0.jpg"}},
+            },
+        )
+        crawl.seed("museum", "a.jpg", "b.jpg", "c.jpg")
+        crawl.run()
+        assert [arrival["path"] for arrival in crawl.arrivals("cdn")] == ["/0.jpg"]
+        assert sorted(a["path"] for a in crawl.arrivals("museum")) == ["/a.jpg", "/b.jpg", "/c.jpg"]
+        assert (asked(crawl, "museum"), asked(crawl, "cdn")) == (1, 1)
+    assert cdn.exists()
+    assert crawl.redis.exists(f"{KEYS.robots_of}{there}/robots.txt")
+    reason = "robots.txt: line 2, Disallow: /p/"
+    assert crawl.dead() == {"museum-b.jpg": reason, "museum-c.jpg": reason}
+    assert [event["identifier"] for event in crawl.events(KEYS.image_events)] == ["museum-a.jpg"]
+    ended_well(crawl)
+
+
+def test_scrapy_fetch_keeps_to_it(crawl: Crawl, environment: dict[str, str], scrapy: Scrapy) -> None:
+    site(crawl, "museum", 100, pictures=1)
+    crawl.source("127.0.0.1", 100)
+    with gallery_of(crawl) as crawl.gallery:
+        base = crawl.gallery.urls["museum"]
+        catalogue = crawl.environ["CRAWL_SOURCES"]
+        done = scrapy("fetch", "--nolog", "--headers", f"{base}/0.jpg", CRAWL_SOURCES=catalogue)
+        assert "Content-Type: image/jpeg" in done.stdout
+        done = scrapy("fetch", f"{base}/p/0.jpg", CRAWL_SOURCES=catalogue)
+        assert done.stdout == ""
+        assert "'robots/refused': 1" in done.stderr
+        assert [arrival["path"] for arrival in crawl.gallery.arrivals()] == ["/robots.txt", "/0.jpg"]
+
+
+# --- slots, one by one -------------------------------------------------------------------------------------------
+
+
+class Downloader:
+    """The engine's downloader with the gate before it, and a site that answers at once."""
+
+    def __init__(self, scheduler: FrontierScheduler, missed: int = 0) -> None:
+        self.gate = TokenMiddleware(scheduler.crawler)
+        self.missed = missed
+        self.tries = 0
+
+    async def __call__(self, request: Any) -> Response:
+        self.tries += 1
+        if self.tries <= self.missed:
+            time.sleep(0.06)  # a worker with its hands full: the slot passes
+        await self.gate.process_request(request)
+        return Response(request.url, body=NONE_OF_P.encode(), request=request)
+
+
+async def rule(scheduler: FrontierScheduler, rate: float) -> None:
+    fence = await scheduler.state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+
+
+async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(scheduler: FrontierScheduler) -> None:
+    await rule(scheduler, 20)
+    downloader = Downloader(scheduler, missed=2)
+    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
+    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum")
+    assert verdict is not None
+    assert verdict.allowed
+    assert downloader.tries == 3
+    verdict = scheduler.robots.verdict("http://museum.example/p/a.jpg", "museum")
+    assert verdict is not None
+    assert not verdict.allowed
+
+
+@pytest.mark.parametrize("patience", [0.3, 5.3])
+async def test_one_of_a_source_that_is_asked_once_in_a_long_while_is_waited_for(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr(frontier_robots, "_PATIENCE", patience)
+    await rule(scheduler, 1)
+    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    await scheduler.state.scripts.acquire(source="museum")  # the next slot is a second ahead
+    url = "http://museum.example/a.jpg"
+    looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
+    await asyncio.sleep(0.2)
+    lock = KEYS.robots_fetch_of + "http://museum.example/robots.txt"
+    assert await scheduler.state.redis.pttl(lock) > (patience + 0.5) * 1000  # no other worker asks meanwhile
+    verdict = await looking
+    if patience < 1:
+        assert verdict is None
+        for _ in range(3):
+            verdict = await scheduler.robots.look_up(url, "museum")
+    assert verdict is not None
+    assert verdict.allowed
+
+
+async def test_one_of_a_source_that_has_no_slot_is_not_unreachable(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_robots, "_PATIENCE", 0.3)
+    await rule(scheduler, 0)
+    downloader = Downloader(scheduler)
+    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
+    for _ in range(3):
+        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum") is None
+    assert downloader.tries == 0
+    redis: Any = scheduler.state.redis
+    assert not await redis.exists(KEYS.robots_of + "http://museum.example/robots.txt")
+    await rule(scheduler, 50)
+    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum")
+    assert verdict is not None
+    assert verdict.allowed

@@ -1,0 +1,491 @@
+"""Circuits, by the scripts on a real Redis: what trips them, what they hold back, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis
+
+from crawlproject.config import CircuitRules
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+RULES = CircuitRules(open=0.3, open_max=1.0)
+MUSEUM = "museum"
+
+
+class Crawl:
+    """A leader and a worker at one source of 200 rps, as calls of scripts."""
+
+    def __init__(self, state: State, rules: CircuitRules = RULES) -> None:
+        self.state = state
+        self.scripts = Scripts(state.redis, state.keys, state.clock, rules=rules)
+        self.number = 0
+
+    @property
+    def db(self) -> Any:
+        return self.state.redis
+
+    async def start(self, rate: float = 200.0, options: dict[str, str] | None = None) -> None:
+        fence = await self.scripts.lead("leader", ready=True)
+        assert fence is not None
+        self.fence = fence
+        await self.scripts.set_rates(fence, [(MUSEUM, rate, rate)], {}, options)
+        await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+
+    async def feed(self, count: int, source: str = MUSEUM) -> None:
+        first, self.number = self.number, self.number + count
+        requests = [
+            NewRequest(bytes((1, 0, 0)) + str(n).encode(), "00000", n, again=True, source=source)
+            for n in range(first, self.number)
+        ]
+        await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+
+    async def lease(self, want: int = 100, horizon: float = 10.0) -> LeaseReply:
+        return await self.scripts.lease(
+            "w", want, cap=1000, cap_alone=1000, holding={}, horizon=horizon, dead_maxlen=1000, max_deliveries=3
+        )
+
+    async def settle(self, grants: list[Grant], results: str, **more: Any) -> None:
+        """Settle a grant for each character: `.` fine, `x` an error, `o` no sample, `-` given back."""
+        sent = []
+        for grant, result in zip(grants, results, strict=True):
+            one = Settlement(grant.id, MUSEUM, grant.entry)
+            if result != "-":
+                fine = {".": True, "x": False, "o": None}[result]
+                status = {".": "200", "x": "500", "o": "robots"}[result]
+                one = replace(one, event=("link_rot", "{}"), status=status, fine=fine, **more)
+            sent.append(one)
+        await self.scripts.settle("w", sent)
+
+    async def crawl(self, results: str, **more: Any) -> None:
+        """Feed, lease and settle one after the other, as long as the source is given out."""
+        await self.feed(len(results))
+        reply = await self.lease(len(results))
+        await self.settle(reply.grants, results[: len(reply.grants)], **more)
+
+    async def circuit_state(self) -> str:
+        return (await self.scripts.inspect([MUSEUM]))[0].state
+
+    async def events(self, stream: str) -> list[dict[str, Any]]:
+        return [json.loads(fields[b"event"]) for _, fields in await self.db.xrange(stream)]
+
+    async def watch(self) -> list[tuple[str, str]]:
+        return await self.scripts.watch(self.fence)
+
+
+@pytest_asyncio.fixture
+async def crawl(state: State) -> Crawl:
+    one = Crawl(state)
+    await one.start()
+    return one
+
+
+@pytest.mark.parametrize(
+    ("results", "then"),
+    [
+        ("xxxxx", "closed"),  # not more than 5 samples
+        ("xxxxxx", "open"),
+        (".....x", "open"),
+        ("." * 9 + "x", "closed"),  # 10 %, not above
+        ("." * 19 + "xx", "closed"),
+        ("." * 18 + "xxx", "open"),
+        ("x" + "." * 5, "open"),
+        ("x" + "." * 9, "open"),  # it opened on the way
+        ("xxxxx" + "o" * 20, "closed"),
+        ("xxxxx" + "-" * 20, "closed"),
+    ],
+)
+async def test_opens_on_more_than_five_samples_and_a_tenth_of_errors(
+    crawl: Crawl, results: str, then: str
+) -> None:
+    await crawl.crawl(results)
+    assert await crawl.circuit_state() == then
+
+
+async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> None:
+    await crawl.feed(300)
+    first, second = await crawl.lease(100), await crawl.lease(100)
+    await crawl.settle(first.grants[:10], "x" * 10)
+    assert (await crawl.lease()).grants == []
+    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    assert await crawl.db.smembers("crawl:temp_halted") == {MUSEUM.encode()}
+    # what was in flight is noted, and decides nothing
+    await crawl.settle(second.grants, "x" * 100)
+    assert await crawl.circuit_state() == "open"
+    assert len(await crawl.events("crawl:crawl_halted")) == 1
+    assert await crawl.db.llen("crawl:statuslast50req:museum") == 50
+
+
+async def test_says_why_it_halted_with_the_counts_of_statuses(crawl: Crawl) -> None:
+    await crawl.crawl("....xxx")
+    [event] = await crawl.events("crawl:crawl_halted")
+    assert event.keys() == {"source", "type", "msg", "time"}
+    assert (event["source"], event["type"]) == (MUSEUM, "temporary")
+    assert event["msg"] == "2 errors of 6 requests in 60 s; last statuses 200: 4, 500: 2"
+    seconds, micros = await crawl.db.time()
+    assert abs(datetime.fromisoformat(event["time"]).timestamp() - seconds - micros / 1e6) < 5
+
+
+async def test_lets_a_few_probes_out_and_closes_when_they_go_well(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(50)
+    await asyncio.sleep(0.35)
+    probes = (await crawl.lease()).grants
+    assert len(probes) == 3
+    assert await crawl.circuit_state() == "half_open"
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+    assert (await crawl.lease()).grants == []
+    await crawl.settle(probes[:2], "..")
+    assert (await crawl.lease()).grants == []
+    await crawl.settle(probes[2:], ".")
+    assert await crawl.circuit_state() == "closed"
+    [event] = await crawl.events("crawl:crawl_resumed")
+    assert (event["source"], event["type"]) == (MUSEUM, "temporary")
+    assert len((await crawl.lease()).grants) > 3
+
+
+async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(50)
+    lasted = []
+    for _ in range(4):
+        [standing] = await crawl.scripts.inspect([MUSEUM])
+        lasted.append(round(standing.held_until - standing.now, 1))
+        await asyncio.sleep(standing.held_until - standing.now + 0.02)
+        probe, *others = (await crawl.lease()).grants
+        await crawl.settle([probe], "x")
+        await crawl.settle(others, "." * len(others))  # too late to decide anything
+    assert lasted == [0.3, 0.6, 1.0, 1.0]
+
+
+async def test_a_probe_that_comes_back_unasked_frees_its_place(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(10)
+    await asyncio.sleep(0.35)
+    probes = (await crawl.lease()).grants
+    await crawl.settle(probes, "-o-")
+    again = (await crawl.lease()).grants
+    assert len(again) == 3
+    await crawl.scripts.leave("w")
+    await crawl.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    assert len((await crawl.lease()).grants) == 3
+
+
+async def test_probes_that_are_answered_without_a_sample_close_it(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(10)
+    await asyncio.sleep(0.35)
+    redirected, opted_out, again = (await crawl.lease()).grants
+    answers = [
+        Settlement(redirected.id, "elsewhere", redirected.entry, answered=True),
+        Settlement(opted_out.id, MUSEUM, opted_out.entry, dead="opt-out", status="200", answered=True),
+        Settlement(again.id, MUSEUM, again.entry, answered=True),
+    ]
+    await crawl.scripts.settle("w", answers[:2])
+    assert await crawl.circuit_state() == "half_open"
+    await crawl.scripts.settle("w", answers[2:])
+    assert await crawl.circuit_state() == "closed"
+
+
+async def test_a_probe_lost_with_its_worker_frees_its_place(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(10)
+    await asyncio.sleep(0.35)
+    assert len((await crawl.lease()).grants) == 3
+    await crawl.scripts.heartbeat("v", join=True, timeout=0.1, max_deliveries=3)
+    await asyncio.sleep(0.15)
+    await crawl.scripts.heartbeat("v", join=True, timeout=0.1, max_deliveries=3)
+    await crawl.scripts.heartbeat("v", join=False, timeout=0.1, max_deliveries=3)
+    await crawl.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    assert len((await crawl.lease()).grants) == 3
+
+
+async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, samples=1000))
+    await crawl.start()
+    await crawl.crawl("." + "x" * 49)
+    assert await crawl.circuit_state() == "closed"
+    await crawl.crawl("x")
+    assert await crawl.circuit_state() == "halted"
+    assert await crawl.db.smembers("crawl:halted") == {b"museum"}
+    [event] = await crawl.events("crawl:crawl_halted")
+    assert (event["type"], event["msg"]) == ("permanent", "50 errors in a row; last statuses 500: 50")
+    await crawl.feed(10)
+    await asyncio.sleep(0.4)
+    await crawl.watch()
+    assert (await crawl.lease()).grants == []
+
+
+async def test_errors_in_a_row_are_counted_across_open_periods(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, halt_after=8, open=0.1, open_max=0.1))
+    await crawl.start()
+    await crawl.crawl("xxxxxx")
+    for _ in range(2):
+        assert await crawl.circuit_state() == "open"
+        await asyncio.sleep(0.12)
+        await crawl.crawl("x")
+    assert await crawl.circuit_state() == "halted"
+
+
+@pytest.mark.parametrize("how", ["srem", "del"])
+async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state: State, how: str) -> None:
+    crawl = Crawl(state, replace(RULES, halt_after=6, samples=5))
+    await crawl.start()
+    await crawl.crawl("xxxxxx", throttled=True, hold=60.0)
+    assert await crawl.circuit_state() == "halted"
+    if how == "srem":
+        await crawl.db.srem("crawl:halted", "museum")
+    else:
+        await crawl.db.delete("crawl:statuslast50req:museum")
+    assert await crawl.watch() == [("museum", "resumed")]
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert (standing.state, standing.effective, standing.held_until) == ("closed", 200.0, 0)
+    assert await crawl.db.scard("crawl:halted") == 0
+    [event] = await crawl.events("crawl:crawl_resumed")
+    assert event["type"] == "permanent"
+    await crawl.crawl("xxxxx")  # would trip with the old ones
+    assert await crawl.circuit_state() == "closed"
+
+
+async def test_an_operator_halts_with_the_key_alone(crawl: Crawl) -> None:
+    await crawl.feed(10)
+    await crawl.db.sadd("crawl:halted", "museum")
+    assert (await crawl.lease()).grants == []  # before the leader has looked
+    assert await crawl.watch() == [("museum", "halted")]
+    assert await crawl.watch() == []
+    assert [event["type"] for event in await crawl.events("crawl:crawl_halted")] == ["permanent"]
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    assert len((await crawl.lease()).grants) == 10
+
+
+async def test_an_operator_halts_a_source_without_statuses_for_good(crawl: Crawl) -> None:
+    await crawl.db.sadd("crawl:halted", "museum")
+    for _ in range(3):
+        await crawl.watch()
+    assert await crawl.circuit_state() == "halted"
+
+
+async def test_deleting_the_statuses_of_a_healthy_source_clears_its_window(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxx")
+    await crawl.db.delete("crawl:statuslast50req:museum")
+    await crawl.crawl("xxxxx")
+    assert await crawl.circuit_state() == "closed"
+    assert await crawl.events("crawl:crawl_resumed") == []
+
+
+async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    assert await crawl.watch() == []
+    await asyncio.sleep(0.35)
+    assert await crawl.watch() == [("museum", "probing")]
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+
+
+async def test_only_the_leader_of_this_reign_watches(crawl: Crawl) -> None:
+    await crawl.db.sadd("crawl:halted", "museum")
+    assert await crawl.scripts.watch(crawl.fence - 1) == []
+    assert (await crawl.watch()) == [("museum", "halted")]
+
+
+async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
+    await crawl.feed(3)
+    grants = (await crawl.lease(1)).grants
+    await crawl.settle(grants, "x", throttled=True, hold=0.5)
+    assert (await crawl.lease()).grants == []
+    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    await asyncio.sleep(0.55)
+    assert len((await crawl.lease()).grants) == 2
+
+
+async def test_a_throttled_source_is_asked_at_half_its_rate_once_in_ten_seconds(crawl: Crawl) -> None:
+    await crawl.feed(10)
+    grants = (await crawl.lease(2)).grants
+    await crawl.settle(grants, "xx", throttled=True)
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert (standing.effective, standing.factor, standing.why) == (100.0, 0.5, "status 500")
+    slots = [grant.slot for grant in (await crawl.lease()).grants]
+    assert [round(b - a, 4) for a, b in pairwise(slots)] == [0.01] * (len(slots) - 1)
+
+
+async def _minutes_later(crawl: Crawl, minutes: float) -> None:
+    """Move what the circuit remembers into the past, in place of waiting."""
+    key = "crawl:circuit:museum"
+    for name in ("slowed", "quiet"):
+        before = float(await crawl.db.hget(key, name))
+        await crawl.db.hset(key, name, str(before - minutes * 60e6))
+
+
+@pytest.mark.parametrize(("minutes", "factor"), [(0.9, 0.5), (1.1, 0.6), (3.1, 0.8), (30, 1.0)])
+async def test_each_quiet_minute_gives_back_a_tenth(crawl: Crawl, minutes: float, factor: float) -> None:
+    await crawl.crawl("x", throttled=True)
+    await _minutes_later(crawl, minutes)
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert standing.factor == pytest.approx(factor)
+
+
+async def test_never_slower_than_the_floor(crawl: Crawl) -> None:
+    for _ in range(8):
+        await crawl.crawl("." * 20 + "x", throttled=True)
+        await _minutes_later(crawl, 0.2)
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert standing.factor == 1 / 32
+
+
+async def test_slow_answers_slow_it_down_only_far_above_its_own_baseline(crawl: Crawl) -> None:
+    await crawl.crawl("." * 30, latency=0.1)
+    await crawl.crawl("." * 30, latency=0.4)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
+    await crawl.crawl("." * 30, latency=4.0)
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert standing.factor == 0.75
+    assert "as a rule" in standing.why
+
+
+async def test_strain_can_be_switched_off(crawl: Crawl) -> None:
+    for latency in (0.1, 9.0):
+        await crawl.feed(30)
+        grants = (await crawl.lease(30)).grants
+        sent = [
+            Settlement(g.id, MUSEUM, event=("link_rot", "{}"), status="200", fine=True, latency=latency)
+            for g in grants
+        ]
+        await crawl.scripts.settle("w", sent, strain=False)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
+
+
+async def test_the_catalogue_sets_rules_of_its_own_for_a_source(crawl: Crawl) -> None:
+    await crawl.start(options={MUSEUM: json.dumps({"circuit": CircuitRules.pack({"samples": 20, "errors": 0.5})})})
+    await crawl.crawl("x" * 15)
+    assert await crawl.circuit_state() == "closed"
+
+
+async def test_the_window_slides(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, window=1.0))
+    await crawl.start()
+    await crawl.crawl("xxxxx")
+    await asyncio.sleep(1.05)
+    await crawl.crawl("xxxxx")
+    assert await crawl.circuit_state() == "closed"
+    assert await crawl.db.hlen("crawl:window:museum") <= 61
+
+
+async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:
+    await crawl.feed(100)
+    old = (await crawl.lease(12)).grants
+    await crawl.settle(old[:6], "xxxxxx")
+    await asyncio.sleep(0.35)
+    assert len((await crawl.lease()).grants) == 3
+    await crawl.settle(old[6:], "...--x")
+    assert await crawl.circuit_state() == "half_open"
+    assert (await crawl.lease()).grants == []
+
+
+@pytest.mark.parametrize("key", ["crawl:halted", "crawl:temp_halted", "crawl:slots", "crawl:rates"])
+async def test_an_operators_slip_stops_every_script_before_it_writes(crawl: Crawl, key: str) -> None:
+    before = await crawl.db.get(key) if key == "crawl:halted" else None
+    assert before is None
+    await crawl.db.rename(key, "saved") if await crawl.db.exists(key) else None
+    await crawl.db.set(key, "x")
+    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
+        await crawl.feed(3)
+    await crawl.db.delete(key)
+    if await crawl.db.exists("saved"):
+        await crawl.db.rename("saved", key)
+    await crawl.feed(3)
+    assert len((await crawl.lease()).grants) == 3
+    assert await crawl.db.get("crawl:images:outstanding") == b"3"
+
+
+async def test_one_slow_answer_is_no_strain(crawl: Crawl) -> None:
+    for _ in range(5):
+        await crawl.crawl("." * 30, latency=0.1)
+        await crawl.crawl(".", latency=30.0)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
+
+
+async def test_who_is_slow_for_good_is_not_held_for_it_for_ever(crawl: Crawl) -> None:
+    await crawl.crawl("." * 30, latency=0.2)
+    await crawl.crawl("." * 30, latency=3.0)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor < 1
+    usual = []
+    for _ in range(3):
+        await asyncio.sleep(1.01)  # the rule moves once in a bucket
+        await crawl.crawl(".", latency=3.0)
+        usual.append(int((await crawl.db.hget("crawl:window:museum", "latency")).split(b":")[1]))
+    assert usual == sorted(set(usual))
+
+
+async def test_an_operator_who_takes_a_source_out_of_the_set_is_heeded_by_the_next_lease(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, halt_after=6))
+    await crawl.start()
+    await crawl.crawl("xxxxxx")
+    await crawl.feed(5)
+    assert (await crawl.lease()).grants == []
+    await crawl.db.srem("crawl:halted", "museum")
+    assert len((await crawl.lease()).grants) == 5
+    [event] = await crawl.events("crawl:crawl_resumed")
+    assert event["type"] == "permanent"
+
+
+async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_time(crawl: Crawl) -> None:
+    await crawl.start(rate=0.2)
+    await crawl.feed(3)
+    await crawl.settle((await crawl.lease(1)).grants, "x", throttled=True)
+    await asyncio.sleep(0.01)
+    await crawl.db.zincrby("crawl:slots", 100_000_000, "museum")
+    await crawl.db.sadd("crawl:halted", "museum")
+    await crawl.watch()
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert standing.next_slot - standing.now <= 5.0
+
+
+async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(crawl: Crawl) -> None:
+    await crawl.crawl("x", throttled=True, hold=3600.0)
+    await crawl.db.delete("crawl:window:museum")
+    await crawl.db.delete("crawl:statuslast50req:museum")
+    await crawl.watch()
+    [standing] = await crawl.scripts.inspect([MUSEUM])
+    assert (standing.held_until, standing.factor) == (0, 1)
+
+
+async def test_an_event_about_a_name_that_is_no_text_is_json(crawl: Crawl) -> None:
+    await crawl.db.sadd("crawl:halted", b"caf\xe9")
+    await crawl.watch()
+    assert [event["source"] for event in await crawl.events("crawl:crawl_halted")] == ["caf?"]
+
+
+async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_unknown(crawl: Crawl) -> None:
+    await crawl.feed(2)
+    [grant] = (await crawl.lease(1)).grants
+    moved = Settlement(grant.id, MUSEUM, grant.entry, domain="unknown.example")
+    await crawl.scripts.settle("w", [moved], refuse_unknown=True)
+    await crawl.scripts.forget(crawl.fence, [MUSEUM], [])
+    reply = await crawl.scripts.lease(
+        "w", 9, cap=9, cap_alone=9, holding={}, horizon=9.0, dead_maxlen=9, max_deliveries=3, refuse_unknown=True
+    )
+    assert reply.grants == []
+    reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
+    assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]
+    assert await crawl.db.get("crawl:images:outstanding") == b"0"
+
+
+async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_halted(crawl: Crawl) -> None:
+    assert await crawl.scripts.confirm(source=MUSEUM)
+    await crawl.db.sadd("crawl:halted", "museum")
+    assert not await crawl.scripts.confirm(source=MUSEUM)
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.db.delete("crawl:pulse")
+    assert not await crawl.scripts.confirm(source=MUSEUM)

@@ -1,0 +1,178 @@
+"""The connection: to whom, and what is said when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.errors import RedisUnavailable
+from crawlproject.state import embedded
+from crawlproject.state.client import State, connect_blocking, crawl_dir, redis_url
+
+
+def settings(url: str | None) -> config.Config:
+    return config.load({"REDIS_URL": url})
+
+
+def connect(url: str) -> None:
+    connect_blocking(settings(url)).close()
+
+
+def open_and_close(url: str) -> None:
+    async def main() -> None:
+        state = State(settings(url), "images")
+        await state.open()
+        await state.close()
+
+    asyncio.run(main())
+
+
+both = pytest.mark.parametrize("opened", [connect, open_and_close])
+Opened = Callable[[str], None]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    with socket.socket() as bound:  # bound and not listening: refused, and nobody else's
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@both
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://127.0.0.1:{port}/0", "127.0.0.1:{port}/0"),
+        ("redis://:secret@127.0.0.1:{port}/0", "127.0.0.1:{port}/0"),
+        ("redis://user:s@cret@127.0.0.1:{port}", "127.0.0.1:{port}"),
+        ("redis://127.0.0.1:{port}/0?password=secret", "127.0.0.1:{port}/0"),
+        ("unix:///nowhere/redis.sock?db=1&password=secret", "/nowhere/redis.sock"),
+        ("unix://user:secret@/nowhere/redis.sock", "/nowhere/redis.sock"),
+        ("redis://127.0.0.1:{port}/?socket_timeout=soon", "127.0.0.1:{port}/"),
+        ("redis://127.0.0.1:{port}/?no_such_option=1", "127.0.0.1:{port}/"),
+    ],
+)
+def test_a_redis_out_of_reach_is_told_in_a_sentence_without_secrets(
+    opened: Opened, url: str, place: str, closed_port: int
+) -> None:
+    with pytest.raises(RedisUnavailable) as caught:
+        opened(url.format(port=closed_port))
+    message = str(caught.value)
+    assert message.startswith("Redis at ")
+    assert f"{place.format(port=closed_port)} does not answer (" in message
+    assert message.endswith("start it, or correct REDIS_URL.")
+    assert "cret" not in message
+    assert "\n" not in message
+
+
+@both
+def test_a_wrong_password_is_told_without_it(opened: Opened, redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.acl_setuser("nobody", enabled=True, passwords=["+right"])
+        try:
+            with pytest.raises(RedisUnavailable) as caught:
+                opened(redis_url.replace("unix://", "unix://nobody:secret@"))
+        finally:
+            client.acl_deluser("nobody")
+    assert "secret" not in str(caught.value)
+    assert "does not answer (" in str(caught.value)
+
+
+class OldServer(socketserver.StreamRequestHandler):
+    """As much of an old Redis as a client meets before it asks for the version."""
+
+    def handle(self) -> None:
+        version: str = self.server.version  # type: ignore[attr-defined]
+        while header := self.rfile.readline():
+            words = []
+            for _ in range(int(header[1:])):
+                self.rfile.readline()
+                words.append(self.rfile.readline().strip().upper())
+            if words[0] == b"INFO":
+                text = f"# Server\r\nredis_version:{version}\r\n"
+                self.wfile.write(f"${len(text)}\r\n{text}\r\n".encode())
+            elif words[0] == b"HELLO" and version.startswith("5."):
+                self.wfile.write(b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n")
+            elif words[0] == b"HELLO":
+                self.wfile.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            else:
+                self.wfile.write(b"+OK\r\n")
+
+
+@both
+@pytest.mark.parametrize("version", ["5.0.14", "6.0.16", "6.1.240"])
+def test_an_old_redis_is_refused(opened: Opened, version: str) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
+        server.daemon_threads = True
+        server.version = version  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(RedisUnavailable) as caught:
+                opened(f"redis://:secret@127.0.0.1:{server.server_address[1]}/0")
+        finally:
+            server.shutdown()
+            thread.join()
+    message = str(caught.value)
+    assert "secret" not in message
+    told = "older than 6.0" if version.startswith("5.") else version
+    assert message == f"Redis at 127.0.0.1:{server.server_address[1]}/0 is {told}: 6.2 or newer is needed."
+
+
+@both
+@pytest.mark.parametrize("version", ["6.2.0", "6.10.1", "7.0.15", "10.0.0", "255.255.255"])
+def test_a_newer_redis_will_do(opened: Opened, version: str) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
+        server.daemon_threads = True
+        server.version = version  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            opened(f"redis://127.0.0.1:{server.server_address[1]}/0")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_url_that_is_given_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert redis_url(settings("redis://elsewhere/3")) == "redis://elsewhere/3"
+    assert not (tmp_path / ".crawl").exists()
+
+
+def test_without_a_url_a_server_of_the_project_folder_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scrapy.cfg").touch()
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    assert crawl_dir() == tmp_path / ".crawl"
+    try:
+        with connect_blocking(settings(None)) as client:
+            assert client.set("a", "b")
+        open_and_close("")
+        assert (tmp_path / ".crawl" / "redis.log").exists()
+    finally:
+        assert embedded.stop(tmp_path / ".crawl")
+
+
+def test_every_worker_has_a_name_of_its_own(redis_url: str) -> None:
+    names = {State(settings(redis_url), "images").worker for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith(f"{socket.gethostname()}:{os.getpid()}:") for name in names)
+
+
+async def test_an_open_store_speaks_with_its_redis(state: State, redis_url: str) -> None:
+    assert await state.scripts.idle()
+    with redis.Redis.from_url(redis_url) as client:
+        client.lpush(state.keys.seeds, "http://a/")
+    assert not await state.scripts.idle()

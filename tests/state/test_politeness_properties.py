@@ -1,0 +1,231 @@
+"""Slots and circuits against simple models, over random schedules, on the real scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crawlproject import config
+from crawlproject.config import CircuitRules
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
+
+MUSEUM = "museum"
+RULES = CircuitRules(samples=3, errors=0.5, open=3600, open_max=7200, probes=2, halt_after=5)
+PROPERTY = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+
+def run(redis_url: str, play: Any) -> None:
+    """Run `play(scripts, store)` on an empty Redis."""
+
+    async def whole() -> None:
+        state = State(config.load({"REDIS_URL": redis_url}), "images")
+        await state.open()
+        try:
+            await state.redis.flushall()
+            scripts = Scripts(state.redis, state.keys, state.clock, rules=RULES)
+            fence = await scripts.lead("leader", ready=True)
+            assert fence is not None
+            await scripts.set_rates(fence, [(MUSEUM, 200.0, 200.0)], {})
+            for worker in ("v", "w"):
+                await scripts.heartbeat(worker, join=True, timeout=30, max_deliveries=3)
+            work: Coroutine[Any, Any, None] = play(scripts, state, fence)
+            await work
+        finally:
+            await state.close()
+
+    asyncio.run(whole())
+
+
+async def feed(scripts: Scripts, first: int, count: int) -> None:
+    requests = [
+        NewRequest(bytes((1, 0, 0)) + str(n).encode(), "00000", n, again=True, source=MUSEUM)
+        for n in range(first, first + count)
+    ]
+    await scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+
+
+async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Grant]:
+    reply = await scripts.lease(
+        worker, want, cap=10**6, cap_alone=10**6, holding={}, horizon=horizon, dead_maxlen=10, max_deliveries=9
+    )
+    return reply.grants
+
+
+# The token bucket: a source's slots
+
+Move = tuple[str, float]
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["v", "w"]), st.integers(1, 12).map(float)),
+        st.tuples(st.just("acquire"), st.just(0.0)),
+        st.tuples(st.just("sleep"), st.floats(0, 0.03)),
+        st.tuples(st.just("rate"), st.sampled_from([0.2, 1.0, 7.5, 50.0, 200.0])),
+    ),
+    min_size=12,
+    max_size=25,
+)
+
+
+@PROPERTY
+@given(moves=moves)
+@pytest.mark.judges
+def test_slots_keep_their_distance_whoever_asks_and_whenever(redis_url: str, moves: list[Move]) -> None:
+    async def play(scripts: Scripts, state: State, fence: int) -> None:
+        await feed(scripts, 0, 400)
+        rate = 200.0
+        slots: list[float] = []
+        for what, value in moves:
+            asked = asyncio.get_running_loop().time()
+            if what == "sleep":
+                await asyncio.sleep(value)
+            elif what == "rate":
+                rate = value
+                await scripts.set_rates(fence, [(MUSEUM, rate, rate)], {})
+            else:
+                given = (
+                    [await scripts.acquire(source=MUSEUM)]
+                    if what == "acquire"
+                    else [grant.slot for grant in await lease(scripts, int(value), what)]
+                )
+                for slot in given:
+                    assert slot is not None
+                    # Never in the past (but for what the two clocks differ in), and one interval from the last.
+                    assert slot >= asked - 0.02
+                    if slots:
+                        assert slot - slots[-1] >= 1 / rate - 0.005
+                    slots.append(slot)
+
+    run(redis_url, play)
+
+
+# The circuit
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("lease"), st.integers(1, 5)),
+        st.tuples(st.sampled_from(["fine", "error", "none", "back"]), st.integers(0, 20)),
+        st.tuples(st.sampled_from(["fine", "error"]), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["later"] * 8 + ["halt", "resume", "resume", "clear"]), st.just(0)),
+    ),
+    min_size=50,  # left to itself, hypothesis writes short stories
+    max_size=90,
+)
+
+
+@dataclass
+class Model:
+    """The circuit as its description says, without window (nothing expires here) and without time."""
+
+    state: str = "closed"
+    generation: int = 0
+    run: int = 0
+    fine: int = 0
+    errors: int = 0
+    probing: int = 0
+    passed: int = 0
+    noted: bool = False  # the source has statuses
+    had_statuses: bool = False  # it had when its state changed
+    over: bool = False  # the open period is
+    out: list[tuple[Grant, int]] = field(default_factory=list)
+
+    def enter(self, state: str) -> None:
+        self.state, self.generation = state, self.generation + 1
+        self.probing = self.passed = 0
+        self.over, self.had_statuses = False, self.noted
+
+    def close(self) -> None:
+        self.enter("closed")
+        self.run = self.fine = self.errors = 0
+
+    def room(self) -> float:
+        if self.state == "open" and self.over:
+            self.enter("half_open")
+        if self.state == "half_open":
+            return RULES.probes - self.probing - self.passed
+        return math.inf if self.state == "closed" else 0
+
+    def result(self, generation: int, what: str) -> None:
+        current = generation == self.generation
+        if what in {"none", "back"}:
+            if current and self.state == "half_open":
+                self.probing -= 1
+            return
+        if not current or self.state in {"open", "halted"}:
+            return
+        self.run = 0 if what == "fine" else self.run + 1
+        if self.state == "half_open":
+            self.probing -= 1
+            self.passed += what == "fine"
+        self.fine += what == "fine"
+        self.errors += what == "error"
+        samples = self.fine + self.errors
+        if self.run >= RULES.halt_after:
+            self.enter("halted")
+        elif self.state == "half_open" and what == "error":
+            self.enter("open")
+        elif self.state == "half_open" and self.passed >= RULES.probes:
+            self.close()
+        elif self.state == "closed" and samples > RULES.samples and self.errors > RULES.errors * samples:
+            self.enter("open")
+
+
+STATUS = {"fine": "200", "error": "500", "none": "200"}
+FINE = {"fine": True, "error": False, "none": None}
+
+
+@PROPERTY
+@given(steps=steps)
+def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tuple[str, int]]) -> None:
+    async def play(scripts: Scripts, state: State, fence: int) -> None:
+        model, redis = Model(), state.redis
+        await feed(scripts, 0, 400)
+        for what, number in steps:
+            if what == "lease":
+                room = model.room()
+                grants = await lease(scripts, number)
+                assert len(grants) == min(number, room)
+                model.probing += len(grants) if model.state == "half_open" else 0
+                model.out += [(grant, model.generation) for grant in grants]
+            elif what == "later" and model.state == "open":
+                await redis.hset(state.keys.circuit_of + MUSEUM, "ends", "1")  # in place of waiting an hour
+                model.over = True
+            elif what == "halt" and model.state != "halted":
+                await redis.sadd(state.keys.halted, MUSEUM)
+                await scripts.watch(fence)
+                model.enter("halted")
+            elif what == "resume" and model.state == "halted":
+                await redis.srem(state.keys.halted, MUSEUM)
+                await scripts.watch(fence)
+                model.close()
+            elif what == "clear" and model.state != "closed" and model.had_statuses:
+                await redis.delete(state.keys.statuses_of + MUSEUM)
+                await scripts.watch(fence)
+                model.close()
+                model.noted = False
+            elif what in {*FINE, "back"} and model.out:
+                grant, generation = model.out.pop(number % len(model.out))
+                one = Settlement(grant.id, MUSEUM, grant.entry)
+                if what != "back":
+                    one = Settlement(
+                        grant.id, MUSEUM, event=("link_rot", "{}"), status=STATUS[what], fine=FINE[what]
+                    )
+                    model.noted = True
+                assert (await scripts.settle("w", [one])).settled == [True]
+                model.result(generation, what)
+            [standing] = await scripts.inspect([MUSEUM])
+            expected = (model.state, model.generation, model.probing)
+            assert (standing.state, standing.generation, standing.probing) == expected
+            assert await redis.sismember(state.keys.halted, MUSEUM) == (model.state == "halted")
+            assert await redis.sismember(state.keys.temp_halted, MUSEUM) == (model.state == "open")
+
+    run(redis_url, play)

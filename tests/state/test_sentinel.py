@@ -1,0 +1,269 @@
+"""Redis behind sentinels: found, lost, and found again at another place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+import trustme
+
+from crawlproject import config
+from crawlproject.config import SentinelAddress, sentinel_address
+from crawlproject.errors import ConfigError, RedisUnavailable
+from crawlproject.state.client import State, connect_blocking
+from demo.gallery import Gallery
+from tests.state.servers import Server, free_port, speaks_tls
+from tests.test_crawl import KEYS, Crawl
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {})),
+        ("redis+sentinel://a:1,b,[::1]:3/crawl/2", ((("a", 1), ("b", 26379), ("::1", 3)), "crawl", 2, {}, {}, {})),
+        (
+            "redis+sentinel://me:p%40ss@a/crawl",
+            ((("a", 26379),), "crawl", 0, {"username": "me", "password": "p@ss"}, {}, {}),
+        ),
+        (
+            "redis+sentinel://:s@cret@a/crawl/?sentinel_username=u&sentinel_password=p%26",
+            ((("a", 26379),), "crawl", 0, {"password": "s@cret"}, {"username": "u", "password": "p&"}, {}),
+        ),
+        ("rediss+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {"ssl": True})),
+        (
+            "rediss+sentinel://a/crawl?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false&sentinel_password=p",
+            (
+                (("a", 26379),),
+                "crawl",
+                0,
+                {},
+                {"password": "p"},
+                {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False},
+            ),
+        ),
+    ],
+)
+def test_what_a_url_says(url: str, address: tuple[object, ...]) -> None:
+    assert sentinel_address(url) == SentinelAddress(*address)  # type: ignore[arg-type]
+    assert config.load({"REDIS_URL": url}).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "a",
+        "a/",
+        "/crawl",
+        "a:0/crawl",
+        "a:99999/crawl",
+        "a:b/crawl",
+        "a,/crawl",
+        "a b/crawl",
+        "::1/crawl",
+        "a/crawl/x",
+        "a/crawl/1/2",
+        "a/crawl?db=1",
+        "a/crawl?password=secret",
+        "me@a/crawl",
+        "me:secret@/crawl",
+        "me:secret@a:b/crawl",
+        "a:0/crawl?sentinel_password=secret",
+        "a/crawl?ssl_ca_certs=/etc/ca.pem",
+    ],
+)
+def test_a_bad_url_stops_the_start_and_is_told_without_secrets(place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load({"REDIS_URL": "redis+sentinel://" + place})
+    assert str(caught.value).startswith("REDIS_URL='redis+sentinel://")
+    assert "must be redis+sentinel://[user:password@]host:26379" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["ssl_check_hostname=perhaps", "ssl_cert_reqs=none", "ssl_ca_certs="])
+def test_a_bad_option_of_tls_stops_the_start(option: str) -> None:
+    with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
+        config.load({"REDIS_URL": f"rediss+sentinel://a/crawl?{option}"})
+
+
+class Pair(NamedTuple):
+    """A master, its replica, and a sentinel that watches them under the name `crawl`."""
+
+    master: Server
+    replica: Server
+    sentinel: Server
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}/crawl"
+
+    def synced(self) -> bool:
+        return bool(self.replica.client.info("replication").get("master_link_status") == "up")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    master = Server(tmp_path)
+    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
+    sentinel = Server(tmp_path, sentinel=True)
+    watch = sentinel.client.execute_command
+    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
+    watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
+    one = Pair(master, replica, sentinel)
+    deadline = time.monotonic() + 60
+    while not (one.synced() and watch("SENTINEL", "REPLICAS", "crawl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield one
+    for server in one:
+        server.close()
+
+
+def test_a_master_that_nobody_knows_is_told_in_a_sentence() -> None:
+    url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
+    with pytest.raises(RedisUnavailable) as caught:
+        connect_blocking(config.load({"REDIS_URL": url}))
+    assert "does not answer (no sentinel knows a master at present)" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_worker_is_told_the_same() -> None:
+    url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
+    with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
+        await State(config.load({"REDIS_URL": url}), "images").open()
+    assert "secret" not in str(caught.value)
+
+
+def leads(client: Any) -> bool:
+    """Tell whether a server is a master; a sentinel that makes it one has it close its connections."""
+    with suppress(redis.ConnectionError):
+        return bool(client.info("replication")["role"] == "master")
+    return False
+
+
+def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
+    pair: Pair, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    count = 200
+    crawl = Crawl(tmp_path, environment | {"REDIS_URL": pair.url}, pair.master.url)
+    crawl.source("photos", 60, pictures=count)
+    try:
+        with Gallery(crawl.sites, tmp_path / "arrivals.jsonl") as crawl.gallery:
+            crawl.start(2)
+            crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
+            crawl.until(lambda: pair.master.client.xlen(KEYS.image_events) > 40)
+            pair.master.client.wait(1, 1000)
+            pair.master.kill()
+            crawl.redis = pair.replica.client
+            crawl.until(lambda: leads(crawl.redis))
+            crawl.finish()
+            with connect_blocking(config.load({"REDIS_URL": pair.url})) as client:  # commands find it, too
+                assert isinstance(client, redis.Redis)
+                assert client.xlen(KEYS.image_events) == count
+        assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
+        assert crawl.redis.get(KEYS.outstanding) == b"0"
+        for worker in (0, 1):
+            log = crawl.log(worker)
+            assert "Traceback" not in log
+            assert "Bug in" not in log
+            faults = [line for line in log.splitlines() if " ERROR: Redis" in line]
+            assert 1 <= len(faults) <= 3, faults
+    finally:
+        crawl.stop()
+
+
+async def test_a_master_that_is_demoted_is_left_for_the_new_one(pair: Pair) -> None:
+    state = State(config.load({"REDIS_URL": pair.url}), "images")
+    await state.open()
+    first = await state.scripts.lead("leader", ready=True)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            pair.sentinel.client.execute_command("SENTINEL", "FAILOVER", "crawl")
+            break
+        except redis.ResponseError:  # NOGOODSLAVE: it has not heard of the replica yet
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+    while pair.master.client.info("replication")["role"] != "slave":
+        with suppress(redis.RedisError):  # its connections are in use all the time
+            await state.scripts.lead("leader", ready=True)
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+    while True:
+        try:
+            fence = await state.scripts.lead("leader", ready=True)
+            break
+        except redis.RedisError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+    assert fence is not None
+    assert first is not None
+    assert fence >= first
+    assert pair.replica.client.get(KEYS.leader) == b"leader"
+    await state.close()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A folder with a CA and, for who answers at 127.0.0.1 and who asks, a certificate of it."""
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
+    return folder
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificates: Path) -> Iterator[tuple[Server, Server]]:
+    """A master and a sentinel that speak TLS only, and want certificates and passwords."""
+    if not speaks_tls():
+        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
+    tls = {
+        "tls_cert_file": f"{certificates}/certificate.pem",
+        "tls_key_file": f"{certificates}/key.pem",
+        "tls_ca_cert_file": f"{certificates}/ca.pem",
+        "tls_replication": "yes",
+    }
+    master = Server(tmp_path, tls=tls, password="of-servers")
+    sentinel = Server(tmp_path, sentinel=True, tls=tls, password="of-sentinels")
+    watch = sentinel.client.execute_command
+    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
+    watch("SENTINEL", "SET", "crawl", "auth-pass", "of-servers")
+    yield master, sentinel
+    for server in (master, sentinel):
+        server.close()
+
+
+async def test_sentinels_and_servers_by_tls_with_passwords_of_their_own(
+    secured: tuple[Server, Server], certificates: Path
+) -> None:
+    _, sentinel = secured
+    place = f"127.0.0.1:{sentinel.port}/crawl?sentinel_password=of-sentinels"
+    asker = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
+    ours = f"ssl_ca_certs={certificates}/ca.pem"
+    good = config.load({"REDIS_URL": f"rediss+sentinel://:of-servers@{place}&{ours}&{asker}"})
+    state = State(good, "images")
+    await state.open()
+    assert await state.scripts.lead("leader", ready=True) == 1
+    await state.close()
+    with connect_blocking(good) as client:
+        assert client.get(KEYS.leader) == b"leader"
+    for bad in (
+        f"redis+sentinel://:of-servers@{place}",  # in the clear
+        f"rediss+sentinel://:of-servers@{place}&{asker}",  # of a CA that nobody knows
+        f"rediss+sentinel://:of-servers@{place}&{ours}",  # who asks?
+        f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{ours}&{asker}",
+    ):
+        with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
+            connect_blocking(config.load({"REDIS_URL": bad}))
+        assert "of-se" not in str(caught.value)

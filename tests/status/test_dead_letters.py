@@ -1,0 +1,24 @@
+"""Dead letters that we did not write."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.status.dead_letters import read_dead_letter
+
+
+@pytest.mark.parametrize(
+    "at", ["0-1", "1700000000000-0", "999999999999999-0", "18446744073709551615-18446744073709551615"]
+)
+def test_any_id_of_an_entry_is_a_time(at: str) -> None:
+    time = read_dead_letter(at, {})["time"]
+    assert "1970-01-01" <= time <= "9999-12-31T23:59:59.000+00:00"
+
+
+@pytest.mark.parametrize(
+    "entry", [b"", b"\x00", b"\x01\x00\x00\xc1", b"\xff" * 90, b"\x01\x00\x00\x93\x01\x02\x03"]
+)
+def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None:
+    letter = read_dead_letter("1-1", {b"entry": entry, b"deliveries": b"many"})
+    assert (letter["identifier"], letter["url"], letter["source"], letter["deliveries"]) == (None, None, None, 0)
+    assert letter["reason"] == "not written by crawlproject"

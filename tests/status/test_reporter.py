@@ -1,0 +1,302 @@
+"""The line of every five seconds, by whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from crawlproject.models import Failure
+from crawlproject.politeness.kinds import ERROR_KINDS, error_kind
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement, Survey
+from crawlproject.status import reporter as monitors
+from crawlproject.status import sample as readings
+from crawlproject.status.reporter import LineFile, Monitor
+from crawlproject.status.source_status import pause
+from tests.commands.conftest import Frontier
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitors, "INTERVAL", 0.2)
+    monkeypatch.setattr(monitors, "_LOOK", 0.02)
+
+
+class Crawl(Frontier):
+    """A frontier whose leads goes to whom the test gives it."""
+
+    async def lead_by(self, worker: str) -> None:
+        await self.redis.delete(self.state.keys.leader)
+        fence = await self.scripts.lead(worker, ready=True)
+        assert fence is not None
+        self.fence = fence
+
+    async def fail(self, source: str, kind: str, count: int = 1) -> None:
+        """Have `count` requests of a source become dead letters."""
+        await self.feed(source, count)
+        await self.scripts.settle(
+            "w",
+            [
+                Settlement(lease, source, b"\x01\x00\x00x", dead="no", counts={f"error_{kind}": 1, "failed": 1})
+                for lease in await self.lease(count)
+            ],
+        )
+
+    async def survey(self) -> Survey:
+        surveyed = await readings.survey(self.state, must_lead=False)
+        assert isinstance(surveyed, Survey)
+        return surveyed
+
+
+@pytest_asyncio.fixture
+async def crawl(state: State) -> Crawl:
+    one = Crawl(state)
+    await one.start()
+    await one.catalogue({"museum": 200.0, "flickr": 200.0})
+    return one
+
+
+@asynccontextmanager
+async def monitoring(state: State, path: Path | None, **more: Any) -> AsyncIterator[Monitor]:
+    one = Monitor(replace(state.config, monitor_file=None if path is None else str(path)), state, **more)
+    one.start()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}
+
+
+async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, state: State, tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    await crawl.settle("museum", ["200"] * 3, **IMAGES)
+    await crawl.lead_by(state.worker)
+    async with monitoring(state, path):
+        await until(lambda: lines(path))
+        await crawl.settle("museum", ["200"] * 6, **IMAGES)
+        await crawl.fail("flickr", "dns", 2)
+        await crawl.feed("flickr", 4)
+        await crawl.lease(1)
+        await until(lambda: lines(path)[-1]["general"]["dead"] == 2)
+        seen = len(lines(path))
+        await until(lambda: len(lines(path)) > seen)
+    told = lines(path)
+    success = sum(one["general"]["success_rps"] * one["interval_s"] for one in told)
+    error = sum(one["general"]["error_rps"] * one["interval_s"] for one in told)
+    assert success == pytest.approx(6, rel=0.01)
+    assert error == pytest.approx(2, rel=0.01)
+    assert all(one["interval_s"] >= 0.2 for one in told)
+    assert sum(sum(one["general"]["errors_now"].values()) for one in told) == 2
+    latencies = [one["general"]["latency_p95_s"] for one in told if one["general"]["latency_p95_s"] is not None]
+    assert all(0.15 < latency <= 0.25 for latency in latencies)
+    assert latencies
+
+    last = told[-1]
+    assert list(last) == ["event", "time", "spider", "interval_s", "general", "specific"]
+    assert last["event"] == "monitoring_update"
+    general = last["general"]
+    assert general["num_resized"] == 9
+    assert general["bytes"] == 4500
+    assert (general["outstanding"], general["in_flight"], general["workers"]) == (4, 1, 1)
+    assert (general["sources"], general["sources_listed"], general["sources_in_progress"]) == (2, 2, 1)
+    museum, flickr = last["specific"]["museum"], last["specific"]["flickr"]
+    assert general["global_max_rps"] == museum["rate_limit"] + flickr["rate_limit"] == 400
+    assert (museum["successful"], museum["error"], museum["last_50_statuses"]) == (9, 0, {"200": 9})
+    assert (flickr["queued"], flickr["in_flight"], flickr["dead"], flickr["error"]) == (3, 1, 2, 2)
+    assert flickr["errors"] == {"dns": 2}
+    assert flickr["eta_s"] == pytest.approx(4 / 200)
+
+
+async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, state: State, tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    other = State(state.config, "images")
+    await other.open()
+    try:
+        await crawl.lead_by(state.worker)
+        async with monitoring(state, path), monitoring(other, path):
+            await until(lambda: lines(path))
+            await crawl.settle("museum", ["200"] * 5, **IMAGES)
+            await crawl.lead_by(other.worker)
+            await crawl.settle("museum", ["200"] * 7, **IMAGES)
+            await until(lambda: lines(path)[-1]["general"]["num_resized"] == 12)
+            await crawl.lead_by(state.worker)
+            seen = len(lines(path))
+            await until(lambda: len(lines(path)) > seen + 1)
+    finally:
+        await other.close()
+    told = lines(path)
+    assert sum(one["general"]["success_rps"] * one["interval_s"] for one in told) == pytest.approx(12, rel=0.01)
+    assert [one["time"] for one in told] == sorted(one["time"] for one in told)
+    assert min(one["interval_s"] for one in told) >= 0.2  # nobody told anything twice
+
+
+async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state: State, tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    await crawl.lead_by("somebody else")
+    async with monitoring(state, path) as quiet, monitoring(state, path, always=True) as looking:
+        await until(lambda: looking.latest)
+        assert quiet.latest_sample is None
+        assert looking.latest is not None
+        assert looking.latest.general.global_max_rps == 400
+    assert not path.exists()
+    assert not await crawl.redis.exists(state.keys.reading)
+
+
+async def test_without_a_file_the_line_goes_to_the_log(
+    crawl: Crawl, state: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, monitors.__name__)
+    await crawl.lead_by(state.worker)
+    async with monitoring(state, None):
+        await until(lambda: caplog.records)
+    assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
+
+
+async def test_a_file_that_cannot_be_written_is_told_once(
+    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "nowhere" / "monitor.jsonl"
+    await crawl.lead_by(state.worker)
+    async with monitoring(state, path):
+        await until(lambda: caplog.records)
+        await asyncio.sleep(0.5)
+        assert len(caplog.records) == 1
+        assert f"CRAWL_MONITOR_FILE={path} cannot be written" in caplog.text
+        path.parent.mkdir()
+        await until(lambda: lines(path))
+
+
+def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitors, "_FILE_SIZE", 100)
+    path = tmp_path / "m"
+    mine, theirs = LineFile(str(path)), LineFile(str(path))
+    for number in range(20):
+        (mine, theirs)[number % 2].write(f"line {number} " + "x" * 40)
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
+    assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
+    assert path.read_text().splitlines()[-1].startswith("line 19 ")
+    path.rename(tmp_path / "moved")  # as logrotate does
+    mine.write("after")
+    assert path.read_text() == "after\n"
+
+
+async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(
+    crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "MOST_SOURCES", 3)
+    await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
+    await crawl.settle("museum", ["200"], **IMAGES)
+    await crawl.feed("s1", 1)
+    await crawl.feed("s2", 1)
+    surveyed = await crawl.survey()
+    assert (set(surveyed.sources), surveyed.known, surveyed.due) == ({"museum", "s1", "s2"}, 32, 2)
+    await crawl.redis.sadd(state.keys.halted, "s20")
+    surveyed = await crawl.survey()
+    assert surveyed.sources[:2] == ["s20", "museum"]
+    assert set(surveyed.sources[2:]) < {"s1", "s2"}
+    made = await readings.read(state, surveyed)
+    assert list(made.sources) == surveyed.sources
+
+
+async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: Crawl, state: State) -> None:
+    await crawl.fail("museum", "timeout", 3)
+    (first, _), (second, _), _ = await crawl.redis.xrange(state.keys.dead)
+
+    async def dead() -> int:
+        return (await readings.read(state, await crawl.survey())).sources["museum"].dead
+
+    assert await dead() == 3
+    for _ in range(2):  # what is gone is not counted twice
+        await state.scripts.drop_dead([(first.decode(), "museum")])
+    assert await dead() == 2
+    assert await crawl.redis.xdel(state.keys.dead, second) == 1  # behind our back
+    await crawl.redis.delete(state.keys.dead)
+    await state.scripts.trim(crawl.fence, maxlen=9)
+    assert await dead() == 0
+
+
+async def test_a_reading_counts_only_for_the_one_who_leads_and_only_once(crawl: Crawl, state: State) -> None:
+    await crawl.lead_by(state.worker)
+    surveyed = await crawl.survey()
+    assert not await state.scripts.keep_reading("somebody else", surveyed.now, b"a")
+    assert await state.scripts.keep_reading(state.worker, surveyed.now, b"b")
+    assert not await state.scripts.keep_reading(state.worker, surveyed.now, b"c")
+    assert not await state.scripts.keep_reading(state.worker, surveyed.now - 1, b"c")
+    surveyed = await crawl.survey()
+    assert surveyed.kept == b"b"
+    assert await state.scripts.keep_reading(state.worker, surveyed.now, b"d")
+    assert 0 < await crawl.redis.ttl(state.keys.reading) <= 60
+
+
+async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, state: State) -> None:
+    keys = state.keys
+    await crawl.settle("museum", ["200"] * 2, **IMAGES)
+    await crawl.redis.set(keys.counts_of + "retried", "no hash")
+    await crawl.redis.hset(keys.counts_of + "bytes", "museum", "many")
+    await crawl.redis.hset(keys.totals, "bytes", "many")
+    await crawl.redis.hset(keys.latencies, "0", "many")
+    await crawl.redis.set(keys.statuses_of + "flickr", "no list")
+    await crawl.redis.hset(keys.reading, mapping={"at": "yesterday", "counters": "x"})
+    await crawl.redis.hset(keys.counts_of + "failed", "museum", "x")
+    surveyed = await crawl.survey()
+    made = await readings.read(state, surveyed)
+    assert (made.sources["museum"].row.successful, made.sources["museum"].row.failed) == (2, 0)
+    assert surveyed.last is None
+    assert "bytes" not in made.sources["museum"].counts
+    assert made.sources["flickr"].statuses == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("timeout", None, "timeout"), ("dns", None, "dns"), ("tls", None, "tls"), ("refused", None, "connect"),
+        ("network", None, "connect"), ("http", 403, "http_4xx"), ("http", 503, "http_5xx"),
+        ("http", 301, "http_3xx"), ("http", 999, "http_other"), ("unreadable", 200, "decode"),
+        ("too_large", 200, "decode"), ("too_large", None, "too_large"), ("robots", None, "robots"),
+        ("opt_out", 200, "opt_out"), ("refused_by_us", None, "refused"), ("error", None, "ours"),
+    ],
+)  # fmt: skip
+def test_every_failure_has_one_of_a_few_kinds(kind: str, status: int | None, expected: str) -> None:
+    failure = Failure("a", "http://a/", "a", kind=kind, reason="", status=status)
+    assert error_kind(failure) == expected
+    assert expected in ERROR_KINDS
+
+
+async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
+    await crawl.feed("museum", 1)
+    assert len(await crawl.lease(1)) == 1
+    await crawl.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=1)
+    await crawl.redis.zadd(state.keys.workers, {"w": 0})
+    await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
+    surveyed = await crawl.survey()
+    assert (surveyed.totals["failed"], surveyed.totals["deliveries_lost"]) == (1, 1)
+
+
+async def test_dead_letters_at_their_bound_are_why_nothing_goes_out(crawl: Crawl, state: State) -> None:
+    state.config = replace(state.config, dead_maxlen=3)
+    await crawl.fail("museum", "dns", 2)
+    assert not (await crawl.survey()).paused
+    await crawl.fail("museum", "dns", 1)
+    assert (await crawl.survey()).paused == "dead letters are at CRAWL_DEAD_MAXLEN"
+    assert await pause(state) == "dead letters are at CRAWL_DEAD_MAXLEN"

@@ -1,0 +1,167 @@
+"""What follows from two readings."""
+
+from __future__ import annotations
+
+import bisect
+import random
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlproject.models import utc_now
+from crawlproject.state.scripts import LATENCY_BOUNDS, Survey
+from crawlproject.status.snapshot import (
+    Counters,
+    General,
+    Sample,
+    SourceSample,
+    eta,
+    increase,
+    quantile,
+    snapshot,
+)
+from crawlproject.status.source_status import Row
+
+BUCKETS = len(LATENCY_BOUNDS) + 1
+
+
+def row(name: str, **more: Any) -> Row:
+    base: dict[str, Any] = {
+        "source": name, "rate_limit": 5.0, "effective_rate": 5.0, "reason": "by size", "queued": 0, "delayed": 0,
+        "in_flight": 0, "successful": 0, "failed": 0, "state": "closed", "eta_s": 0.0, "next_slot_s": 0.0,
+    }  # fmt: skip
+    return Row(**base | more)
+
+
+def reading(now: float, *sources: SourceSample, **more: Any) -> Sample:
+    base: dict[str, Any] = {
+        "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "dead": 0, "alive": 1,
+        "workers": ["w"], "paused": "", "pulse": True, "known": len(sources), "due": 0, "halted": [],
+        "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
+    }  # fmt: skip
+    by_name = {one.row.source: one for one in sources}
+    return Sample(utc_now(), "images", Survey(**base | more), 0, by_name)
+
+
+def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceSample:
+    return SourceSample(row(name, **more), dead, counts or {}, {"200": 3})
+
+
+def general(before: Sample, after: Sample) -> General:
+    made = snapshot(Counters.of(before), after)
+    assert made is not None
+    return made.general
+
+
+def test_rates_are_what_has_come_since_the_last_reading_a_second() -> None:
+    before = reading(
+        100.0,
+        source("museum", successful=10, failed=1, counts={"answers": 4, "latency_us": 1_000_000}),
+        totals={"thumbnails": 9, "link_rot": 1, "failed": 1, "bytes": 1000, "admitted": 5, "error_dns": 1},
+    )
+    after = reading(
+        104.0,
+        source("museum", successful=30, failed=3, counts={"answers": 8, "latency_us": 3_000_000, "error_dns": 3}),
+        totals={"thumbnails": 27, "link_rot": 3, "failed": 3, "bytes": 9000, "admitted": 25, "error_dns": 3,
+                "error_decode": 2, "retried": 2},
+        halted=["b"], halted_for_a_while=["a"],
+    )  # fmt: skip
+    made = snapshot(Counters.of(before), after)
+    assert made is not None
+    assert made.interval_s == 4.0
+    one = made.general
+    assert (one.success_rps, one.error_rps, one.processing_rate) == (5.0, 0.5, 5.5)
+    assert (one.num_resized, one.resize_errors, one.split_rate, one.retry_rps) == (27, 2, 5.0, 0.5)
+    assert (one.bytes, one.bytes_per_s) == (9000, 2000.0)
+    assert one.circuit_breaker_tripped == ["a", "b"]
+    assert one.errors == {"dns": 3, "decode": 2}
+    assert one.errors_now == {"dns": 2, "decode": 2}
+    museum = made.specific["museum"]
+    assert (museum.successful, museum.error, museum.success_rps, museum.error_rps) == (30, 3, 5.0, 0.5)
+    assert museum.latency_mean_s == 0.5
+    assert museum.errors == {"dns": 3}
+    assert museum.last_50_statuses == {"200": 3}
+
+
+def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
+    sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
+    one = general(reading(1.0), reading(2.0, *sources))
+    assert one.global_max_rps == pytest.approx(180.3)
+
+
+def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
+    known = reading(1.0, source("a", successful=1))
+    after = reading(2.0, source("a", successful=2), source("b", successful=7))
+    made = snapshot(Counters.of(known), after)
+    assert made is not None
+    assert made.specific["b"].success_rps == 7.0
+    part = replace(known, survey=known.survey._replace(known=5000))
+    made = snapshot(Counters.of(part), after)
+    assert made is not None
+    assert made.specific["b"].success_rps is None
+    assert made.specific["a"].success_rps == 1.0
+
+
+def test_without_time_in_between_there_is_nothing_to_tell() -> None:
+    assert snapshot(Counters.of(reading(5.0)), reading(5.0)) is None
+    assert snapshot(Counters.of(reading(5.0)), reading(4.0)) is None
+
+
+def test_counters_survive_their_way_through_redis() -> None:
+    kept = Counters.of(reading(5.5, source("müseum", successful=3), totals={"failed": 2}))
+    assert Counters.unpacked(kept.packed()) == replace(kept, latencies=list(kept.latencies))
+    for junk in (b"", b"\xc1", b"\x01", kept.packed()[:-3], b"[]"):
+        assert Counters.unpacked(junk) is None
+
+
+def test_a_counter_that_fell_began_anew() -> None:
+    assert [increase(3, 5), increase(5, 5), increase(5, 2), increase(5, -1)] == [2, 0, 2, 0]
+
+
+def test_quantiles_are_interpolated_within_their_bucket() -> None:
+    assert quantile(0.5, [0, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
+    assert quantile(0.95, [90, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
+    assert quantile(0.99, [0, 0, 0, 4], (1.0, 2.0, 3.0)) == 3.0
+    assert quantile(0.5, [0, 0, 0, 0], (1.0, 2.0, 3.0)) is None
+
+
+@given(st.integers(0, 10_000))
+def test_quantiles_lie_in_the_bucket_of_the_true_ones(seed: int) -> None:
+    values = [random.Random(seed + n).lognormvariate(-1, 1) for n in range(400)]
+    buckets = [0] * BUCKETS
+    for value in values:
+        buckets[bisect.bisect_left(LATENCY_BOUNDS, value)] += 1
+    true = statistics.quantiles(values, n=100, method="inclusive")
+    for part in (50, 95, 99):
+        guess = quantile(part / 100, buckets)
+        assert guess is not None
+        lower, upper = (bisect.bisect_left(LATENCY_BOUNDS, value) for value in (guess, true[part - 1]))
+        assert abs(lower - upper) <= 1  # at a bound, one value decides
+
+
+def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
+    busy = [source("a", queued=10, eta_s=2.0), source("b", queued=9, eta_s=45.0), source("c", eta_s=0.0)]
+    assert eta(reading(1.0, *busy, outstanding=19)) == 45.0
+    assert eta(reading(1.0, *busy, source("d", queued=1, eta_s=None), outstanding=20)) == 45.0
+    assert eta(reading(1.0, *busy)) == 0.0
+    assert eta(reading(1.0, source("d", queued=1, eta_s=None), outstanding=1)) is None
+    assert eta(reading(1.0, *busy, outstanding=19, pulse=False)) is None
+    assert eta(reading(1.0, *busy, outstanding=19, paused="full")) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"outstanding": 3}, None),
+        ({"outstanding": 3, "alive": 0}, "no worker runs: start one (scrapy crawl images)"),
+        ({"outstanding": 0, "alive": 0}, None),
+        ({"outstanding": 3, "alive": 0, "pulse": False}, "no worker leads"),
+        ({"outstanding": 3, "paused": "full", "pulse": False}, "full"),
+    ],
+)
+def test_what_keeps_everything_back_is_said(state: dict[str, Any], said: str | None) -> None:
+    assert general(reading(0.0), reading(5.0, **state)).paused == said

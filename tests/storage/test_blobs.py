@@ -1,0 +1,359 @@
+"""Where thumbnails lie, and how they get there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import ntpath
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import boto3
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
+from scrapy.settings import Settings
+
+from crawlproject.errors import ConfigError
+from crawlproject.storage.blobs import PROBE, FolderStorage, S3Storage, check_storage, open_storage, thumbnail_name
+
+HEX = "0123456789abcdef"
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("identifier", "file"),
+    [
+        ("6f1c1f6e-0f7a-5a3c-9d2e-1b2c3d4e5f60", "6f1c1f6e-0f7a-5a3c-9d2e-1b2c3d4e5f60.jpg"),
+        ("AZaz09._-", "AZaz09._-.jpg"),
+        ("a b", "a%20b.jpg"),
+        ("~", "%7E.jpg"),
+        ("%41", "%2541.jpg"),
+        ("ž馬", "%C5%BE%E9%A6%AC.jpg"),
+        # hostile ones
+        ("", ".jpg"),
+        (".", "..jpg"),
+        ("..", "...jpg"),
+        ("../../etc/passwd", "..%2F..%2Fetc%2Fpasswd.jpg"),
+        ("/etc/passwd", "%2Fetc%2Fpasswd.jpg"),
+        ("C:\\con", "C%3A%5Ccon.jpg"),
+        ("a\x00b\n\x7f", "a%00b%0A%7F.jpg"),
+        ("*?<>|\"'$;&`", "%2A%3F%3C%3E%7C%22%27%24%3B%26%60.jpg"),
+        ("-rf", "-rf.jpg"),
+        # long ones
+        ("x" * 200, "x" * 200 + ".jpg"),
+        ("x" * 201, hashlib.sha1(b"x" * 201).hexdigest() + ".jpg"),
+        ("/" * 66 + "xx", "%2F" * 66 + "xx.jpg"),
+        ("/" * 67, hashlib.sha1(b"/" * 67).hexdigest() + ".jpg"),
+        ("馬" * 1024, hashlib.sha1("馬".encode() * 1024).hexdigest() + ".jpg"),
+    ],
+)
+def test_a_thumbnail_is_named_by_its_identifier_alone(identifier: str, file: str) -> None:
+    digest = hashlib.sha1(identifier.encode()).hexdigest()
+    name = thumbnail_name(identifier)
+    assert name == f"{digest[:2]}/{file}"
+    assert len(file.encode()) <= 204
+
+
+def test_no_two_identifiers_share_a_name() -> None:
+    long = "x" * 201
+    close = ["a", "A", "a/", "a%2F", "a%2f", "a%252F", "a ", "a+", "a%20", "a.jpg", ".", "..", "~", "%7E", long]
+    close.append(hashlib.sha1(long.encode()).hexdigest())
+    assert len({thumbnail_name(identifier) for identifier in close}) == len(close)
+
+
+def test_hex_folders_only() -> None:
+    folders = {thumbnail_name(str(number)).split("/")[0] for number in range(5000)}
+    assert folders == {a + b for a in HEX for b in HEX}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=400))
+@example("../" * 400)
+@example("..")
+@example("a\x00b\n\u202e/\\")
+@example("x" * 10_000)
+def test_no_name_leaves_the_store(identifier: str) -> None:
+    name = thumbnail_name(identifier)
+    folder, file = name.split("/")
+    assert re.fullmatch(r"[0-9a-f]{2}", folder)
+    assert re.fullmatch(r"[A-Za-z0-9._%-]{0,200}\.jpg", file)
+    assert file not in {".", "..", PROBE}
+    assert posixpath.normpath("/store/" + name) == "/store/" + name
+    assert ntpath.normpath("C:\\store/" + name) == ntpath.join("C:\\store", folder, file)
+    if len(file) != 44:  # not the SHA-1
+        assert unquote(file.removesuffix(".jpg")) == identifier
+
+
+# A folder
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_store_makes_what_is_missing_and_replaces_what_is_there(tmp_path: Path) -> None:
+    store = FolderStorage(tmp_path / "a" / "b")
+    store.write("00/x.jpg", b"one")
+    store.write("00/x.jpg", b"two")
+    store.write("ff/x.jpg", b"three")
+    assert files_in(tmp_path / "a" / "b") == ["00/x.jpg", "ff/x.jpg"]
+    assert (tmp_path / "a/b/00/x.jpg").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize("identifier", ["../../escaped", "/escaped", "..", "a/b", "x" * 1024])
+def test_nothing_is_written_outside_the_folder(tmp_path: Path, identifier: str) -> None:
+    store = FolderStorage(tmp_path / "deep" / "store")
+    store.write(thumbnail_name(identifier), b"x")
+    assert len(files_in(tmp_path / "deep" / "store")) == 1
+    assert len(files_in(tmp_path)) == 1
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FolderStorage(tmp_path)
+    store.write("00/x.jpg", b"whole")
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) < 8:
+            raise OSError(28, "No space left on device")
+        return write(file, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.write("00/x.jpg", b"half a thumbnail")
+    assert files_in(tmp_path) == ["00/x.jpg"]
+    assert (tmp_path / "00/x.jpg").read_bytes() == b"whole"
+
+
+def test_what_a_killed_process_left_half_written_is_removed_a_day_later(tmp_path: Path) -> None:
+    FolderStorage(tmp_path)
+    old, young = tmp_path / ".parts" / "1-old", tmp_path / ".parts" / "2-young"
+    for part in (old, young):
+        part.write_bytes(b"half")
+    day_ago = time.time() - 86_401
+    os.utime(old, (day_ago, day_ago))
+    FolderStorage(tmp_path)
+    assert files_in(tmp_path) == [".parts/2-young"]
+
+
+def test_a_writer_that_is_killed_leaves_nothing_but_its_part(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, pathlib; from crawlproject.storage.blobs import FolderStorage;"
+        "store = FolderStorage(pathlib.Path(sys.argv[1]));"
+        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9);"
+        "store.write('00/x.jpg', b'whole')"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=30).returncode == -9
+    (part,) = files_in(tmp_path)
+    assert part.startswith(".parts/")
+
+
+@pytest.mark.parametrize("what", ["gone", "replaced by a file", "empty"])
+def test_a_folder_that_vanishes_is_missed_and_not_made_anew(tmp_path: Path, what: str) -> None:
+    """An unmounted volume leaves an empty folder behind, on a disk that is not meant for thumbnails."""
+    folder = tmp_path / "store"
+    store = FolderStorage(folder)
+    store.write("00/x.jpg", b"one")
+    away = folder.rename(tmp_path / "away")
+    if what == "empty":
+        folder.mkdir()
+    elif what == "replaced by a file":
+        folder.write_text("")
+    with pytest.raises(OSError, match=r"No such file|Not a directory"):
+        store.write("00/x.jpg", b"two")
+    if folder.is_dir():
+        assert files_in(folder) == []
+        folder.rmdir()
+    folder.unlink(missing_ok=True)
+    away.rename(folder)
+    store.write("00/x.jpg", b"two")
+    assert (folder / "00/x.jpg").read_bytes() == b"two"
+
+
+def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The kernel's own refusal, in the middle of a write; a full disk does the same."""
+    code = (
+        "import resource, signal, sys, pathlib; from crawlproject.storage.blobs import FolderStorage;"
+        "store = FolderStorage(pathlib.Path(sys.argv[1])); store.write('00/x.jpg', bytes(1000));"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); store.write('00/x.jpg', bytes(5000))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=False, timeout=30, capture_output=True, text=True
+    )
+    assert "File too large" in done.stderr
+    assert files_in(tmp_path) == ["00/x.jpg"]
+    assert (tmp_path / "00/x.jpg").stat().st_size == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOTDIR, True), (errno.ENOSPC, False), (errno.EIO, False)],
+)
+def test_a_folder_knows_what_passes_by_itself(tmp_path: Path, error: int, lasting: bool) -> None:
+    assert FolderStorage(tmp_path).is_lasting(OSError(error, "x")) is lasting
+
+
+def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:
+    assert check_storage(str(tmp_path / "store"), Settings()) is None
+    assert files_in(tmp_path / "store") == [PROBE]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"IMAGES_STORE=.*/file/store cannot be used: .*Not a directory"):
+        check_storage(str(tmp_path / "file" / "store"), Settings())
+
+
+def test_a_reader_never_sees_half_a_thumbnail_though_many_write_it(tmp_path: Path) -> None:
+    store = FolderStorage(tmp_path)
+    whole = {bytes([number]) * 200_000 for number in range(4)}
+    store.write("00/x.jpg", next(iter(whole)))
+    done = threading.Event()
+    seen: list[bytes] = []
+
+    def look() -> None:
+        while not done.is_set():
+            seen.append((tmp_path / "00/x.jpg").read_bytes())
+
+    def write(data: bytes) -> None:
+        for _ in range(40):
+            store.write("00/x.jpg", data)
+
+    reader = threading.Thread(target=look)
+    writers = [threading.Thread(target=write, args=(data,)) for data in whole]
+    reader.start()
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    reader.join()
+    assert seen
+    assert set(seen) <= whole
+    assert files_in(tmp_path) == ["00/x.jpg"]
+
+
+# S3
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def aws(endpoint: str) -> Settings:
+    return Settings(
+        {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION_NAME": "us-east-1",
+        }
+    )
+
+
+def bucket(endpoint: str, name: str) -> Any:
+    resource = boto3.resource(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="id",
+        aws_secret_access_key="secret",
+    )
+    return resource.create_bucket(Bucket=name)
+
+
+@pytest.mark.parametrize(("uri", "prefix"), [("s3://one/", ""), ("s3://two/some/prefix/", "some/prefix/")])
+def test_an_s3_store_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str) -> None:
+    made = bucket(s3, uri.split("/")[2])
+    store = open_storage(uri, aws(s3))
+    names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
+    for name in names:
+        store.write(name, b"first")
+        store.write(name, name.encode())
+    assert {item.key for item in made.objects.all()} == {prefix + name for name in names}
+    for name in names:
+        found = made.Object(prefix + name).get()
+        assert found["Body"].read() == name.encode()
+        assert found["ContentType"] == "image/jpeg"
+
+
+def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
+    store = open_storage("s3://nowhere/", aws(s3))
+    with pytest.raises(Exception, match="NoSuchBucket"):
+        store.write("00/x.jpg", b"x")
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [("{tmp}/plain", FolderStorage), ("file://{tmp}/url", FolderStorage), ("s3://bucket/prefix/", S3Storage)],
+)
+def test_the_store_that_images_store_names(tmp_path: Path, uri: str, kind: type) -> None:
+    store = open_storage(uri.format(tmp=tmp_path), aws("http://127.0.0.1:1"))
+    assert isinstance(store, kind)
+    assert [path.name for path in tmp_path.iterdir()] == ([] if kind is S3Storage else [uri.rpartition("/")[2]])
+
+
+def test_a_dead_endpoint_holds_a_write_for_seconds_and_not_for_minutes() -> None:
+    store = S3Storage("s3://bucket/", aws("http://127.0.0.1:1"))
+    config = store.client.meta.config
+    attempts = config.retries["total_max_attempts"]
+    assert (config.connect_timeout + config.read_timeout) * attempts <= 30
+
+
+def test_s3_is_tried_before_the_crawl(s3: str) -> None:
+    made = bucket(s3, "checked")
+    assert check_storage("s3://checked/p/", aws(s3)) is None
+    assert [item.key for item in made.objects.all()] == ["p/.probe"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "settings", "reason"),
+    [
+        ("s3://nowhere/", {}, "NoSuchBucket"),
+        ("s3://Bad_Name!/", {}, "Invalid bucket name"),
+        ("s3://checked/", {"AWS_ENDPOINT_URL": "no endpoint"}, "Invalid endpoint"),
+    ],
+)
+def test_what_will_not_pass_refuses_the_start(s3: str, uri: str, settings: dict[str, str], reason: str) -> None:
+    given_settings = aws(s3)
+    given_settings.update(settings)
+    with pytest.raises(ConfigError, match=f"IMAGES_STORE={uri}.*{reason}") as caught:
+        check_storage(uri, given_settings)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_without_credentials_the_start_is_refused(s3: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from scrapy.settings import Settings; from crawlproject.storage.blobs import check_storage;"
+        "check_storage('s3://checked/', Settings({'AWS_ENDPOINT_URL': sys.argv[1]}))"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ |= {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    command = [sys.executable, "-c", code, s3]
+    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True, env=environ)
+    assert "ConfigError: IMAGES_STORE=s3://checked/" in done.stderr
+    assert "Unable to locate credentials" in done.stderr
+
+
+def test_an_endpoint_that_does_not_answer_may_come_later() -> None:
+    trouble = check_storage("s3://checked/", aws("http://user:pw@127.0.0.1:1"))
+    assert trouble is not None
+    assert trouble.startswith(
+        "thumbnails cannot be stored in s3://checked/ at http://***@127.0.0.1:1 at present ("
+    )
+    assert "EndpointConnectionError" in trouble
+    assert "pw" not in trouble

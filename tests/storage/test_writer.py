@@ -1,0 +1,287 @@
+"""Whose fault it is that a thumbnail cannot be stored, and what is done about it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from scrapy.settings import Settings
+
+from crawlproject import breaker as circuits
+from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.frontier import codec
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.models import StorageUnavailable
+from crawlproject.storage import writer as store_circuit
+from crawlproject.storage.blobs import FolderStorage, S3Storage, check_storage
+from crawlproject.storage.writer import StorageWriter
+from tests.extensions.test_lease_keeper import URL, WHO, Case
+from tests.storage.s3_gate import Gate
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def gate(moto: str) -> Iterator[Gate]:
+    one = Gate(moto)
+    yield one
+    one.stop()
+
+
+def aws(endpoint: str) -> Settings:
+    return Settings(
+        {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "S3CRET",
+            "AWS_REGION_NAME": "us-east-1",
+        }
+    )
+
+
+def s3_store(gate: Gate) -> S3Storage:
+    keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=gate.url, **keys).create_bucket(Bucket="gated")
+    return S3Storage("s3://gated/", aws(gate.url))
+
+
+async def until_up(circuit: StorageWriter) -> None:
+    async with asyncio.timeout(20):
+        while circuit.trouble:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_folder_that_is_gone_is_a_store_that_is_down_until_it_is_back(tmp_path: Path) -> None:
+    circuit = StorageWriter(FolderStorage(tmp_path / "store"))
+    await circuit.write("00/a.jpg", b"a")
+    (tmp_path / "store").rename(tmp_path / "away")
+    (tmp_path / "store").write_text("a file in its place")
+    for _ in range(2):
+        with pytest.raises(StorageDown, match=r"thumbnails cannot be stored in .*/store \(NotADirectoryError: "):
+            await circuit.write("00/b.jpg", b"b")
+    (tmp_path / "store").unlink()
+    (tmp_path / "away").rename(tmp_path / "store")
+    await until_up(circuit)
+    await circuit.write("00/b.jpg", b"b")
+    assert (tmp_path / "store/00/b.jpg").read_bytes() == b"b"
+
+
+async def test_what_is_in_the_way_of_one_thumbnail_is_trouble_with_that_one(tmp_path: Path) -> None:
+    circuit = StorageWriter(FolderStorage(tmp_path))
+    (tmp_path / "00").write_text("in the way")
+    with pytest.raises(NotADirectoryError):
+        await circuit.write("00/a.jpg", b"a")
+    assert not circuit.trouble
+    await circuit.write("01/a.jpg", b"a")
+
+
+async def test_what_passes_at_once_is_written_at_the_second_try(tmp_path: Path) -> None:
+    class Hiccup(FolderStorage):
+        failed = False
+
+        def write(self, name: str, data: bytes) -> None:
+            if not self.failed:
+                self.failed = True
+                raise OSError("hiccup")
+            super().write(name, data)
+
+    circuit = StorageWriter(Hiccup(tmp_path))
+    await circuit.write("00/a.jpg", b"a")
+    assert (tmp_path / "00/a.jpg").read_bytes() == b"a"
+    assert not circuit.trouble
+
+
+async def test_a_disk_with_room_for_small_files_alone_is_full(tmp_path: Path) -> None:
+    class Small(FolderStorage):
+        def write(self, name: str, data: bytes) -> None:
+            if len(data) > 50_000:
+                raise OSError(28, "No space left on device")
+            super().write(name, data)
+
+    circuit = StorageWriter(Small(tmp_path))
+    await circuit.write("00/a.jpg", bytes(40_000))
+    with pytest.raises(StorageDown, match="No space left on device"):
+        await circuit.write("00/b.jpg", bytes(60_000))
+    circuit.close()
+
+
+async def test_of_many_writes_that_fail_at_once_one_probes(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    class Failing(FolderStorage):
+        def write(self, name: str, data: bytes) -> None:
+            names.append(name)
+            time.sleep(0.05)
+            raise OSError(5, "Input/output error")
+
+    circuit = StorageWriter(Failing(tmp_path))
+    ends = await asyncio.gather(*(circuit.write(f"00/{n}", b"x") for n in range(60)), return_exceptions=True)
+    assert all(isinstance(end, StorageDown) for end in ends)
+    assert names.count(".probe") <= 2
+    assert len(names) <= 20  # the others were not even tried
+    circuit.close()
+
+
+async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_circuit, "_DEADLINE", 0.2)
+    release = threading.Event()
+
+    class Hanging(FolderStorage):
+        def write(self, name: str, data: bytes) -> None:
+            release.wait(60)
+
+    circuit = StorageWriter(Hanging(tmp_path))
+    with pytest.raises(StorageDown, match=r"no end after 0\.2 s"):
+        await circuit.write("00/a", b"a")
+    release.set()
+    await until_up(circuit)
+    await circuit.write("00/a", b"a")
+
+
+async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_circuit, "_DEADLINE", 0.05)
+    monkeypatch.setattr(circuits, "_PAUSE", 0.01)
+    release = threading.Event()
+    probes = []
+
+    class Hanging(FolderStorage):
+        def write(self, name: str, data: bytes) -> None:
+            probes.append(name)
+            release.wait(60)
+
+    circuit = StorageWriter(Hanging(tmp_path))
+    with pytest.raises(StorageDown):
+        await circuit.write("00/a", b"a")
+    await asyncio.sleep(0.7)  # several probes' worth
+    assert probes == ["00/a", ".probe"]
+    release.set()
+    await until_up(circuit)
+
+
+async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuits, "_PAUSE", 0.1)
+    circuit = StorageWriter(s3_store(gate))
+    ways: dict[str | int, str] = {
+        503: "SlowDown",
+        500: "InternalError",
+        403: "AccessDenied",
+        "drop": "Connection",
+        "refuse": "connect",
+    }
+    for mode, words in ways.items():
+        if mode == "refuse":
+            gate.refuse()
+        else:
+            gate.mode = mode
+        with pytest.raises(StorageDown) as caught:
+            await circuit.write("00/b.jpg", b"b")
+        said = str(caught.value)
+        assert said.startswith(f"thumbnails cannot be stored in s3://gated/ at {gate.url} (")
+        assert words in said
+        assert "S3CRET" not in said
+        assert said.isprintable()
+        if mode == "refuse":
+            gate.listen()
+        gate.mode = "pass"
+        await until_up(circuit)
+        await circuit.write("00/b.jpg", b"b")
+
+
+@pytest.mark.parametrize(("mode", "lasting"), [(403, True), (500, False), (503, False), ("drop", False)])
+def test_before_the_crawl_what_s3_refuses_is_told_from_what_may_pass(gate: Gate, mode: Any, lasting: bool) -> None:
+    s3_store(gate)
+    gate.mode = mode
+    if lasting:
+        with pytest.raises(ConfigError, match="AccessDenied"):
+            check_storage("s3://gated/", aws(gate.url))
+    else:
+        assert check_storage("s3://gated/", aws(gate.url)) is not None
+
+
+# With the frontier
+
+
+async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(scheduler)
+    circuit = StorageWriter(FolderStorage(tmp_path / "store"), scheduler.crawler)
+    fence = await scheduler.state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    (tmp_path / "store").rename(tmp_path / "away")
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            with pytest.raises(StorageDown):
+                await circuit.write("00/a.jpg", b"a")
+            await scheduler._lease()
+    said = [record.message for record in caplog.records if "Nothing is leased" in record.message]
+    assert len(said) == 1
+    assert said[0].startswith(f"Nothing is leased: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
+    assert "bring the folder back" in said[0]
+    assert scheduler.stats.get_value("store/down") == 1
+    asked = []
+    scheduler.queue.fill = lambda: asked.append(1)  # type: ignore[method-assign,assignment,return-value]
+    await scheduler._lease()
+    assert asked == []
+    del scheduler.queue.fill
+    (tmp_path / "away").rename(tmp_path / "store")
+    await until_up(circuit)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        await case.lease()
+        reply = await scheduler.queue.fill()
+        scheduler._report(reply.state)
+    assert [r.message for r in caplog.records if r.name == "crawlproject.frontier.scheduler"] == ["Leasing"]
+
+
+async def test_what_waits_for_its_slot_goes_back_when_the_store_is_down(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    case = Case(scheduler)
+    await case.lease()
+    entry = next(iter(scheduler.queue.held.values())).entry
+    redis: Any = scheduler.state.redis
+    await redis.rpush(scheduler.state.keys.queue_of + "0:museum", entry)
+    await redis.zadd(scheduler.state.keys.due_fast, {"museum": 0})
+    await scheduler.queue.fill()
+    assert (len(scheduler), len(scheduler.queue.held)) == (1, 2)
+    scheduler.leasing.pause("trouble")
+    await scheduler._lease()
+    assert (len(scheduler), len(scheduler.queue.held)) == (0, 1)
+    scheduler.leasing.pause("other trouble")
+    scheduler.leasing.resume("trouble")
+    assert scheduler.leasing.paused == "other trouble"
+    scheduler.leasing.resume("other trouble")
+
+
+async def test_what_could_not_be_stored_goes_back_with_nothing_counted(scheduler: FrontierScheduler) -> None:
+    case = Case(scheduler)
+    for deliveries in (0, 2):  # also before the last one: it is not the picture's fault
+        response = await case.lease(deliveries=deliveries)
+        LeaseKeeper.item_scraped(case.keeper, StorageUnavailable(**WHO, reason="down"), response)
+        (entry,) = await case.delayed()
+        assert codec.deliveries_of(entry) == deliveries
+        assert codec.decode(entry, scheduler.spider).url == URL
+        assert await case.statuses() == []
+        assert await case.dead() == []
+        await case.redis.flushdb()
+        await scheduler.state.scripts.heartbeat(scheduler.state.worker, join=True, timeout=30, max_deliveries=3)
+    assert scheduler.stats.get_value("store/returned") == 2

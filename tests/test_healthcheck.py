@@ -1,0 +1,59 @@
+"""The health check of a worker, as a container runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import redis
+
+from crawlproject import config
+from crawlproject.healthcheck import check
+from crawlproject.state.keys import Keys
+
+KEYS = Keys("crawl", "images")
+
+
+def alive(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "crawlproject.healthcheck"]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[str, str], redis_url: str) -> None:
+    assert alive(environment).stderr.endswith(" has beaten within 30 s\n")
+    environ = environment | {"CRAWL_HEARTBEAT_TIMEOUT": "2"}
+    worker = subprocess.Popen([sys.executable, "-m", "scrapy", "crawl", "images", "--nolog"], env=environ)
+    try:
+        deadline = time.monotonic() + 60
+        while alive(environ).returncode:
+            assert time.monotonic() < deadline
+        time.sleep(2.5)
+        assert alive(environ).returncode == 0
+        worker.send_signal(19)  # SIGSTOP
+        time.sleep(2.1)
+        done = alive(environ)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.endswith(" has beaten within 2 s\n")
+        with redis.Redis.from_url(redis_url) as client:  # of another machine
+            client.zadd(KEYS.workers, {"elsewhere:1:a": time.time() * 1e6})
+        assert alive(environ).returncode == 1
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_beat_counts_for_its_time_and_not_for_what_is_left_of_a_second(redis_url: str) -> None:
+    settings = config.load({"REDIS_URL": redis_url, "CRAWL_HEARTBEAT_TIMEOUT": 3})
+    with redis.Redis.from_url(redis_url) as client:
+        for ago, trouble in ((2.0, None), (3.01, "no worker of here has beaten within 3 s")):
+            seconds, micros = client.time()
+            client.zadd(KEYS.workers, {"here:1:a": seconds * 1e6 + micros - ago * 1e6})
+            assert check(settings, "here") == trouble
+
+
+def test_without_redis_it_says_so_and_gives_no_password_away(environment: dict[str, str]) -> None:
+    done = alive(environment | {"REDIS_URL": "redis://:S3CRET@127.0.0.1:1/0"})
+    assert done.returncode == 1
+    assert done.stderr.startswith("Redis at 127.0.0.1:1/0 does not answer (")
+    assert "S3CRET" not in done.stderr

@@ -1,0 +1,304 @@
+"""Where the catalogue comes from, and what the one who leads makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crawlproject import config
+from crawlproject import leader as leaders
+from crawlproject.errors import CatalogueError
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.leader import Leader
+from crawlproject.sources import reader
+from crawlproject.sources.reader import read_catalogue
+from crawlproject.state.scripts import NewRequest
+
+ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Serve `answer`, byte for byte, to whoever asks."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/catalogue"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_from_a_file(tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "catalogue.json"
+    path.write_bytes(ROWS)
+    assert read_catalogue(f"{scheme}{path}").limits == {"museum": 0.2}
+
+
+def test_over_http() -> None:
+    with answering(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + ROWS) as url:
+        assert read_catalogue(url).limits == {"museum": 0.2}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.0 404 Not Found\r\n\r\n" + ROWS,
+        b"HTTP/1.0 500 Oops\r\n\r\n",
+        b"HTTP/1.0 302 Found\r\nLocation: /catalogue\r\n\r\n",
+        b"HTTP/1.0 302 Found\r\nLocation: http://[::1/\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n" + ROWS,
+        b"HTTP/1.0 200 OK\r\nContent-Length: 5000\r\n\r\n" + ROWS[:-1],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + ROWS,
+        b"HTTP/1.0 200 OK\r\n\r\n<html>",
+        b"HTTP/1.0 200 OK\r\n\r\n[{}]",
+    ],
+)
+def test_whatever_a_server_answers_the_trouble_is_told_with_the_place(answer: bytes) -> None:
+    with answering(answer) as url, pytest.raises(CatalogueError) as caught:
+        read_catalogue(url)
+    assert str(caught.value).startswith(f"CRAWL_SOURCES={url}")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/nowhere/catalogue.json", "/", "ftp://127.0.0.1/c", "http://[::1/", "http://127.0.0.1:1/c", "a\x00b"],
+)
+def test_a_place_that_cannot_be_read_is_told(place: str) -> None:
+    with pytest.raises(CatalogueError) as caught:
+        read_catalogue(place)
+    assert str(caught.value).startswith(f"CRAWL_SOURCES={place} cannot be read: ")
+
+
+def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "catalogue.json"
+    path.write_bytes(ROWS)
+    monkeypatch.setattr(reader, "_MAX_CATALOGUE", len(ROWS))
+    assert read_catalogue(str(path)).limits
+    monkeypatch.setattr(reader, "_MAX_CATALOGUE", len(ROWS) - 1)
+    with pytest.raises(CatalogueError, match="larger than"):
+        read_catalogue(str(path))
+
+
+# The leader
+
+
+async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
+    await redis.sadd(keys.sources, "museum")
+    async with reigning(scheduler, path):
+        await until(lambda: redis.hexists(keys.hosts, "museum.org"))
+        rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
+        path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
+        await until(lambda: redis.hexists(keys.limits, "louvre"))
+
+        async def forgotten() -> bool:
+            return not await redis.hexists(keys.limits, "flickr")
+
+        await until(forgotten)
+        await asyncio.sleep(0.1)  # a few readings more
+        assert await redis.hgetall(keys.limits) == {b"museum": b"200.0", b"louvre": b"0.2"}
+        assert await redis.hget(keys.rates, "museum") == b"200.0"
+        assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum"}
+    said = [record.message for record in caplog.records if "left out" in record.message]
+    assert said[0] == (
+        f"CRAWL_SOURCES={path}: row 1 is left out: image_count of museum must be a whole number from 0, not -1"
+    )
+    assert said[10] == f"CRAWL_SOURCES={path}: 21 more rows are left out"
+
+
+@asynccontextmanager
+async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Leader]:
+    settings = config.load(scheduler.crawler.settings)
+    one = Leader(replace(settings, sources=None if sources is None else str(sources)))
+    one.start(scheduler.state)
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TICK", "_REFRESH", "_REFRESH_SOON"):
+        monkeypatch.setattr(leaders, name, 0.02)
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():
+            await asyncio.sleep(0.005)
+
+
+def catalogue(path: Path, **sizes: int) -> Path:
+    rows = [{"source_name": name, "image_count": size, "hosts": [f"{name}.org"]} for name, size in sizes.items()]
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(rows))
+    return part.replace(path)
+
+
+async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
+    async with reigning(scheduler, path):
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
+        catalogue(path, museum=500_000_000, louvre=1)
+        await until(lambda: redis.hexists(keys.hosts, "louvre.org"))
+
+        async def settled() -> bool:
+            wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
+            return await redis.hgetall(keys.rates) == wanted
+
+        await until(settled)
+        assert await redis.hkeys(keys.limits) == [b"museum", b"louvre"]
+        assert set(await redis.hkeys(keys.hosts)) == {b"museum.org", b"louvre.org"}
+    assert await redis.get(keys.leader) is None  # free for another at once
+
+
+async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    caplog.set_level(logging.INFO)
+
+    async def rate(wanted: bytes) -> None:
+        async def holds() -> bool:
+            return await redis.hget(keys.rates, "museum") == wanted
+
+        await until(holds)
+
+    async with reigning(scheduler, catalogue(tmp_path / "c", museum=5_000)):
+        await rate(b"0.2")
+        for value, expected in [("5", b"5.0"), ("0.05", b"0.05"), ("0", b"0.0"), ("fast", b"0.2"), ("7", b"7.0")]:
+            await redis.set(keys.override_rate_of + "museum", value)
+            await rate(expected)
+            assert await redis.hget(keys.limits, "museum") == b"0.2"
+        await redis.delete(keys.override_rate_of + "museum")
+        await rate(b"0.2")
+    said = [record.message for record in caplog.records if "museum" in record.message]
+    assert len(said) == 6  # each change once, though it was looked at all the time
+    assert "no rate in requests a second" in said[3]
+
+
+async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    path = tmp_path / "c"
+    async with reigning(scheduler, path):
+
+        async def is_told() -> bool:
+            return "nothing is leased yet" in caplog.text
+
+        await until(is_told)
+        assert await redis.get(keys.leader)
+        assert await redis.get(keys.pulse) is None
+        catalogue(path, museum=1)
+        await until(lambda: redis.get(keys.pulse))
+        # once there are rates, they stay
+        path.write_text("[{}]")
+        caplog.clear()
+
+        async def stay() -> bool:
+            return "the last rates stay" in caplog.text
+
+        await until(stay)
+        await redis.delete(keys.pulse)
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.hget(keys.rates, "museum") == b"0.2"
+
+
+async def test_a_name_that_is_no_text_keeps_no_other_from_its_rate(scheduler: FrontierScheduler) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    await redis.sadd(keys.sources, b"caf\xe9", "museum")
+    await redis.set(keys.override_rate_of + "museum", "5")
+    async with reigning(scheduler):
+
+        async def holds() -> bool:
+            return await redis.hget(keys.rates, "museum") == b"5.0"
+
+        await until(holds)
+
+
+async def test_one_leads_and_another_takes_over_when_it_is_gone(
+    scheduler: FrontierScheduler, redis_url: str
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    await redis.set(keys.leader, "somebody else", px=300)
+    await redis.set(keys.fence, 7)
+    async with reigning(scheduler):
+        await asyncio.sleep(0.1)
+        assert await redis.get(keys.leader) == b"somebody else"
+        assert await redis.get(keys.pulse) is None
+        await until(lambda: redis.get(keys.pulse))
+        assert await redis.get(keys.leader) == scheduler.state.worker.encode()
+        assert await redis.get(keys.fence) == b"8"
+
+
+async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
+    scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    async with reigning(scheduler) as one:
+        await until(lambda: redis.get(keys.pulse))
+        items = [NewRequest(bytes((1, 0, 0)) + b"x", "00000", 1, again=True, source="museum")]
+        await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
+        await redis.sadd(keys.halted, "museum")
+        await until(lambda: redis.xlen(keys.halted_events))
+        one._remind_at = 0.0
+
+        async def reminded() -> bool:
+            return "museum is halted with 1 requests: scrapy resume museum" in caplog.text
+
+        await until(reminded)
+        await redis.srem(keys.halted, "museum")
+        await until(lambda: redis.xlen(keys.resumed_events))
+    assert "Source museum: halted" in caplog.text
+    assert "Source museum: resumed" in caplog.text
+
+
+async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_again(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    path = tmp_path / "c"
+    row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
+    path.write_text(json.dumps([row]))
+    async with reigning(scheduler, path):
+        await until(lambda: redis.hget(keys.options, "museum"))
+        stored = json.loads(await redis.hget(keys.options, "museum") or "")
+        assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}
+        catalogue(path, museum=1)
+
+        async def gone() -> bool:
+            return not await redis.hexists(keys.options, "museum")
+
+        await until(gone)

@@ -1,0 +1,92 @@
+"""Events as JSON, and what is said of a lease."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from crawlproject.models import FetchedImage, ImageEvent, Lease, LinkRotEvent, utc_now
+
+IMAGE = ImageEvent(
+    identifier="6f1c",
+    url="https://museum.org/a.jpg",
+    source="museum",
+    width=4000,
+    height=3000,
+    filesize=123_456,
+    compression_quality=92,
+    format="JPEG",
+    content_type="image/jpeg",
+    sha256="00ff",
+    thumbnail="ab/6f1c.jpg",
+    fetched_at="2026-01-02T03:04:05.006+00:00",
+    exif={"0x13b": "Ana", "0x10f": None},
+    opt_out=("noai", "tdm-reservation"),
+)
+
+
+def test_an_image_event_has_all_that_the_contract_names() -> None:
+    assert json.loads(IMAGE.to_json()) == {
+        "identifier": "6f1c",
+        "url": "https://museum.org/a.jpg",
+        "source": "museum",
+        "width": 4000,
+        "height": 3000,
+        "filesize": 123_456,
+        "compression_quality": 92,
+        "format": "JPEG",
+        "content_type": "image/jpeg",
+        "sha256": "00ff",
+        "thumbnail": "ab/6f1c.jpg",
+        "fetched_at": "2026-01-02T03:04:05.006+00:00",
+        "exif": {"0x13b": "Ana", "0x10f": None},
+        "opt_out": ["noai", "tdm-reservation"],
+    }
+
+
+def test_what_there_is_none_of_is_left_out_and_what_is_unknown_is_null() -> None:
+    none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None)
+    data = json.loads(none.to_json())
+    assert "exif" not in data
+    assert "opt_out" not in data
+    assert data["compression_quality"] is None
+    assert data["content_type"] is None
+
+
+def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
+    event = LinkRotEvent("6f1c", "https://museum.org/a.jpg", "museum", 410, "2026-01-02T03:04:05.006+00:00")
+    assert json.loads(event.to_json()) == {
+        "identifier": "6f1c",
+        "url": "https://museum.org/a.jpg",
+        "source": "museum",
+        "status": 410,
+        "time": "2026-01-02T03:04:05.006+00:00",
+    }
+
+
+@pytest.mark.parametrize("text", ["žluťoučký 馬", 'a "quoted" \\ name', "line\nbreak\r\u2028", "\x00\x1f"])
+def test_an_event_is_one_line_whatever_is_in_it(text: str) -> None:
+    written = replace(IMAGE, identifier=text, exif={"0x13b": text}).to_json()
+    assert "\n" not in written
+    assert "\r" not in written
+    data = json.loads(written)
+    assert (data["identifier"], data["exif"]["0x13b"]) == (text, text)
+
+
+def test_times_are_utc_with_offset() -> None:
+    now = datetime.fromisoformat(utc_now())
+    assert now.utcoffset() == timedelta(0)
+    assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)
+    assert len(utc_now()) == len("2026-01-02T03:04:05.006+00:00")
+
+
+@pytest.mark.parametrize("source", ["museum", "::1", "a:b", ""])
+def test_a_lease_knows_who_pays(source: str) -> None:
+    assert Lease(f"17:{source}", slot=0.0, latest=0.1, deliveries=0, entry=b"").source == source
+
+
+def test_a_body_is_not_logged_with_its_item() -> None:
+    assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), b"secret" * 1000))
