@@ -20,15 +20,13 @@ from crawlproject.frontier import codec
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
-from crawlproject.politeness.slots import tolerance
+from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
-
-HORIZON = 0.25  # seconds ahead that send slots are reserved
 
 _AT_ONCE = 64  # leases a call, ten of which there are in a second: more than a worker can start
 _SETTLE_BATCH = 200
@@ -268,7 +266,7 @@ class LeaseQueue:
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
                 holding=Counter(lease.source for lease in self.held.values()),
-                horizon=HORIZON,
+                horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
                 refuse_unknown=config.unknown_sources == "refuse",

@@ -15,12 +15,13 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.lease_queue import HORIZON, LeaseQueue
+from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.seeds import SeedReader, new_request
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
+from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -214,7 +215,7 @@ class FrontierScheduler(Scheduler):
         self._report(self.leasing.paused or reply.state)
         wait = _LOOK_AGAIN
         if reply.next_due is not None and reply.state == "ok":
-            ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2
+            ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
             wait = min(max(ahead, _LEASE_EVERY), _LOOK_AGAIN)
         await self._pause(wait)
 

@@ -10,14 +10,12 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, StaleConnection
-from crawlproject.frontier.lease_queue import HORIZON, LeaseQueue
+from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.models import LATEST, LEASE, SLOT, SOURCE, Lease
+from crawlproject.net.send_slot import take_send_slot
+from crawlproject.politeness.slots import LATE_S
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.worker import worker_of
-
-_ASK_AGAIN = 0.5  # seconds
-_LATE = 0.05  # seconds; see politeness.slots
 
 
 class TokenMiddleware:
@@ -79,9 +77,9 @@ class TokenMiddleware:
         """
         slot = request.meta[SLOT]
         request.meta[SLOT] = None
-        if slot is None or asyncio.get_running_loop().time() - slot > _LATE:
+        if slot is None or asyncio.get_running_loop().time() - slot > LATE_S:
             raise SlotMissed(f"the slot of {request.url} was missed")
-        request.meta[LATEST] = slot + _LATE
+        request.meta[LATEST] = slot + LATE_S
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` asks.
@@ -91,24 +89,10 @@ class TokenMiddleware:
 
         """
         worker = worker_of(self.crawler)
-        state = worker.state
         source = request.meta.get(SOURCE)
         domain = None if source is not None else domain_of_url(request.url)
-        loop = asyncio.get_running_loop()
-        while not worker.shutdown.has_begun:
-            try:
-                slot = await state.scripts.acquire(source=source, domain=domain)
-                if slot is not None:
-                    ahead = slot - loop.time()
-                    await asyncio.sleep(max(ahead, 0))
-                    # Much may have happened since, if it was far ahead.
-                    confirmed = ahead <= HORIZON or await state.scripts.confirm(source=source, domain=domain)
-                    if confirmed and loop.time() - slot <= _LATE:
-                        request.meta[LATEST] = slot + _LATE
-                        self.crawler.stats.inc_value("tokens/acquired")
-                        return
-                    continue
-            except REDIS_TROUBLE as error:
-                state.failed(error)
-            await asyncio.sleep(_ASK_AGAIN)
-        raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")
+        slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain)
+        if slot is None:
+            raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")
+        request.meta[LATEST] = slot + LATE_S
+        self.crawler.stats.inc_value("tokens/acquired")

@@ -1,10 +1,13 @@
-"""How late a send slot may be used."""
+"""Send slots: how far ahead they are reserved, and how late one may be used."""
 
 from __future__ import annotations
 
 import math
 
-LONGEST = 0.25  # seconds
+HORIZON_S = 0.25  # that send slots are reserved ahead
+LATE_S = 0.05  # that the slot of a request without a lease may be used late
+
+LONGEST_S = 0.25
 
 
 def tolerance(rate: float) -> float:
@@ -16,4 +19,4 @@ def tolerance(rate: float) -> float:
     the site, on which requests may overtake one another.
     """
     allowed = math.floor(1.1 * rate + 1e-9) + 1
-    return min((allowed / rate - 1) / 2, LONGEST)
+    return min((allowed / rate - 1) / 2, LONGEST_S)

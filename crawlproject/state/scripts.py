@@ -325,12 +325,17 @@ class Scripts:
             ],
         )
 
-    async def acquire(self, *, source: str | None = None, domain: str | None = None) -> float | None:
+    async def acquire(
+        self, *, source: str | None = None, domain: str | None = None, fetch_lock: str | None = None
+    ) -> float | None:
         """Reserve the next send slot for a request without a lease and return it, on this worker's clock.
 
-        None when there is none to be had at present: no pulse, or a rate of 0.
+        None when there is none to be had at present: no pulse, or a rate of 0. The lock on fetching the robots.txt
+        of the origin `fetch_lock` is made to last a minute longer than the slot is ahead.
         """
         target = {"source": source} if source is not None else {"domain": domain}
+        if fetch_lock is not None:
+            target["fetch_lock"] = fetch_lock
         ran, slot, _ = await self._run("acquire", **target)
         self._observe(ran)
         return self._clock.local(int(slot)) if slot else None

@@ -16,7 +16,7 @@ from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
-from crawlproject.robots import cache as frontier_robots
+from crawlproject.robots import cache, fetcher
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
@@ -443,7 +443,8 @@ async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(sch
 async def test_one_of_a_source_that_is_asked_once_in_a_long_while_is_waited_for(
     scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
-    monkeypatch.setattr(frontier_robots, "_PATIENCE", patience)
+    monkeypatch.setattr(cache, "_PATIENCE_S", patience)
+    monkeypatch.setattr(fetcher, "_PATIENCE_S", patience)
     await rule(scheduler, 1)
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
     await scheduler.state.scripts.acquire(source="museum")  # the next slot is a second ahead
@@ -464,7 +465,8 @@ async def test_one_of_a_source_that_is_asked_once_in_a_long_while_is_waited_for(
 async def test_one_of_a_source_that_has_no_slot_is_not_unreachable(
     scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_robots, "_PATIENCE", 0.3)
+    monkeypatch.setattr(cache, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(fetcher, "_PATIENCE_S", 0.3)
     await rule(scheduler, 0)
     downloader = Downloader(scheduler)
     scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]

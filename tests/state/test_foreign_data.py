@@ -13,7 +13,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config
-from crawlproject.frontier.lease_queue import HORIZON
+from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
@@ -147,7 +147,7 @@ async def put(state: State, source: str, count: int) -> None:
 
 async def lease(state: State) -> list[Grant]:
     reply = await state.scripts.lease(
-        ME, 50, cap=50, cap_alone=50, holding={}, horizon=HORIZON, dead_maxlen=10**6, max_deliveries=3
+        ME, 50, cap=50, cap_alone=50, holding={}, horizon=HORIZON_S, dead_maxlen=10**6, max_deliveries=3
     )
     return reply.grants
 

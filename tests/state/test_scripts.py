@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject.frontier.lease_queue import HORIZON
+from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import DeadRetry, LeaseReply, NewRequest, Rejected, Settlement
 
@@ -64,7 +64,7 @@ async def lease(
     cap: int = 100,
     cap_alone: int = 100,
     holding: dict[str, int] | None = None,
-    horizon: float = HORIZON,
+    horizon: float = HORIZON_S,
     dead_maxlen: int = 1000,
 ) -> LeaseReply:
     return await state.scripts.lease(

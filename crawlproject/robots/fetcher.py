@@ -1,0 +1,182 @@
+"""Fetches a robots.txt, redirects included, each request with a send slot of the source that pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http import Response
+
+from crawlproject.errors import NoNameServer, SlotMissed
+from crawlproject.models import SLOT, SOURCE
+from crawlproject.net.resolver import Resolver
+from crawlproject.net.send_slot import take_send_slot
+from crawlproject.politeness.robots_txt import MAX_BYTES
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.client import State
+from crawlproject.texts import LONGEST_URL
+from crawlproject.worker import Shutdown
+
+MOST_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least that many are followed
+
+_PATIENCE_S = 60.0  # for a send slot; twice as long as a download may take
+_LOOK_S = 0.25  # between looks whether the worker stops
+_LARGEST = 50_000_000  # bytes that one may have (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; few are read
+
+
+class Fetched(NamedTuple):
+    """What came of a fetch.
+
+    `kind` is "rules" (they are in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it leads
+    to a refused address, see `body`), "unreachable" (see `reason`), or "" when it was not requested at all.
+    """
+
+    kind: str
+    body: bytes = b""
+    cache_control: bytes | None = None
+    reason: str = ""
+
+
+class RobotsFetcher:
+    """Downloads by Scrapy's engine, so that gate and address guard see these requests, too."""
+
+    def __init__(self, crawler: Crawler, state: State, resolver: Resolver, shutdown: Shutdown) -> None:
+        self.crawler = crawler
+        self.state = state
+        self.resolver = resolver
+        self.shutdown = shutdown
+        self._received: dict[Request, int] = {}  # bytes of the downloads under way
+
+    async def fetch(self, origin: str, source: str, calls: AbstractAsyncContextManager[object]) -> Fetched:
+        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, another host for itself.
+
+        `calls` bounds the calls to Redis that are under way.
+        """
+        url = origin
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                if refused := await self._refusal(url):
+                    return refused
+                payer = source if domain_of_url(url) == domain_of_url(origin) else None
+                response = await self._get(url, payer, origin, calls)
+                if response is None:
+                    return Fetched("")
+                location = response.headers.get("Location")
+                if not (300 <= response.status < 400 and location):
+                    return _outcome(response)
+                url = _redirected(url, location)
+            except IgnoreRequest as error:
+                # Without a name server nothing was requested.
+                return Fetched("" if isinstance(error, NoNameServer) else "unreachable", reason=str(error))
+            except Exception as error:  # whatever a download can meet, and a Location can be
+                return Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
+        return Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
+
+    async def _refusal(self, url: str) -> Fetched | None:
+        """Return why `url` cannot be requested at all, before a slot is spent on it; None if it can."""
+        await self.resolver.look_up(url)
+        if not self.resolver.knows(url):
+            return Fetched("")
+        if refused := self.resolver.refusal(url):
+            return Fetched("refused", f"robots.txt at an address that is refused: {refused}".encode())
+        failure = self.resolver.failure(url)
+        return Fetched("unreachable", reason=failure) if failure else None
+
+    async def _get(
+        self, url: str, source: str | None, origin: str, calls: AbstractAsyncContextManager[object]
+    ) -> Response | None:
+        """Request `url` when its source has a slot; waiting for one takes up no place of the downloader.
+
+        None when there is none to be had, or the worker stops. A slot may be far ahead, where a source gets one
+        in minutes; the lock on `origin` lasts beyond it.
+        """
+        domain = None if source is not None else domain_of_url(url)
+        while True:
+            slot = await take_send_slot(
+                self.state,
+                self.shutdown,
+                source=source,
+                domain=domain,
+                fetch_lock=origin,
+                patience_s=_PATIENCE_S,
+                is_ready=self._has_room,
+                calls=calls,
+            )
+            if slot is None:
+                return None
+            meta: dict[str, Any] = {
+                SLOT: slot,
+                SOURCE: source if domain is None else domain,  # for the log
+                "dont_redirect": True,
+                "handle_httpstatus_all": True,
+                "download_timeout": min(self.state.config.download_timeout, _PATIENCE_S / 2),
+                "download_maxsize": _LARGEST,
+            }
+            # Not compressed: what is read of it can then be counted.
+            request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
+            self.crawler.stats.inc_value("robots/requests")
+            try:
+                return await self._download(request)
+            except SlotMissed:
+                self.crawler.stats.inc_value("robots/slots_missed")
+
+    def _has_room(self) -> bool:
+        """Tell whether another download may begin: hosts that hang leave half of the downloader to others."""
+        return len(self._received) < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 2, 1)
+
+    async def _download(self, request: Request) -> Response | None:
+        """Return the response; None when the worker stops, which shall not wait for it."""
+        connect: Callable[..., None] = self.crawler.signals.connect
+        if not self._received:
+            connect(self._bytes_received, signal=signals.bytes_received)
+        self._received[request] = 0
+        download = asyncio.ensure_future(self.crawler.engine.download_async(request))
+        download.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also at the end
+        try:
+            while not download.done():
+                await asyncio.wait([download], timeout=_LOOK_S)
+                if self.shutdown.has_begun:
+                    return None
+            response: Response = download.result()
+            return response
+        finally:
+            download.cancel()
+            del self._received[request]
+            if not self._received:
+                self.crawler.signals.disconnect(self._bytes_received, signal=signals.bytes_received)
+
+    def _bytes_received(self, data: bytes, request: Request) -> None:
+        """Stop at what is read of a robots.txt at most (RFC 9309, 2.5)."""
+        if request not in self._received:
+            return
+        self._received[request] += len(data)
+        if self._received[request] > MAX_BYTES:
+            raise StopDownload(fail=False)
+
+
+def _redirected(url: str, location: bytes) -> str:
+    """Return where a redirect leads.
+
+    Raises:
+        ValueError: the URL is invalid, or too long.
+
+    """
+    if len(location) > LONGEST_URL:
+        raise ValueError(f"it redirects to a URL of {len(location)} characters")
+    return urljoin(url, location.decode("latin-1").strip())
+
+
+def _outcome(response: Response) -> Fetched:
+    """Return what the last response of a fetch means (RFC 9309, 2.3.1)."""
+    cache_control = response.headers.get("Cache-Control")
+    if 200 <= response.status < 300:
+        return Fetched("rules", response.body[: MAX_BYTES + 1], cache_control)
+    if 300 <= response.status < 500:
+        return Fetched("none", cache_control=cache_control)
+    return Fetched("unreachable", reason=f"status {response.status}")
