@@ -87,6 +87,10 @@ class Lease:
     request: Request | None = None
     spent: bool = False
 
+    def is_fresh(self, now: float) -> bool:
+        """Tell whether its slot may still be used at `now`."""
+        return now <= self.latest
+
     @property
     def source(self) -> str:
         """The source whose slot this lease has used, and which is charged for what comes of it."""

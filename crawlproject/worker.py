@@ -66,7 +66,7 @@ class Worker:
     state: State
     resolver: Resolver
     robots: RobotsCache
-    leases: LeaseQueue
+    lease_queue: LeaseQueue
     download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown

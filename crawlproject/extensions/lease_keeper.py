@@ -96,7 +96,7 @@ class LeaseKeeper:
             case StorageUnavailable():
                 self.crawler.stats.inc_value("store/returned")
                 wait = delay(1, 0.0, self.config, random.random())
-                self.worker.leases.give_back(lease, delay=wait, counts={"error_store": 1})
+                self.worker.lease_queue.give_back(lease, delay=wait, counts={"error_store": 1})
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -134,11 +134,11 @@ class LeaseKeeper:
             fine=True,
             latency=request.meta.get("download_latency"),
         )
-        self.worker.leases.settle(lease, settlement)
+        self.worker.lease_queue.settle(lease, settlement)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         if failure.kind == STOPPED:
-            self.worker.leases.give_back(lease)
+            self.worker.lease_queue.give_back(lease)
             return
         if failure.kind == MEMORY:
             self._fault(lease, failure.reason)
@@ -159,7 +159,7 @@ class LeaseKeeper:
             counts=counts | {"retried": 1},
             **evidence,
         )
-        self.worker.leases.settle(lease, settlement)
+        self.worker.lease_queue.settle(lease, settlement)
 
     def _evidence(self, lease: Lease, request: Request, failure: Failure) -> dict[str, Any]:
         """Return what a failure says of the source that was asked."""
@@ -197,7 +197,7 @@ class LeaseKeeper:
         settlement = Settlement(
             lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, **(evidence or {})
         )
-        self.worker.leases.settle(lease, settlement)
+        self.worker.lease_queue.settle(lease, settlement)
 
     def _fault(self, lease: Lease, reason: str) -> None:
         """Give back after trouble of our own: a delivery counted, a while later, a dead letter at the last."""
@@ -210,14 +210,14 @@ class LeaseKeeper:
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
             settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
-        self.worker.leases.settle(lease, settlement)
+        self.worker.lease_queue.settle(lease, settlement)
 
     # Beside the items
 
     async def _beat(self) -> None:
         """Tell Redis that this worker lives; learn from it who does not, and whether we ourselves did."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
-        leases, state = self.worker.leases, self.worker.state
+        leases, state = self.worker.lease_queue, self.worker.state
         beat = partial(
             state.scripts.heartbeat,
             state.worker,
@@ -234,7 +234,7 @@ class LeaseKeeper:
         for worker, returned, dead in reply.lost:
             logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
-        differs = reply.leases > len(leases.held)
+        differs = reply.leases > len(leases.leases)
         if differs and self._suspect:
             await leases.reconcile()
         self._suspect = differs
@@ -243,7 +243,7 @@ class LeaseKeeper:
         """Find leases whose request has left the engine and that nobody has settled."""
         await asyncio.sleep(_SWEEP_EVERY)
         present = engine.in_progress(self.crawler)
-        for lease in list(self.worker.leases.held.values()):
+        for lease in list(self.worker.lease_queue.leases.values()):
             if lease.request is not None and lease.request not in present:
                 logger.error(
                     "A request to source %s left the engine without an item",

@@ -44,7 +44,7 @@ class StatusReport:
         stats = self.crawler.stats
         collectors = registry(
             CrawlCollector(spider, lambda: self.monitor.latest_sample),
-            WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.leases.held)),
+            WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.lease_queue.leases)),
         )
         address, port = self.config.metrics_address, self.config.metrics_port
         try:

@@ -40,6 +40,7 @@ class _Waiting(NamedTuple):
     slot: float
     number: int
     lease: Lease
+    request: Request
 
 
 class LeaseQueue:
@@ -71,7 +72,7 @@ class LeaseQueue:
         self.wake = wake
         self.resolver = resolver
         self.robots = robots
-        self.held: dict[str, Lease] = {}
+        self.leases: dict[str, Lease] = {}
         self.settled = asyncio.Event()  # something waits for `flush`
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
@@ -100,21 +101,10 @@ class LeaseQueue:
 
     def _next(self, now: float, missed: list[Lease]) -> Request | None:
         while self._waiting and self._waiting[0].slot <= now:
-            lease = heapq.heappop(self._waiting).lease
-            if not self.is_fresh(lease):
+            *_, lease, request = heapq.heappop(self._waiting)
+            if not lease.is_fresh(now):
                 self.stats.inc_value("frontier/slots_missed")
                 missed.append(lease)
-                continue
-            try:
-                request = codec.decode(lease.entry, self.spider)
-            except BadEntry as error:
-                source = printable(lease.source)
-                logger.error(
-                    "Dead letter of source %s: %s", source, printable(str(error)), extra={"source": source}
-                )
-                self.settle(
-                    lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
-                )
                 continue
             if not self._may_decide(request.url, lease.source):
                 self._park(lease, request.url)
@@ -164,11 +154,6 @@ class LeaseQueue:
         self.stats.inc_value("names/returned")
         self.give_back(lease, delay=backoff(1, 0.0, self.state.config, random.random()))
 
-    @staticmethod
-    def is_fresh(lease: Lease) -> bool:
-        """Tell whether the slot of a lease may still be used."""
-        return asyncio.get_running_loop().time() <= lease.latest
-
     def _arm(self) -> None:
         """Have the engine woken at the next slot."""
         slot = self._waiting[0].slot if self._waiting else None
@@ -191,7 +176,7 @@ class LeaseQueue:
 
     def settle(self, lease: Lease, settlement: Settlement) -> bool:
         """End `lease` as `settlement` says; False if it had ended before."""
-        if self.held.pop(lease.id, None) is None:
+        if self.leases.pop(lease.id, None) is None:
             return False
         lease.request = None
         self._settlements.append(settlement)
@@ -232,15 +217,15 @@ class LeaseQueue:
         self._waiting.clear()
         for name, task in list(self._parked.items()):
             task.cancel()
-            if name in self.held:
-                self.give_back(self.held[name])
+            if name in self.leases:
+                self.give_back(self.leases[name])
 
     def give_back_all(self) -> None:
         """Return every lease; what still comes of those that have started finds them gone."""
-        for lease in sorted(self.held.values(), key=lambda lease: lease.slot, reverse=True):
+        for lease in sorted(self.leases.values(), key=lambda lease: lease.slot, reverse=True):
             self.give_back(lease)
 
-    def _hold_back(self, sources: set[str]) -> None:
+    def _return_waiting_of(self, sources: set[str]) -> None:
         """Return the leases of `sources` that have not started: they are halted by now, or held."""
         stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
         self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
@@ -251,7 +236,7 @@ class LeaseQueue:
     def forget_waiting(self) -> None:
         """Drop all leases that have not started: this worker lapsed, and they are others' by now."""
         for waiting in self._waiting:
-            self.held.pop(waiting.lease.id, None)
+            self.leases.pop(waiting.lease.id, None)
         self._waiting.clear()
 
     # Exchange with Redis
@@ -265,7 +250,7 @@ class LeaseQueue:
                 min(self.room, _AT_ONCE),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
-                holding=Counter(lease.source for lease in self.held.values()),
+                holding=Counter(lease.source for lease in self.leases.values()),
                 horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
@@ -273,13 +258,14 @@ class LeaseQueue:
             )
             urls = []
             for grant in reply.grants:
-                self._number += 1
                 latest = grant.slot + tolerance(grant.rate)
                 lease = Lease(grant.id, grant.slot, latest, codec.deliveries_of(grant.entry), grant.entry)
-                self.held[lease.id] = lease
-                heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease))
-                if isinstance(url := codec.peek(grant.entry).get("url"), str):
-                    urls.append((url, lease.source))
+                self.leases[lease.id] = lease
+                if (request := self._unpacked(lease)) is None:
+                    continue
+                self._number += 1
+                heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease, request))
+                urls.append((request.url, lease.source))
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
@@ -287,13 +273,25 @@ class LeaseQueue:
             self._arm()
         return reply
 
+    def _unpacked(self, lease: Lease) -> Request | None:
+        """Return the request of a lease; None for an entry that cannot be read, which is a dead letter now."""
+        try:
+            return codec.decode(lease.entry, self.spider)
+        except BadEntry as error:
+            source = printable(lease.source)
+            logger.error("Dead letter of source %s: %s", source, printable(str(error)), extra={"source": source})
+            self.settle(
+                lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
+            )
+            return None
+
     @property
     def room(self) -> int:
         """Leases that may still be taken; none beside a suspect, which is kept alone (see lease.lua)."""
         last = max(self.state.config.max_deliveries - 1, 1)
-        if len(self.held) == 1 and next(iter(self.held.values())).deliveries >= last:
+        if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
-        return self.capacity - len(self.held)
+        return self.capacity - len(self.leases)
 
     async def flush(self) -> None:
         """Send all settlements."""
@@ -311,7 +309,7 @@ class LeaseQueue:
                 self._count(settlement, known)
             self._sending.clear()
             if reply.held_back:
-                self._hold_back(set(reply.held_back))
+                self._return_waiting_of(set(reply.held_back))
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:
@@ -341,7 +339,7 @@ class LeaseQueue:
             stored: dict[Any, Any] = await self.state.redis.hgetall(self.state.keys.leases_of + self.state.worker)
             ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
             named = ((name.decode(errors="surrogateescape"), entry) for name, entry in stored.items())
-            lost = {name: entry for name, entry in named if name not in self.held and name not in ending}
+            lost = {name: entry for name, entry in named if name not in self.leases and name not in ending}
             ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))

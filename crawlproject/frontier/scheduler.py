@@ -143,7 +143,7 @@ class FrontierScheduler(Scheduler):
             state=self.state,
             resolver=self.resolver,
             robots=self.robots,
-            leases=self.queue,
+            lease_queue=self.queue,
             download_budget=DownloadBudget(),
             leasing=self.leasing,
             shutdown=self.shutdown,
@@ -225,10 +225,10 @@ class FrontierScheduler(Scheduler):
         now = asyncio.get_running_loop().time()
         if self._stop_at is None:
             self._stop_at = now + self.config.shutdown_grace
-        if now < self._stop_at or not self.queue.held:
+        if now < self._stop_at or not self.queue.leases:
             return
         if not self.shutdown.grace_over.is_set():
-            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.held))
+            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.leases))
             self.shutdown.grace_over.set()
         elif now > self._stop_at + _LAST_WORDS:
             self.queue.give_back_all()
@@ -240,7 +240,7 @@ class FrontierScheduler(Scheduler):
                 await self.leasing.wanted.wait()
         except TimeoutError:
             return
-        if self.queue.held:
+        if self.queue.leases:
             await asyncio.sleep(_LEASE_EVERY)
 
     async def _settle(self) -> None:
@@ -272,7 +272,7 @@ class FrontierScheduler(Scheduler):
         if not patience:
             return
         now = asyncio.get_running_loop().time()
-        if self.queue.held or self._new or not await self._is_idle():
+        if self.queue.leases or self._new or not await self._is_idle():
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now

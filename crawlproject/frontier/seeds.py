@@ -16,11 +16,12 @@ from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
+from crawlproject.politeness.addresses import check_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
-from crawlproject.texts import LONGEST_URL, url_fault, without_userinfo
+from crawlproject.texts import LONGEST_URL, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +81,7 @@ def _url(value: Any) -> str:
     url = value.strip()
     if len(url) > LONGEST_URL:
         raise BadSeed(f"url of {len(url)} characters, more than {LONGEST_URL}")
-    fault = url_fault(url)
-    if fault is not None:
+    if fault := check_url(url):
         raise BadSeed(fault)
     return url
 

@@ -10,7 +10,6 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, StaleConnection
-from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.models import LATEST, LEASE, SLOT, SOURCE, Lease
 from crawlproject.net.send_slot import take_send_slot
 from crawlproject.politeness.slots import LATE_S
@@ -44,7 +43,7 @@ class TokenMiddleware:
         if lease is None:
             await self._acquire(request)
             return None
-        if lease.spent or not LeaseQueue.is_fresh(lease):
+        if lease.spent or not lease.is_fresh(asyncio.get_running_loop().time()):
             self.crawler.stats.inc_value("tokens/returned")
             return request
         lease.spent = True

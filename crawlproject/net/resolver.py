@@ -26,7 +26,7 @@ from zope.interface import implementer
 from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
-from crawlproject.politeness.addresses import RECENT, Address, check_addresses, check_url, literal, port_of
+from crawlproject.politeness.addresses import RECENT, Address, check_addresses, literal, port_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -123,9 +123,7 @@ class Resolver:
     # The guard
 
     def refusal(self, url: str) -> str | None:
-        """Return why `url` may not be asked, as far as is known: None also while its host is not."""
-        if refused := check_url(url):
-            return refused
+        """Return why the addresses of the URL's host may not be reached; None also while they are not known."""
         answer = self._answer(_host(url))
         return self._forbidden(answer.addresses, port_of(url)) if answer else None
 
@@ -135,8 +133,8 @@ class Resolver:
         return answer.failure or None if answer else None
 
     def knows(self, url: str) -> bool:
-        """Tell whether it is known if `url` may be asked: by its spelling, or because its host was looked up."""
-        return check_url(url) is not None or self._answer(_host(url)) is not None
+        """Tell whether the host of `url` was looked up."""
+        return self._answer(_host(url)) is not None
 
     def may_be_asked(self, url: str) -> bool:
         """Tell whether it is known that the host of `url` has addresses, and that they may be asked."""
@@ -153,7 +151,7 @@ class Resolver:
             return
         now = asyncio.get_running_loop().time()
         unknown = set()
-        for host in {_host(url) for url in urls if check_url(url) is None}:
+        for host in set(map(_host, urls)):
             answer = self._answers.get(host)
             if literal(host) is not None or (answer is not None and answer.renew > now):
                 continue

@@ -13,10 +13,11 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 
-from crawlproject.errors import NoNameServer, SlotMissed
+from crawlproject.errors import AddressRefused, NoNameServer, SlotMissed
 from crawlproject.models import SLOT, SOURCE
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import take_send_slot
+from crawlproject.politeness.addresses import check_url
 from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
@@ -33,8 +34,8 @@ _LARGEST = 50_000_000  # bytes that one may have (RFC 9309, 2.5), whatever DOWNL
 class Fetched(NamedTuple):
     """What came of a fetch.
 
-    `kind` is "rules" (they are in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it leads
-    to a refused address, see `body`), "unreachable" (see `reason`), or "" when it was not requested at all.
+    `kind` is "rules" (they are in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it
+    leads to a refused address, see `body`), "unreachable" (see `reason`), or "" when nothing was requested.
     """
 
     kind: str
@@ -61,16 +62,12 @@ class RobotsFetcher:
         url = origin
         for _ in range(MOST_REDIRECTS + 1):
             try:
-                if refused := await self._refusal(url):
-                    return refused
-                payer = source if domain_of_url(url) == domain_of_url(origin) else None
-                response = await self._get(url, payer, origin, calls)
-                if response is None:
-                    return Fetched("")
-                location = response.headers.get("Location")
-                if not (300 <= response.status < 400 and location):
-                    return _outcome(response)
-                url = _redirected(url, location)
+                outcome = await self._refusal(url) or await self._get(url, source, origin, calls)
+                if isinstance(outcome, Fetched):
+                    return outcome
+                url = outcome
+            except AddressRefused as error:
+                return _refused(str(error))
             except IgnoreRequest as error:
                 # Without a name server nothing was requested.
                 return Fetched("" if isinstance(error, NoNameServer) else "unreachable", reason=str(error))
@@ -84,35 +81,35 @@ class RobotsFetcher:
         if not self.resolver.knows(url):
             return Fetched("")
         if refused := self.resolver.refusal(url):
-            return Fetched("refused", f"robots.txt at an address that is refused: {refused}".encode())
+            return _refused(refused)
         failure = self.resolver.failure(url)
         return Fetched("unreachable", reason=failure) if failure else None
 
     async def _get(
-        self, url: str, source: str | None, origin: str, calls: AbstractAsyncContextManager[object]
-    ) -> Response | None:
-        """Request `url` when its source has a slot; waiting for one takes up no place of the downloader.
+        self, url: str, source: str, origin: str, calls: AbstractAsyncContextManager[object]
+    ) -> Fetched | str:
+        """Return what came of requesting `url`, or where it redirects to.
 
-        None when there is none to be had, or the worker stops. A slot may be far ahead, where a source gets one
-        in minutes; the lock on `origin` lasts beyond it.
+        Waiting for a slot takes up no place of the downloader. It may be far ahead, where a source gets one in
+        minutes; the lock on `origin` lasts beyond it.
         """
-        domain = None if source is not None else domain_of_url(url)
+        domain = domain_of_url(url)
+        payer = {"source": source} if domain == domain_of_url(origin) else {"domain": domain}
         while True:
             slot = await take_send_slot(
                 self.state,
                 self.shutdown,
-                source=source,
-                domain=domain,
+                **payer,
                 fetch_lock=origin,
                 patience_s=_PATIENCE_S,
                 is_ready=self._has_room,
                 calls=calls,
             )
             if slot is None:
-                return None
+                return Fetched("")
             meta: dict[str, Any] = {
                 SLOT: slot,
-                SOURCE: source if domain is None else domain,  # for the log
+                SOURCE: payer.get("source", domain),  # for the log
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
                 "download_timeout": min(self.state.config.download_timeout, _PATIENCE_S / 2),
@@ -122,9 +119,11 @@ class RobotsFetcher:
             request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
             self.crawler.stats.inc_value("robots/requests")
             try:
-                return await self._download(request)
+                response = await self._download(request)
             except SlotMissed:
                 self.crawler.stats.inc_value("robots/slots_missed")
+                continue
+            return Fetched("") if response is None else _outcome(response)
 
     def _has_room(self) -> bool:
         """Tell whether another download may begin: hosts that hang leave half of the downloader to others."""
@@ -160,20 +159,30 @@ class RobotsFetcher:
             raise StopDownload(fail=False)
 
 
+def _refused(reason: str) -> Fetched:
+    return Fetched("refused", f"robots.txt at an address that is refused: {reason}".encode())
+
+
 def _redirected(url: str, location: bytes) -> str:
     """Return where a redirect leads.
 
     Raises:
-        ValueError: the URL is invalid, or too long.
+        ValueError: the URL is too long.
+        AddressRefused: it is not one that may be requested.
 
     """
     if len(location) > LONGEST_URL:
         raise ValueError(f"it redirects to a URL of {len(location)} characters")
-    return urljoin(url, location.decode("latin-1").strip())
+    target = urljoin(url, location.decode("latin-1").strip())
+    if fault := check_url(target):
+        raise AddressRefused(fault)
+    return target
 
 
-def _outcome(response: Response) -> Fetched:
-    """Return what the last response of a fetch means (RFC 9309, 2.3.1)."""
+def _outcome(response: Response) -> Fetched | str:
+    """Return what a response means (RFC 9309, 2.3.1), or the URL that it redirects to."""
+    if 300 <= response.status < 400 and (location := response.headers.get("Location")):
+        return _redirected(response.url, location)
     cache_control = response.headers.get("Cache-Control")
     if 200 <= response.status < 300:
         return Fetched("rules", response.body[: MAX_BYTES + 1], cache_control)

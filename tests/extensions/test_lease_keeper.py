@@ -121,7 +121,7 @@ async def test_items_that_no_lease_stands_behind_are_let_be(case: Case) -> None:
     case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), None)
     case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), Response(URL, request=Request(URL)))
     case.keeper.item_scraped({"some": "item"}, await case.lease())
-    assert len(case.scheduler.queue.held) == 1
+    assert len(case.scheduler.queue.leases) == 1
 
 
 async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Case) -> None:
@@ -129,10 +129,10 @@ async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Cas
     slot: Any = case.scheduler.crawler.engine._slot
     slot.inprogress = {response.request}
     await case.keeper._sweep()
-    assert len(case.scheduler.queue.held) == 1
+    assert len(case.scheduler.queue.leases) == 1
     slot.inprogress = set()
     await case.keeper._sweep()
-    assert len(case.scheduler.queue.held) == 0
+    assert len(case.scheduler.queue.leases) == 0
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
 

@@ -240,7 +240,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
         state.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )  # a reply that is lost
     await worker.queue.fill()
-    assert len(worker.queue.held) == 1
+    assert len(worker.queue.leases) == 1
     assert await worker.queue.reconcile() == 2
     assert await worker.queue.reconcile() == 0
     await worker.queue.flush()
@@ -256,7 +256,7 @@ async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> No
     await worker.queue.fill()
     (started,) = await worker.popped(1)
     worker.queue.forget_waiting()
-    assert list(worker.queue.held) == [started.meta[LEASE].id]
+    assert list(worker.queue.leases) == [started.meta[LEASE].id]
     assert len(worker.queue) == 0
 
 

@@ -257,15 +257,15 @@ async def test_what_waits_for_its_slot_goes_back_when_the_store_is_down(
 ) -> None:
     case = Case(scheduler)
     await case.lease()
-    entry = next(iter(scheduler.queue.held.values())).entry
+    entry = next(iter(scheduler.queue.leases.values())).entry
     redis: Any = scheduler.state.redis
     await redis.rpush(scheduler.state.keys.queue_of + "0:museum", entry)
     await redis.zadd(scheduler.state.keys.due_fast, {"museum": 0})
     await scheduler.queue.fill()
-    assert (len(scheduler), len(scheduler.queue.held)) == (1, 2)
+    assert (len(scheduler), len(scheduler.queue.leases)) == (1, 2)
     scheduler.leasing.pause("trouble")
     await scheduler._lease()
-    assert (len(scheduler), len(scheduler.queue.held)) == (0, 1)
+    assert (len(scheduler), len(scheduler.queue.leases)) == (0, 1)
     scheduler.leasing.pause("other trouble")
     scheduler.leasing.resume("trouble")
     assert scheduler.leasing.paused == "other trouble"
