@@ -33,7 +33,7 @@ class Command(crawl.Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Check, then crawl."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
-        from crawlproject.net.handler import check_open_files
+        from crawlproject.net.pool import check_open_files
         from crawlproject.sources.reader import read_catalogue
 
         assert self.settings is not None

@@ -22,7 +22,7 @@ import trustme
 from twisted.internet import reactor as installed_reactor
 
 from crawlproject.net import handler as http
-from crawlproject.net.handler import BoundedPool
+from crawlproject.net.pool import BoundedPool
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture
 
