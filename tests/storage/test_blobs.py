@@ -25,7 +25,9 @@ from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject.errors import ConfigError
-from crawlproject.storage.blobs import PROBE, FolderStorage, S3Storage, check_storage, open_storage, thumbnail_name
+from crawlproject.storage.blobs import PROBE, check_storage, open_storage, thumbnail_name
+from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.s3 import S3Storage
 
 HEX = "0123456789abcdef"
 

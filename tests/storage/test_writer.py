@@ -22,7 +22,9 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import StorageUnavailable
 from crawlproject.storage import writer as store_circuit
-from crawlproject.storage.blobs import FolderStorage, S3Storage, check_storage
+from crawlproject.storage.blobs import check_storage
+from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, WHO, Case
 from tests.storage.s3_gate import Gate

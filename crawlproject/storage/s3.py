@@ -1,0 +1,71 @@
+"""Thumbnails in a bucket of S3."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from crawlproject.texts import printable, without_userinfo
+
+
+class S3Storage:
+    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; unset ones are boto's defaults.
+
+    Not Scrapy's `S3FilesStore`: that writes from the reactor's pool, which names are resolved in, and sends
+    an ACL, which buckets refuse by default since 2023.
+
+    Raises:
+        Exception: the settings make no sense to boto.
+
+    """
+
+    remedy = "see to the store, its bucket and the AWS_* settings"
+
+    def __init__(self, uri: str, settings: Any) -> None:
+        import boto3
+        from botocore.config import Config as BotoConfig
+
+        parts = urlsplit(uri)
+        self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")
+        endpoint = settings.get("AWS_ENDPOINT_URL")
+        self.place = printable(uri + (f" at {without_userinfo(endpoint)}" if endpoint else ""), 500)
+        options = {
+            "endpoint_url": endpoint,
+            "aws_access_key_id": settings.get("AWS_ACCESS_KEY_ID"),
+            "aws_secret_access_key": settings.get("AWS_SECRET_ACCESS_KEY"),
+            "aws_session_token": settings.get("AWS_SESSION_TOKEN"),
+            "region_name": settings.get("AWS_REGION_NAME"),
+            "use_ssl": settings.get("AWS_USE_SSL"),
+            "verify": settings.get("AWS_VERIFY"),
+        }
+        # By boto's defaults (60 s to connect, 60 s to read, five attempts) a dead endpoint hangs for minutes.
+        limits = BotoConfig(
+            max_pool_connections=16,
+            connect_timeout=5,
+            read_timeout=10,
+            retries={"mode": "standard", "total_max_attempts": 2},
+        )
+        given = {name: value for name, value in options.items() if value is not None}
+        self.client = boto3.client("s3", config=limits, **given)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put the object; S3 replaces it as a whole."""
+        self.client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType="image/jpeg")
+
+    def read(self, name: str) -> bytes:
+        """Get the object."""
+        body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
+        return body
+
+    def is_lasting(self, error: Exception) -> bool:
+        """Tell what S3 refuses from what it does not manage now, and from an endpoint that does not answer."""
+        from botocore import exceptions as boto
+
+        if isinstance(error, boto.ClientError):
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+            code = error.response.get("Error", {}).get("Code")
+            return status < 500 and status not in {408, 429} and code not in {"RequestTimeout", "SlowDown"}
+        if isinstance(error, boto.SSLError):
+            return "CERTIFICATE_VERIFY_FAILED" in str(error)
+        passing = (boto.HTTPClientError, boto.ConnectionError, boto.CredentialRetrievalError)
+        return isinstance(error, (boto.BotoCoreError, ValueError)) and not isinstance(error, passing)
