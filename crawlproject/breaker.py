@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject.worker import worker_of
 
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between probes; doubled each time
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 
 
 class Circuit:
@@ -45,10 +45,10 @@ class Circuit:
             self.crawler.stats.inc_value(f"{self.name}/{what}")
 
     async def _recover(self, probe: Callable[[], Awaitable[Exception | None]]) -> None:
-        pause = _PAUSE
+        pause = _PAUSE_S
         await asyncio.sleep(pause)
         while await probe() is not None:
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
         reason, self.trouble = self.trouble, ""
         if self.crawler is not None:

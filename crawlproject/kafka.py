@@ -11,7 +11,7 @@ from crawlproject.errors import ConfigError, KafkaUnavailable
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
 
-_PATIENCE = 5.0  # seconds that Kafka has to answer at the start
+_PATIENCE_S = 5.0  # that Kafka has to answer at the start
 
 # What operators may have otherwise, by CRAWL_KAFKA_OPTIONS.
 _COMMON: Mapping[str, Any] = {
@@ -97,9 +97,7 @@ class Kafka:
         from confluent_kafka import KafkaException
 
         try:
-            found = (
-                client.list_topics(topic, timeout=_PATIENCE) if topic else client.list_topics(timeout=_PATIENCE)
-            )
+            found = client.list_topics(topic, _PATIENCE_S) if topic else client.list_topics(timeout=_PATIENCE_S)
         except KafkaException as error:
             client.poll(0)  # calls `failed`, with the reason
             what = self.without_secrets(self._last or _text(error))

@@ -10,7 +10,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 
 logger = logging.getLogger(__name__)
 
-_AFTER_TROUBLE = 1.0  # seconds
+_AFTER_TROUBLE_S = 1.0
 
 
 class Loops:
@@ -42,7 +42,7 @@ class Loops:
                 await step()
             except REDIS_TROUBLE as error:
                 self.state.failed(error)
-                await asyncio.sleep(_AFTER_TROUBLE)
+                await asyncio.sleep(_AFTER_TROUBLE_S)
             except Exception:
                 logger.exception("Bug in %s; going on", getattr(step, "__qualname__", step))
-                await asyncio.sleep(_AFTER_TROUBLE)
+                await asyncio.sleep(_AFTER_TROUBLE_S)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = 64  # leases a call, ten of which there are in a second: more than a worker can start
 _SETTLE_BATCH = 200
 _MOST_PARKED = 64  # leases that wait for a robots.txt
-_PARKED_ELSEWHERE = 0.5  # seconds that those beyond wait in Redis
+_PARKED_ELSEWHERE_S = 0.5  # that those beyond wait in Redis
 _MAX_STAT_SOURCES = 1000
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
@@ -131,7 +131,7 @@ class LeaseQueue:
             self._put_off(lease)
             return
         if len(self._parked) >= _MOST_PARKED:
-            self.give_back(lease, delay=_PARKED_ELSEWHERE)
+            self.give_back(lease, delay=_PARKED_ELSEWHERE_S)
             return
 
         async def wait() -> None:
@@ -144,7 +144,7 @@ class LeaseQueue:
                 known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
             except Exception:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
-            self.give_back(lease, delay=0.0 if known else _PARKED_ELSEWHERE)
+            self.give_back(lease, delay=0.0 if known else _PARKED_ELSEWHERE_S)
 
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())

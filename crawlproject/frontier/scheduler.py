@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_EVERY = 0.1  # seconds between lease calls, so that each of them brings a batch
-_LOOK_AGAIN = 0.5  # seconds between lease calls while nothing is due
-_SETTLE_EVERY = 0.15  # seconds that settlements are collected
+_LEASE_EVERY_S = 0.1  # between lease calls, so that each of them brings a batch
+_LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
+_SETTLE_EVERY_S = 0.15  # that settlements are collected
 _ENQUEUE_BATCH = 500
-_LAST_WORDS = 1.0  # seconds from the end of the grace until the leases of pictures still looked at go back, too
+_LAST_WORDS_S = 1.0  # from the end of the grace until the leases of pictures still looked at go back, too
 
 
 class FrontierScheduler(Scheduler):
@@ -191,32 +191,32 @@ class FrontierScheduler(Scheduler):
 
     async def _read_seeds(self) -> None:
         if self.shutdown.has_begun:
-            await asyncio.sleep(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY_S)
             return
         await asyncio.sleep(await self._reader.read())
 
     async def _lease(self) -> None:
         if self.shutdown.has_begun:
             self._stop_in_time()
-            await asyncio.sleep(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY_S)
             return
         if self.leasing.paused:
             self._report(self.leasing.paused)
             self.queue.give_back_waiting()
-            await asyncio.sleep(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY_S)
             return
         if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.many:
-            await asyncio.sleep(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY_S)
             return
         self.leasing.wanted.clear()
         reply = await self.queue.fill()
         if self.resolver.trouble:  # most of it comes back
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_LOOK_AGAIN_S)
         self._report(self.leasing.paused or reply.state)
-        wait = _LOOK_AGAIN
+        wait = _LOOK_AGAIN_S
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
-            wait = min(max(ahead, _LEASE_EVERY), _LOOK_AGAIN)
+            wait = min(max(ahead, _LEASE_EVERY_S), _LOOK_AGAIN_S)
         await self._pause(wait)
 
     def _stop_in_time(self) -> None:
@@ -230,7 +230,7 @@ class FrontierScheduler(Scheduler):
         if not self.shutdown.grace_over.is_set():
             logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.leases))
             self.shutdown.grace_over.set()
-        elif now > self._stop_at + _LAST_WORDS:
+        elif now > self._stop_at + _LAST_WORDS_S:
             self.queue.give_back_all()
 
     async def _pause(self, seconds: float) -> None:
@@ -241,11 +241,11 @@ class FrontierScheduler(Scheduler):
         except TimeoutError:
             return
         if self.queue.leases:
-            await asyncio.sleep(_LEASE_EVERY)
+            await asyncio.sleep(_LEASE_EVERY_S)
 
     async def _settle(self) -> None:
         await self.queue.settled.wait()
-        await asyncio.sleep(_SETTLE_EVERY)
+        await asyncio.sleep(_SETTLE_EVERY_S)
         # What a page has led to is stored before its lease ends: nothing is lost in between.
         await self._store_new()
         await self.queue.flush()

@@ -29,8 +29,8 @@ LONGEST_IDENTIFIER = 1_024  # characters
 
 _IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
 _BATCH = 500
-_PUT_OFF = 0.2  # seconds until seeds are tried again that could not be enqueued
-_FULL = 0.5  # seconds until a full frontier is looked at again
+_PUT_OFF_S = 0.2  # until seeds are tried again that could not be enqueued
+_FULL_S = 0.5  # until a full frontier is looked at again
 
 
 def parse_seed(line: bytes | str) -> Seed:
@@ -157,7 +157,7 @@ class SeedReader:
         state = self.state
         if not self.unfinished:
             if self.full and await self._outstanding() >= state.config.high_water:
-                return _FULL
+                return _FULL_S
             self.unfinished = True
             if not self.full and not await self._come():
                 # A call that was given up while Redis hung may have been carried out since.
@@ -167,7 +167,7 @@ class SeedReader:
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
-        return _PUT_OFF
+        return _PUT_OFF_S
 
     async def _come(self) -> bool:
         """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
@@ -194,7 +194,7 @@ class SeedReader:
             refuse_unknown=config.unknown_sources == "refuse",
         )
         if reply is None:
-            return _PUT_OFF
+            return _PUT_OFF_S
         self.unfinished = False
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:
@@ -204,7 +204,7 @@ class SeedReader:
         if reply.dead:
             logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
         self.full = reply.deferred > 0
-        return _FULL if self.full and not reply.admitted else 0.0
+        return _FULL_S if self.full and not reply.admitted else 0.0
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:

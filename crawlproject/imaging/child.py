@@ -24,8 +24,8 @@ from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
-_GRACE = 2.0  # seconds of CPU time; the parent's clock is to be first
-_WALL_GRACE = 5.0  # seconds; likewise
+_GRACE_S = 2.0  # of CPU time; the parent's clock is to be first
+_WALL_GRACE_S = 5.0  # likewise
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
         if idle is not None:
             resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
         # The parent minds the clock. This ends us, by SIGPROF or SIGALRM, where there is no parent any more.
-        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE)
-        signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE)
+        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
+        signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(channel, names).decode().split(",")))
         reply = _look(codings, _receive(channel, length), job, expected)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -43,11 +43,11 @@ _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far above o
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
 
 _PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
-_START_TIMEOUT = 60.0  # seconds; it takes 0.2 on an idle machine
+_START_TIMEOUT_S = 60.0  # it takes 0.2 on an idle machine
 _STOP_TIMEOUT = 2.0
 _NICENESS = 5  # sending on time comes before decoding, and before loading what decodes
 _TICK = 1.0
-_LOOK = 0.005  # seconds between looks whether a process has ended
+_LOOK_S = 0.005  # between looks whether a process has ended
 _CHUNK = 1 << 18  # bytes; thumbnails are smaller
 
 T = TypeVar("T")
@@ -216,10 +216,10 @@ class Decoder:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=_CHUNK)
         try:
-            await _within(_START_TIMEOUT, self._reply())
+            await _within(_START_TIMEOUT_S, self._reply())
         except (DecoderCrashed, TimeoutError) as error:
             await self.close()
-            reason = str(error) or f"not ready after {_START_TIMEOUT:.0f} s"
+            reason = str(error) or f"not ready after {_START_TIMEOUT_S:.0f} s"
             raise NoDecoder(f"{self._name} does not start: {reason}") from error
         self._ready = True
 
@@ -275,7 +275,7 @@ class Decoder:
         self._hang_up()
         self.kill()
         while self._process.poll() is None:  # noqa: ASYNC110 - the loop is not told of its end
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_S)
 
     def _hang_up(self) -> None:
         if self._streams is None:
@@ -291,7 +291,7 @@ class Decoder:
         while (code := self._process.poll()) is None:
             if loop.time() >= patience:
                 self.kill()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_S)
         if not how:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return DecoderCrashed(how)

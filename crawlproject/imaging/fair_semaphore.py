@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 
-_LONG = 1.0  # seconds for one picture; a large one takes that, most a few milliseconds
+_LONG_S = 1.0  # for one picture; a large one takes that, most a few milliseconds
 
 
 class FairSemaphore:
@@ -42,7 +42,7 @@ class FairSemaphore:
         try:
             yield
         finally:
-            if (took := now() - began) > _LONG:
+            if (took := now() - began) > _LONG_S:
                 self._second[source] = now() + took
             self._release(source)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MANY = 64 * 1024 * 1024  # bytes under way; beyond, nothing is leased
 MOST = 2 * MANY  # bytes at most
-_PATIENCE = 2.0  # seconds beyond `MANY` until one of them has to go: no source keeps a worker idle by dripping
+_PATIENCE_S = 2.0  # beyond `MANY` until one of them has to go: no source keeps a worker idle by dripping
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class DownloadBudget:
             return
         if self._many_since is None:
             self._many_since = self._now()
-        if self._received > MOST or self._now() - self._many_since > _PATIENCE:
+        if self._received > MOST or self._now() - self._many_since > _PATIENCE_S:
             shares: Counter[str] = Counter()
             for one in self._under_way:
                 shares[one.source] += one.received

@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 _FLAGS = pycares.ARES_FLAG_NOSEARCH  # names of strangers are whole: none is asked within our own domain
 _TRIES = 2  # of each name server
-_A_TRY = 2.5  # seconds, the first; c-ares doubles it
-_PATIENCE = 10.0  # seconds for one name, however many servers there are
-_A_MOMENT = 0.03  # seconds that leases wait for names; their slots bear that
-_LEAST, _MOST = 30.0, 3600.0  # seconds that an answer is good for, whatever its TTL
-_STALE = 3600.0  # seconds more that one serves while a new one is looked up (RFC 8767)
-_FAILED = 30.0  # seconds until a name that failed is looked up again
-_FAILED_SERVES = 600.0  # seconds that it is known to have failed: a source may have a slot once in minutes
+_A_TRY_S = 2.5  # the first; c-ares doubles it
+_PATIENCE_S = 10.0  # for one name, however many servers there are
+_A_MOMENT_S = 0.03  # that leases wait for names; their slots bear that
+_LEAST_S, _MOST_S = 30.0, 3600.0  # that an answer is good for, whatever its TTL
+_STALE_S = 3600.0  # more that one serves while a new one is looked up (RFC 8767)
+_FAILED_S = 30.0  # until a name that failed is looked up again
+_FAILED_SERVES_S = 600.0  # that it is known to have failed: a source may have a slot once in minutes
 _MOST_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
 # What c-ares says where no server has answered, or the one that did could not.
 _NO_WORD = {
@@ -56,9 +56,9 @@ _NO_WORD = {
     pycares.errno.ARES_ECANCELLED,  # by us, with the resolver that has been replaced
     pycares.errno.ARES_EDESTRUCTION,
 }
-_A_PROBE = 5.0  # seconds that name servers have to say something
-_LATELY = 1.0  # seconds after a word of theirs in which they are not asked for one
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between probes; doubled each time
+_A_PROBE_S = 5.0  # that name servers have to say something
+_LATELY_S = 1.0  # after a word of theirs in which they are not asked for one
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MOST_NAMES = 20_000
 _MOST_LOOKED_FOR = 512  # at a time; those beyond are when their requests are parked
@@ -157,10 +157,10 @@ class Resolver:
                 continue
             if len(self._looking) < _MOST_LOOKED_FOR:
                 task = self._look(host)
-                if answer is None or answer.failure or answer.until <= now + _A_MOMENT:
+                if answer is None or answer.failure or answer.until <= now + _A_MOMENT_S:
                     unknown.add(task)
         if unknown:
-            await asyncio.wait(unknown, timeout=_A_MOMENT)
+            await asyncio.wait(unknown, timeout=_A_MOMENT_S)
 
     async def look_up(self, url: str) -> None:
         """Find out about the host of `url`; afterwards `knows` it, unless there is `trouble`."""
@@ -202,13 +202,13 @@ class Resolver:
             if not addresses:
                 raise OSError("no address")
             self._heard = now()
-            ttl = min(max(ttl, _LEAST), _MOST)
-            answer = Answer(self._chosen(addresses), "", now() + ttl, now() + ttl + _STALE)
+            ttl = min(max(ttl, _LEAST_S), _MOST_S)
+            answer = Answer(self._chosen(addresses), "", now() + ttl, now() + ttl + _STALE_S)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
             before = self._answer(host)
             if before is not None and not before.failure:
                 # A server that fails for a while takes no site away whose addresses we know.
-                answer = before._replace(renew=now() + _FAILED)
+                answer = before._replace(renew=now() + _FAILED_S)
             elif _is_silence(error) and not await self._answering():
                 self._wait_for_an_answer(str(error.args[-1]))
                 return
@@ -217,7 +217,7 @@ class Resolver:
             else:
                 text = str(error.args[-1] if error.args else "") or type(error).__name__
                 answer = Answer(
-                    (), f"{host[:253]} does not resolve: {text}", now() + _FAILED, now() + _FAILED_SERVES
+                    (), f"{host[:253]} does not resolve: {text}", now() + _FAILED_S, now() + _FAILED_SERVES_S
                 )
         self._answers[host] = answer
         self._answers.move_to_end(host)
@@ -228,7 +228,7 @@ class Resolver:
 
     async def _answering(self) -> bool:
         """Tell whether the name servers say anything; all whose names get no word share one probe."""
-        if asyncio.get_running_loop().time() - self._heard < _LATELY:
+        if asyncio.get_running_loop().time() - self._heard < _LATELY_S:
             return True
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
@@ -252,7 +252,7 @@ class Resolver:
         questions: list[asyncio.Future[Any]] = [resolver.query_dns(".", "SOA")]
         if known := next((host for host, answer in reversed(self._answers.items()) if answer.addresses), None):
             questions.append(resolver.getaddrinfo(known, type=socket.SOCK_STREAM))
-        done, late = await asyncio.wait(questions, timeout=_A_PROBE)
+        done, late = await asyncio.wait(questions, timeout=_A_PROBE_S)
         for question in late:
             question.cancel()
         if all([_is_silence(question.exception()) for question in done]):  # noqa: C419 - each is to be looked at
@@ -271,10 +271,10 @@ class Resolver:
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        pause, answering = _PAUSE, False
+        pause, answering = _PAUSE_S, False
         while not answering:
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
             try:
                 answering = await self._answering()
             except Exception:
@@ -297,7 +297,7 @@ class Resolver:
     async def _ask(self, host: str) -> tuple[tuple[Address, ...], float]:
         """Return what the name servers say: addresses in the order to try them in, seconds that they are good."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_PATIENCE_S):
                 if self._resolver is None:
                     self._resolver = self._open()
                 found = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
@@ -312,7 +312,7 @@ class Resolver:
 
     def _open(self) -> aiodns.DNSResolver:
         servers = self.settings.dns_servers or None
-        return aiodns.DNSResolver(servers, timeout=_A_TRY, tries=_TRIES, rotate=True, flags=_FLAGS)
+        return aiodns.DNSResolver(servers, timeout=_A_TRY_S, tries=_TRIES, rotate=True, flags=_FLAGS)
 
     # Twisted's interface
 

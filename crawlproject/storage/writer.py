@@ -14,9 +14,9 @@ from crawlproject.threads import in_thread
 from crawlproject.worker import worker_of
 
 _AT_ONCE = 16  # writes, each in a thread
-_DEADLINE = 40.0  # seconds that one write may take, a second attempt of the client's included
-_LOOK = 0.25  # seconds between looks whether the crawl closes
-_LAST = 3.0  # seconds that writes get when it does
+_DEADLINE_S = 40.0  # that one write may take, a second attempt of the client's included
+_LOOK_S = 0.25  # between looks whether the crawl closes
+_LAST_S = 3.0  # that writes get when it does
 
 
 class StorageWriter:
@@ -56,9 +56,9 @@ class StorageWriter:
         writing = asyncio.create_task(self._write(name, data))
         deadline = math.inf
         while not writing.done():
-            await asyncio.wait((writing,), timeout=_LOOK)
+            await asyncio.wait((writing,), timeout=_LOOK_S)
             if not writing.done() and self._is_closing():
-                deadline = min(deadline, loop.time() + (0.0 if self.trouble else _LAST))
+                deadline = min(deadline, loop.time() + (0.0 if self.trouble else _LAST_S))
                 if loop.time() >= deadline:
                     writing.cancel()
                     raise StorageDown("the crawl closes")
@@ -116,5 +116,5 @@ class StorageWriter:
 
 async def _end_of(write: asyncio.Future[None]) -> Exception | None:
     """Return what a write raises; one that takes too long goes on by itself."""
-    await asyncio.wait((write,), timeout=_DEADLINE)
-    return write.exception() if write.done() else TimeoutError(f"no end after {_DEADLINE:g} s")  # type: ignore[return-value]
+    await asyncio.wait((write,), timeout=_DEADLINE_S)
+    return write.exception() if write.done() else TimeoutError(f"no end after {_DEADLINE_S:g} s")  # type: ignore[return-value]

@@ -64,7 +64,7 @@ async def test_one_source_leaves_a_place_to_those_that_wait(places: int, most: i
 async def test_who_has_taken_long_lets_others_go_first_for_as_long(
     places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LONG", 0.05)
+    monkeypatch.setattr(module, "_LONG_S", 0.05)
     desk = Desk(places)
     slow = [f"s{n}" for n in range(places + 5)]
     quick = [chr(0x4E00 + n) for n in range(100)]
@@ -80,7 +80,7 @@ async def test_who_has_taken_long_lets_others_go_first_for_as_long(
 
 
 async def test_who_has_taken_long_waits_for_nobody_who_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONG", 0.01)
+    monkeypatch.setattr(module, "_LONG_S", 0.01)
     desk = Desk(1)
     await desk.bring("s0", "s1")
     await asyncio.sleep(0.05)
@@ -89,7 +89,7 @@ async def test_who_has_taken_long_waits_for_nobody_who_is_not_there(monkeypatch:
 
 
 async def test_those_that_let_others_go_first_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONG", 0.0)
+    monkeypatch.setattr(module, "_LONG_S", 0.0)
     desk = Desk(1)
     for n in range(300):
         name = chr(0x4E00 + n) + "0"

@@ -107,9 +107,9 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
 async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST", 0.05)
+    monkeypatch.setattr(module, "_LEAST_S", 0.05)
     zone.records["museum.org"] = [["198.51.100.7"], ["198.51.100.8"]]
-    monkeypatch.setattr(module, "_MOST", 0.05)
+    monkeypatch.setattr(module, "_MOST_S", 0.05)
     await resolver.prepare(["http://museum.org/"])
     await asyncio.sleep(0.06)
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
@@ -123,9 +123,9 @@ async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
 async def test_a_name_server_that_fails_takes_no_known_site_away(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST", 0.01)
-    monkeypatch.setattr(module, "_MOST", 0.01)
-    monkeypatch.setattr(module, "_PATIENCE", 1.5)
+    monkeypatch.setattr(module, "_LEAST_S", 0.01)
+    monkeypatch.setattr(module, "_MOST_S", 0.01)
+    monkeypatch.setattr(module, "_PATIENCE_S", 1.5)
     zone.records["museum.org"] = [["198.51.100.7"], None]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
@@ -147,7 +147,7 @@ async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Reso
 async def test_a_failure_is_known_for_longer_than_it_is_fresh(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FAILED", 0.01)
+    monkeypatch.setattr(module, "_FAILED_S", 0.01)
     zone.records["museum.org"] = [[], ["198.51.100.7"]]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
@@ -172,7 +172,7 @@ async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zo
 async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
@@ -215,10 +215,10 @@ async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) ->
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.3)
-    monkeypatch.setattr(module, "_A_PROBE", 0.3)
-    monkeypatch.setattr(module, "_PAUSE", 0.05)
-    monkeypatch.setattr(module, "_LATELY", 0.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "_A_PROBE_S", 0.3)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(module, "_LATELY_S", 0.0)
 
 
 async def answering_again(resolver: Resolver) -> None:
@@ -295,7 +295,7 @@ async def test_name_servers_that_tell_nothing_of_the_root_are_there(
 async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
     resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
     zone.records["late.org"] = [None]
     late = asyncio.create_task(resolver.look_up("http://late.org/"))
     await asyncio.sleep(0.1)  # no word so far

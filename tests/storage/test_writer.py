@@ -141,7 +141,7 @@ async def test_of_many_writes_that_fail_at_once_one_probes(tmp_path: Path) -> No
 
 
 async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE", 0.2)
+    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.2)
     release = threading.Event()
 
     class Hanging(FolderStorage):
@@ -159,8 +159,8 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE", 0.05)
-    monkeypatch.setattr(circuits, "_PAUSE", 0.01)
+    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.05)
+    monkeypatch.setattr(circuits, "_PAUSE_S", 0.01)
     release = threading.Event()
     probes = []
 
@@ -179,7 +179,7 @@ async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
 
 
 async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuits, "_PAUSE", 0.1)
+    monkeypatch.setattr(circuits, "_PAUSE_S", 0.1)
     circuit = StorageWriter(s3_store(gate))
     ways: dict[str | int, str] = {
         503: "SlowDown",
