@@ -28,10 +28,10 @@ from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # leases a call, ten of which there are in a second: more than a worker can start
+_MOST_A_CALL = 64  # leases; with ten calls a second, more than a worker can start
 _SETTLE_BATCH = 200
-_MOST_PARKED = 64  # leases that wait for a robots.txt
-_PARKED_ELSEWHERE_S = 0.5  # that those beyond wait in Redis
+_MOST_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
+_WAIT_IN_REDIS_S = 0.5  # for those beyond
 _MAX_STAT_SOURCES = 1000
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
@@ -46,13 +46,12 @@ class _Waiting(NamedTuple):
 class LeaseQueue:
     """Takes the place of scrapy-redis' queue: what Redis has leased to this worker, by send slot.
 
-    A lease is *held* from its grant to its settlement: first waiting here for its slot, then started, in
-    Scrapy's hands. `capacity` bounds the leases held; one source has at most a quarter of them while others
-    have work, and three quarters at any time, so that a newcomer finds room. Whatever happens to a request,
-    its lease ends in `settle`; settlements are collected here and sent by `flush`, and one that could not be
-    sent is sent again.
+    A lease is in `leases` from its grant to its settlement: first it waits here for its slot, then Scrapy has its
+    request. `capacity` bounds their number; a source is granted at most a quarter of it while others have work,
+    and three quarters when it is alone, so that a newcomer finds room. Whatever happens to a request, its lease
+    ends in `settle`; settlements are collected here and sent by `flush`, and sent again when that fails.
 
-    `wake` is called when a request may be ready. Nothing here waits for the network but the coroutines.
+    `wake` is called when a request may be ready. Only the coroutines wait for the network.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class LeaseQueue:
                 self.stats.inc_value("frontier/slots_missed")
                 missed.append(lease)
                 continue
-            if not self._may_decide(request.url, lease.source):
+            if not self._is_decidable(request.url, lease.source):
                 self._park(lease, request.url)
                 continue
             request.meta[LEASE] = lease
@@ -116,22 +115,22 @@ class LeaseQueue:
         self._arm()
         return None
 
-    def _may_decide(self, url: str, source: str) -> bool:
-        """Tell whether all is known that decides on a request: its host's addresses, and its robots.txt."""
-        if not self.resolver.may_be_asked(url):  # nobody asks such a host for its robots.txt
+    def _is_decidable(self, url: str, source: str) -> bool:
+        """Tell whether everything that decides on a request is known: its host's addresses, and its robots.txt."""
+        if not self.resolver.may_be_reached(url):  # such a host's robots.txt is not fetched
             return self.resolver.knows(url)
         return self.robots.knows(url, source)
 
     def _park(self, lease: Lease, url: str) -> None:
         """Keep a lease until its host and its robots.txt are known, then return it for a new slot; a few wait.
 
-        While no name server answers those of unknown hosts go back as at a store that is down, nothing counted.
+        While no name server answers, those of unknown hosts go back with nothing counted.
         """
         if self.resolver.trouble and not self.resolver.knows(url):
             self._put_off(lease)
             return
         if len(self._parked) >= _MOST_PARKED:
-            self.give_back(lease, delay=_PARKED_ELSEWHERE_S)
+            self.give_back(lease, delay=_WAIT_IN_REDIS_S)
             return
 
         async def wait() -> None:
@@ -141,10 +140,10 @@ class LeaseQueue:
                 if not self.resolver.knows(url):
                     self._put_off(lease)
                     return
-                known = self._may_decide(url, lease.source) or await self.robots.look_up(url, lease.source)
+                known = self._is_decidable(url, lease.source) or await self.robots.look_up(url, lease.source)
             except Exception:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
-            self.give_back(lease, delay=0.0 if known else _PARKED_ELSEWHERE_S)
+            self.give_back(lease, delay=0.0 if known else _WAIT_IN_REDIS_S)
 
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())
@@ -221,12 +220,12 @@ class LeaseQueue:
                 self.give_back(self.leases[name])
 
     def give_back_all(self) -> None:
-        """Return every lease; what still comes of those that have started finds them gone."""
+        """Return every lease; what started requests still bring finds theirs gone."""
         for lease in sorted(self.leases.values(), key=lambda lease: lease.slot, reverse=True):
             self.give_back(lease)
 
     def _return_waiting_of(self, sources: set[str]) -> None:
-        """Return the leases of `sources` that have not started: they are halted by now, or held."""
+        """Return the leases of `sources` that have not started: the sources are halted or held by now."""
         stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
         self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
         heapq.heapify(self._waiting)
@@ -234,7 +233,7 @@ class LeaseQueue:
             self.give_back(waiting.lease)
 
     def forget_waiting(self) -> None:
-        """Drop all leases that have not started: this worker lapsed, and they are others' by now."""
+        """Drop all leases that have not started: this worker lapsed, and other workers have them by now."""
         for waiting in self._waiting:
             self.leases.pop(waiting.lease.id, None)
         self._waiting.clear()
@@ -247,7 +246,7 @@ class LeaseQueue:
         async with self._exchange:
             reply = await self.state.scripts.lease(
                 self.state.worker,
-                min(self.room, _AT_ONCE),
+                min(self.room, _MOST_A_CALL),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
                 holding=Counter(lease.source for lease in self.leases.values()),
@@ -269,7 +268,7 @@ class LeaseQueue:
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
-            await self.robots.prepare(pair for pair in urls if self.resolver.may_be_asked(pair[0]))
+            await self.robots.prepare(pair for pair in urls if self.resolver.may_be_reached(pair[0]))
             self._arm()
         return reply
 
@@ -287,7 +286,7 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """Leases that may still be taken; none beside a suspect, which is kept alone (see lease.lua)."""
+        """Leases that may still be taken; none beside a quarantined request, which is leased alone (see lease.lua)."""
         last = max(self.state.config.max_deliveries - 1, 1)
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
@@ -344,7 +343,7 @@ class LeaseQueue:
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
             for name in lost.keys() - ours.keys():
-                self._settlements.append(Settlement(name, "", lost[name], dead="lease that is none of ours"))
+                self._settlements.append(Settlement(name, "", lost[name], dead="lease not written by crawlproject"))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
             self.settled.set()

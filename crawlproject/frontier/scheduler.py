@@ -39,20 +39,20 @@ _LEASE_EVERY_S = 0.1  # between lease calls, so that each of them brings a batch
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.15  # that settlements are collected
 _ENQUEUE_BATCH = 500
-_LAST_WORDS_S = 1.0  # from the end of the grace until the leases of pictures still looked at go back, too
+_LAST_SETTLEMENTS_S = 1.0  # after the grace, for what was aborted to settle; then all leases go back
 
 
 class FrontierScheduler(Scheduler):
-    """scrapy-redis' scheduler with our queue and dupefilter in its places, and no command on the reactor.
+    """scrapy-redis' scheduler with a lease queue and a seen filter in its places, and no command on the reactor.
 
-    Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory
-    only. `enqueue_request` notes what to store, and never raises. Tasks of its own do the talking: one reads
-    seeds, one leases, one settles and stores, one watches for the end.
+    Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
+    `enqueue_request` notes what to store, and never raises. Four tasks talk to Redis: one reads seeds, one
+    leases, one settles and stores, one watches for the end.
 
-    A request that comes back with a lease (a redirect, one whose slot was missed) returns to the frontier in
-    place of the one that was leased, so that it too leaves only with a slot of the source that it asks.
-    The frontier is never flushed: other workers share it. `scrapy shell` and `scrapy fetch` bring spiders that
-    no seeds feed: this process crawls their requests itself, each by a slot of the gate.
+    A request that comes back with a lease (a redirect, a missed slot) returns to the frontier in place of the
+    one that was leased, so that it too leaves only with a slot of the source that it goes to. The frontier is
+    never flushed: other workers share it. The spiders of `scrapy shell` and `scrapy fetch` have no seeds: this
+    process crawls their requests itself, and each waits for a slot at the gate.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -164,7 +164,7 @@ class FrontierScheduler(Scheduler):
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):
-            return  # it was never opened
+            return  # never opened
         self.leasing.wanted.set()
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
@@ -217,7 +217,7 @@ class FrontierScheduler(Scheduler):
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
             wait = min(max(ahead, _LEASE_EVERY_S), _LOOK_AGAIN_S)
-        await self._pause(wait)
+        await self._rest(wait)
 
     def _stop_in_time(self) -> None:
         """Hand back what has not started, and after the grace what is in flight."""
@@ -230,11 +230,11 @@ class FrontierScheduler(Scheduler):
         if not self.shutdown.grace_over.is_set():
             logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.leases))
             self.shutdown.grace_over.set()
-        elif now > self._stop_at + _LAST_WORDS_S:
+        elif now > self._stop_at + _LAST_SETTLEMENTS_S:
             self.queue.give_back_all()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not when there is reason to lease at once."""
+    async def _rest(self, seconds: float) -> None:
+        """Wait, but no longer than until there is a reason to lease."""
         try:
             async with asyncio.timeout(seconds):
                 await self.leasing.wanted.wait()
@@ -266,7 +266,7 @@ class FrontierScheduler(Scheduler):
                 self.leasing.wanted.set()
 
     async def _watch(self) -> None:
-        """Find out that nothing is left to do, anywhere, for long enough."""
+        """Notice that there has been nothing left to do, anywhere, for long enough."""
         patience = self.config.max_idle or (0.5 if self._request_for is None else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
@@ -284,19 +284,18 @@ class FrontierScheduler(Scheduler):
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
     def _report(self, state: str) -> None:
-        """Log why nothing is leased, once a change."""
+        """Log why nothing is leased, once per change."""
         if state != self._state:
             if state == "ok":
-                logger.info("Leasing")
+                logger.info("Leasing resumed")
             elif state != "lapsed":
                 logger.warning("Nothing is leased: %s", state)
             self._state = state
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
-        """Store `request` in place of the one that was leased, for a slot of the source that it asks.
+        """Store `request` in place of the one that was leased, for a slot of the source that pays for it.
 
-        Within the registrable domain of the seed that is the picture's own source; another host pays for
-        itself.
+        Within the registrable domain of the seed that is the picture's own source; another host pays for itself.
         """
         entry = codec.encode(request, self.spider, deliveries=lease.deliveries)
         source = request.meta[SOURCE]

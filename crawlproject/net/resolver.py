@@ -136,7 +136,7 @@ class Resolver:
         """Tell whether the host of `url` was looked up."""
         return self._answer(_host(url)) is not None
 
-    def may_be_asked(self, url: str) -> bool:
+    def may_be_reached(self, url: str) -> bool:
         """Tell whether it is known that the host of `url` has addresses, and that they may be asked."""
         return self.knows(url) and self.refusal(url) is None and self.failure(url) is None
 

@@ -21,7 +21,7 @@ import pytest
 import trustme
 from twisted.internet import reactor as installed_reactor
 
-from crawlproject.net import handler as http
+from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture
@@ -194,7 +194,7 @@ class Connection:
 
 
 def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_MOST_IDLE", 3)
+    monkeypatch.setattr(pool, "_MOST_IDLE", 3)
     pool = BoundedPool(installed_reactor)
     idle = [Connection() for _ in range(5)]
     for number, connection in enumerate(idle):

@@ -72,7 +72,7 @@ async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Re
     assert not resolver.knows("http://museum.org/")
     await asyncio.gather(*(resolver.look_up(f"http://MUSEUM.org/{number}") for number in range(20)))
     assert resolver.knows("http://museum.org/")
-    assert resolver.may_be_asked("http://museum.org/")
+    assert resolver.may_be_reached("http://museum.org/")
     assert sorted(await given(resolver, "museum.org")) == [("198.51.100.7", 80), ("198.51.100.8", 80)]
     assert zone.asked == ["museum.org"]
 
@@ -152,17 +152,17 @@ async def test_a_failure_is_known_for_longer_than_it_is_fresh(
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
     assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
-    assert not resolver.may_be_asked("http://museum.org/")
+    assert not resolver.may_be_reached("http://museum.org/")
     await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
     while resolver._looking:
         await asyncio.sleep(0.01)
-    assert resolver.may_be_asked("http://museum.org/")
+    assert resolver.may_be_reached("http://museum.org/")
 
 
 async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zone: Zone) -> None:
     await resolver.look_up("http://nothing.invalid/")
     assert resolver.knows("http://nothing.invalid/")
-    assert not resolver.may_be_asked("http://nothing.invalid/")
+    assert not resolver.may_be_reached("http://nothing.invalid/")
     assert resolver.failure("http://nothing.invalid/") == "nothing.invalid does not resolve: Domain name not found"
     with pytest.raises(CannotResolveHostError, match="does not resolve"):
         await given(resolver, "nothing.invalid")

@@ -31,7 +31,7 @@ def test_what_is_not_of_the_public_internet_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_may_be_asked(address: str) -> None:
+def test_public_addresses_may_be_reached(address: str) -> None:
     assert check_addresses([ipaddress.ip_address(address)], 443, (), ()) is None
 
 

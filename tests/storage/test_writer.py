@@ -251,7 +251,9 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
         await case.lease()
         reply = await scheduler.queue.fill()
         scheduler._report(reply.state)
-    assert [r.message for r in caplog.records if r.name == "crawlproject.frontier.scheduler"] == ["Leasing"]
+    assert [r.message for r in caplog.records if r.name == "crawlproject.frontier.scheduler"] == [
+        "Leasing resumed"
+    ]
 
 
 async def test_what_waits_for_its_slot_goes_back_when_the_store_is_down(
