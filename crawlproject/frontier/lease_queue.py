@@ -286,7 +286,7 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """Leases that may still be taken; none beside a quarantined request, which is leased alone (see lease.lua)."""
+        """Leases that may still be taken: none beside a quarantined request, which is leased alone."""
         last = max(self.state.config.max_deliveries - 1, 1)
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
@@ -343,7 +343,8 @@ class LeaseQueue:
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
             for name in lost.keys() - ours.keys():
-                self._settlements.append(Settlement(name, "", lost[name], dead="lease not written by crawlproject"))
+                foreign = "lease not written by crawlproject"
+                self._settlements.append(Settlement(name, "", lost[name], dead=foreign))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
             self.settled.set()

@@ -195,17 +195,17 @@ class Connection:
 
 def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MOST_IDLE", 3)
-    pool = BoundedPool(installed_reactor)
+    bounded = BoundedPool(installed_reactor)
     idle = [Connection() for _ in range(5)]
     for number, connection in enumerate(idle):
-        pool._putConnection(("host", number), connection)
+        bounded._putConnection(("host", number), connection)
     assert [connection.closed for connection in idle] == [True, True, False, False, False]
-    assert pool.getConnection(("host", 3), None).result is idle[3]
-    pool._putConnection(("host", 3), idle[3])
-    pool._putConnection(("host", 9), Connection())
+    assert bounded.getConnection(("host", 3), None).result is idle[3]
+    bounded._putConnection(("host", 3), idle[3])
+    bounded._putConnection(("host", 9), Connection())
     assert [connection.closed for connection in idle[2:]] == [True, False, False]
-    assert sorted(pool._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
-    for timeout in pool._timeouts.values():
+    assert sorted(bounded._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
+    for timeout in bounded._timeouts.values():
         timeout.cancel()
 
 
