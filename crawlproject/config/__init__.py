@@ -9,7 +9,7 @@ from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import SentinelAddress, sentinel_address
-from crawlproject.config.table import SETTINGS, Config
+from crawlproject.config.settings_table import SETTINGS, Config
 
 __all__ = [
     "RESOLVER",

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from crawlproject.config.table import SETTINGS, Config
+from crawlproject.config.settings_table import SETTINGS, Config
 from crawlproject.errors import ConfigError
 
 RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled sites
