@@ -62,7 +62,7 @@ class Kafka:
             found = self._reach(consumer, topic).topics[topic].error
             if found is not None:
                 raise KafkaUnavailable(
-                    f"Kafka at {self.brokers} does not give topic {topic} ({found.str()}): create it, "
+                    f"Kafka at {self.brokers} does not serve topic {topic} ({found.str()}): create it, "
                     "allow this user to read it, or name another"
                 )
         except KafkaUnavailable:

@@ -84,22 +84,22 @@ def url_fault(url: str) -> str | None:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        return "url that is none" + ("" if "@" in url else f": {printable(str(error))}")
+        return "invalid URL" + ("" if "@" in url else f": {printable(str(error))}")
 
     def shown() -> str:
         return printable(without_userinfo(url[:1000]), 80)
 
     fault = None
     if _NEVER_IN_A_URL.search(url):
-        fault = "url with blanks or control characters"
+        fault = "URL with spaces or control characters"
     elif parts.scheme.lower() not in {"http", "https"}:
-        fault = f"url without http:// or https://: {shown()}"
+        fault = f"URL must begin with http:// or https://: {shown()}"
     elif "@" in parts.netloc:
-        fault = "url with a user name or password: leave it out"
+        fault = "URL with a user name or password: leave them out"
     elif not host.strip(".") or port == 0:
-        fault = f"url without a host or with port 0: {shown()}"
+        fault = f"URL without a host or with port 0: {shown()}"
     elif not _is_host(host):
-        fault = f"url with a host that no name can be: {shown()}"
+        fault = f"URL with an invalid host name: {shown()}"
     return fault
 
 

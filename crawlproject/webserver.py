@@ -97,5 +97,5 @@ def check_port(address: str, port: int, setting: str) -> None:
 
 def _taken(address: str, port: int, setting: str, error: object) -> ConfigError:
     return ConfigError(
-        f"{setting}={port} cannot be had at {address} ({error}): each process of a machine needs its own"
+        f"{setting}={port} is not available at {address} ({error}): each process of a machine needs its own"
     )

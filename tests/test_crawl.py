@@ -208,7 +208,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "notaurl": "without http",
         '{"uuid": "x"}': "no url",
         "Ã¿": "without http",
-        "http://127.0.0.1:99999/": "url that is none",
+        "http://127.0.0.1:99999/": "invalid URL",
     }
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
     assert closed.startswith("robots unreachable")

@@ -226,8 +226,8 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "icc": (picture(icc_profile=os.urandom(4_000_000)), None),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-once": (trap(CRASH_ONCE), None),
-        "spin": (trap(SPIN), "takes longer to decode than CRAWL_DECODE_TIMEOUT (4 s)"),
-        "hog": (trap(HOG), "takes more memory than the 640 MiB that a picture may have"),
+        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (4 s)"),
+        "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }
 
 

@@ -47,7 +47,7 @@ class CircuitRules:
         parsed = {}
         for name, value in values.items():
             if name not in cls.PARSERS:
-                raise ValueError(f"{name} is no rule of a circuit, those are {', '.join(cls.PARSERS)}")
+                raise ValueError(f"{name} is not a circuit rule; the rules are {', '.join(cls.PARSERS)}")
             try:
                 parsed[name] = cls.PARSERS[name](value)
             except ValueError as error:

@@ -33,8 +33,10 @@ def kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
     except (TypeError, ValueError, RecursionError):
         options = {"": None}
     if not all(isinstance(name, str) and isinstance(o, str | int | float) for name, o in options.items()):
-        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of texts, numbers, true and false')
+        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of strings, numbers, true and false')
     if taken := sorted(_NOT_OF_KAFKA & options.keys()):
-        raise ValueError(f"a JSON object without {', '.join(taken)}: our promises or other settings say that")
+        raise ValueError(
+            f"a JSON object without {', '.join(taken)}: delivery guarantees or other settings determine those"
+        )
     texts = {True: "true", False: "false"}
     return tuple((name, texts[o] if isinstance(o, bool) else str(o)) for name, o in options.items())

@@ -32,7 +32,7 @@ def load(settings: Mapping[str, Any]) -> Config:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
             close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
-            raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
+            raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
     if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
         raise ConfigError(
             "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "

@@ -103,7 +103,7 @@ def _name_of(method: Any, spider: Spider) -> Any:
         return method
     name = getattr(method, "__name__", "")
     if getattr(spider, name, None) != method:
-        raise ValueError(f"{method} is no method of {spider}")
+        raise ValueError(f"{method} is not a method of {spider}")
     return name
 
 
@@ -121,7 +121,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
     try:
         data = msgpack.unpackb(entry[_HEADER:])
         if not isinstance(data, dict) or not data.keys() <= _DEFAULTS.keys():
-            raise BadEntry("stored request is no map of a request's attributes")
+            raise BadEntry("stored request is not a map of a request's attributes")
         _check(data)
         for name in getattr(spider, "needs_meta", ()):
             if name not in data.get("meta", {}):
@@ -143,14 +143,14 @@ def _check(data: Mapping[str, Any]) -> None:
     """
     url = data.get("url")
     if not isinstance(url, str) or len(url) > _LONGEST_URL:
-        raise BadEntry("stored request has no url")
+        raise BadEntry("stored request has no URL")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise BadEntry(f"stored request has a url that is none: {error!s:.200}") from None
+        raise BadEntry(f"stored request has an invalid URL: {error!s:.200}") from None
     if parts.scheme not in {"http", "https"} or not host or port == 0:
-        raise BadEntry(f"stored request has a url that is none: {url!r:.80}")
+        raise BadEntry(f"stored request has an invalid URL: {url!r:.80}")
     for name in ("headers", "cookies", "cb_kwargs", "flags"):
         values = data.get(name) or ()
         if isinstance(values, (dict, list)) and len(values) > _MOST_VALUES:
@@ -158,13 +158,13 @@ def _check(data: Mapping[str, Any]) -> None:
     for name in ("callback", "errback"):
         method = data.get(name)
         if method is not None and not (isinstance(method, str) and _METHODS.fullmatch(method)):
-            raise BadEntry(f"stored request has a {name} that may not be one: {method!r:.80}")
+            raise BadEntry(f"stored request has a {name} that is not allowed: {method!r:.80}")
     meta = data.get("meta", {})
     if not isinstance(meta, dict):
-        raise BadEntry("stored request has meta that is no map")
+        raise BadEntry("stored request has meta that is not a map")
     for name, good in _META.items():
         if name in meta and not good(meta[name]):
-            raise BadEntry(f"stored request has meta {name!r} that makes no sense: {meta[name]!r:.80}")
+            raise BadEntry(f"stored request has meta {name!r} with an invalid value: {meta[name]!r:.80}")
 
 
 def seed_url(request: Request) -> str:

@@ -176,7 +176,9 @@ class FrontierScheduler(Scheduler):
             await self.queue.flush()
             returned = await self.state.scripts.leave(self.state.worker)
         except REDIS_TROUBLE as error:
-            logger.error("Redis fails at the end; this worker's leases return by time-out: %s", error)
+            logger.error(
+                "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
+            )
             return
         if returned:
             self.stats.inc_value("frontier/returned_at_close", returned)
@@ -228,7 +230,7 @@ class FrontierScheduler(Scheduler):
         if now < self._stop_at or not self.queue.leases:
             return
         if not self.shutdown.grace_over.is_set():
-            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.leases))
+            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are aborted", len(self.queue.leases))
             self.shutdown.grace_over.set()
         elif now > self._stop_at + _LAST_SETTLEMENTS_S:
             self.queue.give_back_all()
@@ -289,7 +291,7 @@ class FrontierScheduler(Scheduler):
             if state == "ok":
                 logger.info("Leasing resumed")
             elif state != "lapsed":
-                logger.warning("Nothing is leased: %s", state)
+                logger.warning("Leasing paused: %s", state)
             self._state = state
 
     def _put_back(self, lease: Lease, request: Request) -> bool:

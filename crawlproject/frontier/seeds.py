@@ -77,10 +77,10 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
 
 def _url(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise BadSeed(f"no url: {_shown(value)}")
+        raise BadSeed(f"no URL: {_shown(value)}")
     url = value.strip()
     if len(url) > LONGEST_URL:
-        raise BadSeed(f"url of {len(url)} characters, more than {LONGEST_URL}")
+        raise BadSeed(f"URL of {len(url)} characters, more than {LONGEST_URL}")
     if fault := check_url(url):
         raise BadSeed(fault)
     return url
@@ -96,11 +96,11 @@ def _identifier(value: Any, url: str) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, url))
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if not text or len(text) > LONGEST_IDENTIFIER:
-        raise BadSeed(f"uuid that is no text of 1 to {LONGEST_IDENTIFIER} characters: {_shown(value)}")
+        raise BadSeed(f"uuid must be a string of 1-{LONGEST_IDENTIFIER:,} characters: {_shown(value)}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadSeed("uuid with half a surrogate pair") from None
+        raise BadSeed("uuid with an unpaired surrogate") from None
     return text
 
 
@@ -117,13 +117,13 @@ def _priority(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadSeed(f"priority that is no whole number: {_shown(value)}")
+        raise BadSeed(f"priority must be a whole number: {_shown(value)}")
     return min(max(value, 0), PRIORITIES - 1)
 
 
 def _again(value: Any) -> bool:
     if value is not None and not isinstance(value, bool):
-        raise BadSeed(f"again that is neither true nor false: {_shown(value)}")
+        raise BadSeed(f"again must be true or false: {_shown(value)}")
     return bool(value)
 
 
@@ -202,7 +202,7 @@ class SeedReader:
         if reply.admitted:
             self.arrived()
         if reply.dead:
-            logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
+            logger.warning("%d seeds became dead letters: see scrapy dead list", reply.dead)
         self.full = reply.deferred > 0
         return _FULL_S if self.full and not reply.admitted else 0.0
 

@@ -23,7 +23,7 @@ def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
     off the beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
     """
     if len(codings) > MOST_CODINGS:
-        raise UnreadableImage(f"{len(codings)} content codings one upon the other; {MOST_CODINGS} are undone")
+        raise UnreadableImage(f"{len(codings)} nested content codings; {MOST_CODINGS} are undone")
     for coding in reversed(codings):
         decode = _DECODERS.get(coding)
         if decode is None:

@@ -98,7 +98,7 @@ class Decoders:
                 expected = memory = MOST
             except MemoryNeeded as error:
                 if memory == MOST:
-                    limit = f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+                    limit = f"needs more memory than the {MOST // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
                 asked = min(error.needed * 5 // 4 + _UNIT, MOST)
                 # Believed once: it may know nothing, or lie.
@@ -258,12 +258,12 @@ class Decoder:
             reason = text.decode()
         except TimeoutError:
             await self.close()
-            limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
+            limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
         except MemoryNeeded:
             raise
         except (ValueError, TypeError, OverflowError) as error:  # no JSON, no UTF-8, no facts, no number
-            raise await self._crash(f"answers nonsense ({error})") from error
+            raise await self._crash(f"sent an invalid answer ({error})") from error
         except BaseException:
             self._hang_up()  # wherever in the conversation that was
             self.kill()
@@ -314,11 +314,11 @@ class Decoder:
         await self._read(data, REPLY.size)
         kind, text, thumbnail = REPLY.unpack_from(data)
         if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
-            raise await self._crash(f"answers with {text + thumbnail} bytes")
+            raise await self._crash(f"sent {text + thumbnail} bytes")
         middle, end = REPLY.size + text, REPLY.size + text + thumbnail
         await self._read(data, end)
         if len(data) > end:
-            raise await self._crash("answers more than it was asked")
+            raise await self._crash("sent more than was requested")
         return kind, bytes(data[REPLY.size : middle]), bytes(data[middle:])
 
     async def _read(self, data: bytearray, length: int) -> None:

@@ -48,7 +48,7 @@ class AddressMiddleware:
         """
         resolver = worker_of(self.crawler).resolver
         if request.meta.get("proxy"):
-            raise AddressRefused("a proxy would connect to addresses that nobody has checked")
+            raise AddressRefused("a proxy would connect to unchecked addresses")
         if fault := check_url(request.url):
             raise AddressRefused(fault)
         if not resolver.knows(request.url):

@@ -29,11 +29,11 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         try:
             return super().process_response(request, response)
         except ValueError:
-            raise AddressRefused("redirect to a url that is none") from None
+            raise AddressRefused("redirect to an invalid URL") from None
 
     def _redirect(self, redirected: Request, request: Request, reason: Any) -> Request:
         if len(redirected.url) > LONGEST_URL:
-            raise AddressRefused(f"redirect to a url of {len(redirected.url)} characters, more than {LONGEST_URL}")
+            raise AddressRefused(f"redirect to a URL of {len(redirected.url)} characters, more than {LONGEST_URL}")
         if fault := check_url(redirected.url):
             raise AddressRefused(f"redirect to a {fault}")
         return super()._redirect(redirected, request, reason)

@@ -70,17 +70,17 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
         try:
             if worker.shutdown.grace_over.is_set():
-                raise Stopped(f"broken off: {request.url}")
+                raise Stopped(f"aborted: {request.url}")
             response = await super().download_request(request)
         except asyncio.CancelledError:
             if body.broken_off:
                 task.uncancel()
                 self._crawler.stats.inc_value("download/broken_off")
-                message = f"broken off after {body.received} bytes: too many came in at the same time"
+                message = f"aborted after {body.received} bytes: too many large bodies at the same time"
                 raise MemoryShort(message) from None
             if worker.shutdown.grace_over.is_set():
                 task.uncancel()
-                raise Stopped(f"broken off: {request.url}") from None
+                raise Stopped(f"aborted: {request.url}") from None
             raise
         except DownloadFailedError as error:
             if failure := tls_failure(error):

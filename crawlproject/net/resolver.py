@@ -264,10 +264,10 @@ class Resolver:
         if not self.trouble:
             servers = ", ".join(self.settings.dns_servers) or "the system's"
             self.trouble = (
-                f"no name server answers ({servers}; {why}): see to CRAWL_DNS_SERVERS, or the network and "
-                "/etc/resolv.conf of this machine; they are asked until one does"
+                f"no name server answers ({servers}; {why}): check CRAWL_DNS_SERVERS, or the network and "
+                "/etc/resolv.conf of this machine; they are queried until one answers"
             )
-            logger.warning("Hosts whose addresses are not known wait: %s", self.trouble)
+            logger.warning("Hosts with unknown addresses wait: %s", self.trouble)
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
@@ -278,7 +278,7 @@ class Resolver:
             try:
                 answering = await self._answering()
             except Exception:
-                logger.exception("Bug in asking the name servers; going on")
+                logger.exception("Bug in querying the name servers; going on")
         self.trouble, self._recovered = "", asyncio.get_running_loop().time()
         logger.info("Name servers answer again")
 
@@ -302,7 +302,7 @@ class Resolver:
                     self._resolver = self._open()
                 found = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
         except TimeoutError:
-            raise TimeoutError("the name servers took too long") from None
+            raise TimeoutError("the name servers did not answer in time") from None
         addresses = []
         for node in found.nodes:
             name, *_, scope = node.addr if len(node.addr) == 4 else (*node.addr, 0)

@@ -45,7 +45,7 @@ class _Recording:
             try:
                 verify_service_identity(extract_patterns(certificate), [wanted], [])
             except (CertificateError, VerificationError):
-                reason = "certificate of another name"
+                reason = "certificate is for another name"
         if reason:
             self.failures.setdefault(connection, reason)
         return True
@@ -66,7 +66,7 @@ def tls_failure(error: DownloadFailedError) -> str | None:
     """Return what was wrong with a secure connection, None if it was something else that failed."""
     for reason in getattr(error.__cause__, "reasons", ()):
         if isinstance(reason.value, VerificationError):
-            return "certificate of another name"
+            return "certificate is for another name"
         if isinstance(reason.value, SSL.Error):
             details = reason.value.args[0] if reason.value.args else ()
             return ", ".join(str(part[-1]) for part in details) or "broken off"

@@ -83,7 +83,7 @@ class ThumbnailPipeline:
         try:
             analysis = await self._decode(item)
         except DecodersStopped:
-            reason = "the worker stops, and looks at no more pictures"
+            reason = "the worker stops and decodes no more pictures"
             return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
         except NoDecoder as error:
             return StorageUnavailable(item.identifier, item.url, item.source, str(error))
@@ -109,8 +109,8 @@ class ThumbnailPipeline:
                 return await self.decoders.analyse(item.body, item.codings)
             except NoDecoder as error:
                 self.circuit.trip(
-                    f"pictures cannot be decoded ({printable(str(error), 300)}): see to this machine's memory, "
-                    "its limits of processes and open files, and the worker's Python; it is tried until they can",
+                    f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
+                    "its limits on processes and open files, and the worker's Python; retrying until it works",
                     self._probe,
                 )
                 raise NoDecoder(self.circuit.trouble) from error

@@ -64,7 +64,7 @@ def check_url(url: str) -> str | None:
         return fault
     host = urlsplit(url).hostname or ""
     if literal(host) is None and _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
-        return f"odd spelling of an address: {host[:60]!r}"
+        return f"unusual spelling of an address: {host[:60]!r}"
     return None
 
 

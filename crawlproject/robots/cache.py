@@ -98,7 +98,7 @@ class RobotsCache:
         try:
             key = (robots_url(url), source)
         except ValueError as error:
-            return _Copy(math.inf, math.inf, b"", None, Verdict(False, f"there is none: {error}"))
+            return _Copy(math.inf, math.inf, b"", None, Verdict(False, f"no robots.txt: {error}"))
         copy = self._copies.get(key)
         if copy is None or copy.until <= asyncio.get_running_loop().time():
             return None
@@ -186,7 +186,7 @@ class RobotsCache:
             longest = self.config.robots_delay_max
             if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
                 refused = Verdict(
-                    False, f"it asks for {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
+                    False, f"it requests {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
                 )
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
@@ -213,7 +213,7 @@ class RobotsCache:
             if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
-            logger.debug("%s cannot be had: %s", origin, printable(fetched.reason), extra={"source": source})
+            logger.debug("%s cannot be fetched: %s", origin, printable(fetched.reason), extra={"source": source})
         async with self._calls:
             slower = await self.state.scripts.keep_robots(
                 self.state.worker,

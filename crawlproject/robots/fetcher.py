@@ -160,7 +160,7 @@ class RobotsFetcher:
 
 
 def _refused(reason: str) -> Fetched:
-    return Fetched("refused", f"robots.txt at an address that is refused: {reason}".encode())
+    return Fetched("refused", f"robots.txt at a refused address: {reason}".encode())
 
 
 def _redirected(url: str, location: bytes) -> str:

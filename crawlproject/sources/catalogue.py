@@ -51,7 +51,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CatalogueError(f"the catalogue is no JSON: {error}") from None
+        raise CatalogueError(f"the catalogue is not JSON: {error}") from None
     if not isinstance(rows, list):
         raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")
     limits: dict[str, float] = {}
@@ -63,7 +63,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
             source, size, hosts = _row(row)
             of_source = _options(row)
             if source in limits:
-                raise ValueError(f"{source} stands there twice")
+                raise ValueError(f"{source} is listed twice")
         except ValueError as error:
             bad.append(BadRow(number, _source_of(row), str(error)))
             continue
@@ -74,7 +74,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
             claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
     if bad and not limits:
         raise CatalogueError(
-            f"none of the {len(rows)} rows of the catalogue makes sense; row {bad[0].number}: {bad[0].reason}"
+            f"none of the {len(rows)} rows of the catalogue is valid; row {bad[0].number}: {bad[0].reason}"
         )
     return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options, bad)
 
@@ -96,10 +96,10 @@ def _row(row: Any) -> tuple[str, int, set[str]]:
         raise ValueError(f"image_count of {source} must be a whole number from 0, not {size!r}")
     hosts = row.get("hosts") or []
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-        raise ValueError(f"hosts of {source} must be a list of names")
+        raise ValueError(f"hosts of {source} must be a list of host names")
     url = row.get("source_url") or ""
     if not isinstance(url, str):
-        raise ValueError(f"source_url of {source} must be a text")  # noqa: TRY004
+        raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
     domains = {domain_of(host) for host in hosts} | {domain_of_url(url)}
     return source, size, domains - {""}
 

@@ -14,5 +14,5 @@ def source_name(value: object) -> str:
     """
     name = value.strip().lower() if isinstance(value, str) else ""
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or any(c.isspace() for c in name):
-        raise ValueError(f"source {value!r:.60} must be 1 to {LONGEST_NAME} printable characters without blanks")
+        raise ValueError(f"source {value!r:.60} must be 1 to {LONGEST_NAME} printable characters without spaces")
     return name

@@ -22,7 +22,7 @@ _FAULTS = (
     (
         r"\bOOM\b",
         "Redis is out of memory (maxmemory), and the crawl pauses: raise maxmemory, or free some "
-        "(scrapy events takes events, scrapy dead drop takes dead letters); it goes on by itself",
+        "(scrapy events reads events, scrapy dead drop deletes dead letters); it goes on by itself",
     ),
     (
         r"\b(READONLY|UNBLOCKED)\b",
@@ -32,7 +32,7 @@ _FAULTS = (
     (r"\bLOADING\b", "Redis is loading its data, and the crawl pauses until it is done"),
     (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli script kill ends it"),
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
-    (r"\bNOREPLICAS\b", "Redis misses its replicas (min-replicas-to-write), and the crawl pauses: start them"),
+    (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
         r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
         "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
@@ -61,7 +61,7 @@ def _coded(error: BaseException) -> str:
 def plain(error: BaseException) -> str:
     """Return the text of an error of Redis, in one line and without what it adds on our scripts."""
     if isinstance(error, (redis.sentinel.MasterNotFoundError, redis.asyncio.sentinel.MasterNotFoundError)):
-        return "no sentinel knows a master at present"  # redis-py's own text lists connections with passwords
+        return "no sentinel knows a master at the moment"  # redis-py's own text lists connections with passwords
     text = _OF_SCRIPTS.sub("", str(error))
     return " ".join(text.split())[:300] or type(error).__name__
 
@@ -82,12 +82,12 @@ def fault_of(error: BaseException) -> str:
     text = plain(error)
     if "WRONGTYPE" in text:
         foreign = text[text.index("WRONGTYPE") :]
-        return f"Redis holds what we did not write, and part of the crawl pauses: {foreign}"
+        return f"Redis holds data not written by crawlproject, and part of the crawl pauses: {foreign}"
     if sentence := known_fault(error):
         return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
-        return "Redis does not answer, trying again until it does: start it, or see to the network"
-    return f"Redis fails, trying again until it does not: {text}"
+        return "Redis does not answer, retrying until it does: start it, or check the network"
+    return f"Redis fails, retrying until it recovers: {text}"
 
 
 class Health:

@@ -19,7 +19,7 @@ class S3Storage:
 
     """
 
-    remedy = "see to the store, its bucket and the AWS_* settings"
+    remedy = "check the storage, its bucket and the AWS_* settings"
 
     def __init__(self, uri: str, settings: Any) -> None:
         import boto3

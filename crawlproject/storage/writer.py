@@ -103,7 +103,7 @@ class StorageWriter:
     def _trip(self, error: Exception, size: int) -> None:
         self._circuit.trip(
             f"thumbnails cannot be stored in {self.store.place} ({described(error)}): {self.store.remedy}; "
-            "it is tried until they can",
+            "retrying until they can",
             lambda: self._probe_once(size),
         )
 
@@ -117,4 +117,4 @@ class StorageWriter:
 async def _end_of(write: asyncio.Future[None]) -> Exception | None:
     """Return what a write raises; one that takes too long goes on by itself."""
     await asyncio.wait((write,), timeout=_DEADLINE_S)
-    return write.exception() if write.done() else TimeoutError(f"no end after {_DEADLINE_S:g} s")  # type: ignore[return-value]
+    return write.exception() if write.done() else TimeoutError(f"not done after {_DEADLINE_S:g} s")  # type: ignore[return-value]

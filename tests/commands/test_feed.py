@@ -132,6 +132,6 @@ def test_on_a_terminal_there_is_a_progress_bar(
     os.close(ours)
     assert "feeding" in shown
     assert "100%" in shown
-    assert f"{path}:2: url without http:// or https://: ftp://a/[red]" in shown
+    assert f"{path}:2: URL must begin with http:// or https://: ftp://a/[red]" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
     assert done.stdout == b"1 seeds fed, 1 rejected\n"

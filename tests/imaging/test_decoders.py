@@ -198,7 +198,7 @@ async def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -
     one = make(timeout=0.5)
     await one.analyse(GOOD)
     began = time.monotonic()
-    assert await reason(one, trap(kind)) == "takes longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
+    assert await reason(one, trap(kind)) == "took longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
     assert 0.4 < time.monotonic() - began < 5
     assert children() == []
     assert (await one.analyse(GOOD)).facts.width == 90
@@ -206,7 +206,7 @@ async def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -
 
 async def test_memory_is_limited_hard(make: Make) -> None:
     one = make()
-    assert await reason(one, trap(HOG)) == f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+    assert await reason(one, trap(HOG)) == f"needs more memory than the {MOST // MIB} MiB that a picture may have"
     (pid,) = children()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
     assert MOST < int(peak.split()[1]) * 1024 < MOST + 64 * MIB

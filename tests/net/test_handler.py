@@ -102,7 +102,7 @@ def test_a_valid_certificate_is_nothing_to_speak_of(crawl: Crawl, authority: tru
     ("name", "known", "refused", "recorded"),
     [
         ("museum.org", False, "tls: certificate verify failed", "unable to get local issuer certificate"),
-        ("gallery.org", True, "tls: certificate of another name", "certificate of another name"),
+        ("gallery.org", True, "tls: certificate is for another name", "certificate is for another name"),
     ],
 )
 def test_an_invalid_certificate_is_refused_or_recorded(

@@ -185,7 +185,10 @@ async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     async with asyncio.timeout(5):
         await silent
         await hanging
-    assert resolver.failure("http://silent.org/") == "silent.org does not resolve: the name servers took too long"
+    assert (
+        resolver.failure("http://silent.org/")
+        == "silent.org does not resolve: the name servers did not answer in time"
+    )
 
 
 async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +258,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
     await resolver.look_up("http://1.org/")
     assert await given(resolver, "1.org") == [("198.51.100.8", 80)]
     said = [record.message for record in caplog.records]
-    assert said[0].startswith("Hosts whose addresses are not known wait: no name server answers (")
+    assert said[0].startswith("Hosts with unknown addresses wait: no name server answers (")
     assert said[1:] == ["Name servers answer again"]
 
 
@@ -329,7 +332,7 @@ def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(c
             seed = {"url": url, "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
         crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
-        crawl.until(lambda: "Hosts whose addresses are not known wait: no name server answers" in crawl.log())
+        crawl.until(lambda: "Hosts with unknown addresses wait: no name server answers" in crawl.log())
         time.sleep(2)
         assert crawl.redis.get(KEYS.outstanding) == b"20"
         assert crawl.redis.keys(KEYS.robots_of + "*") == []

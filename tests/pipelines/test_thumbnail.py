@@ -121,7 +121,7 @@ async def test_what_cannot_be_read_is_a_failure_that_no_retry_would_mend(
     ("trap", "reason"),
     [
         (CRASH, "crashes the decoder: killed by SIGSEGV"),
-        (SPIN, "takes longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
+        (SPIN, "took longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
     ],
 )
 async def test_what_a_decoder_does_not_survive_is_unreadable_and_the_next_picture_is_not(

@@ -90,8 +90,8 @@ def test_a_network_that_is_opened_is_open_on_every_port_and_alone() -> None:
         ("gopher://museum.org/", "without http:// or https://"),
         ("data:text/plain,a", "without http:// or https://"),
         ("http:///a", "without a host"),
-        ("http://[::1/a", "url that is none"),
-        ("http://museum.org:99999/", "url that is none"),
+        ("http://[::1/a", "invalid URL"),
+        ("http://museum.org:99999/", "invalid URL"),
     ],
 )
 def test_a_url_may_be_refused_by_its_spelling(url: str, reason: str) -> None:

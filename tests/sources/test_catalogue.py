@@ -230,7 +230,7 @@ def test_what_is_no_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, circuit={"error": 0.5}), "error is no rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
         (row("museum", 1, robots="obey"), "robots can be"),
-        (row("GOOD", 1), "good stands there twice"),
+        (row("GOOD", 1), "good is listed twice"),
     ],
 )
 def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
@@ -253,6 +253,6 @@ def test_a_catalogue_without_a_good_row_is_none() -> None:
     with pytest.raises(CatalogueError) as caught:
         parse_catalogue(json.dumps([row("museum", -1), 5]))
     assert str(caught.value) == (
-        "none of the 2 rows of the catalogue makes sense; row 1: "
+        "none of the 2 rows of the catalogue is valid; row 1: "
         "image_count of museum must be a whole number from 0, not -1"
     )

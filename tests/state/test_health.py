@@ -62,7 +62,7 @@ OOM_62 = redis.ResponseError(
             redis.ResponseError("WRONGTYPE crawl:slots is a string, not a zset: remove or rename it"),
             "crawl:slots is",
         ),
-        (redis.ResponseError("ERR unknown"), "Redis fails, trying again until it does not: ERR unknown"),
+        (redis.ResponseError("ERR unknown"), "Redis fails, retrying until it recovers: ERR unknown"),
     ],
 )
 def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:

@@ -130,7 +130,7 @@ def test_a_master_that_nobody_knows_is_told_in_a_sentence() -> None:
     url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
     with pytest.raises(RedisUnavailable) as caught:
         connect_blocking(config.load({"REDIS_URL": url}))
-    assert "does not answer (no sentinel knows a master at present)" in str(caught.value)
+    assert "does not answer (no sentinel knows a master at the moment)" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

@@ -236,7 +236,7 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
             await scheduler._lease()
     said = [record.message for record in caplog.records if "Nothing is leased" in record.message]
     assert len(said) == 1
-    assert said[0].startswith(f"Nothing is leased: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
+    assert said[0].startswith(f"Leasing paused: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
     assert "bring the folder back" in said[0]
     assert scheduler.stats.get_value("store/down") == 1
     asked = []
