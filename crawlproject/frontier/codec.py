@@ -28,8 +28,8 @@ LONGEST_ENTRY = 1024 * 1024  # bytes
 _HEADER = 3
 _LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
 _LONGEST_TEXT = 1_024  # characters
-_MOST = 1_000_000  # of what is counted
-_MOST_VALUES = 256  # headers, for one
+_MAX_COUNT = 1_000_000  # of what is counted
+_MAX_VALUES = 256  # headers, for one
 _DEFAULTS = Request("http://localhost/").to_dict()
 _METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: what a stored request may have called
 
@@ -43,7 +43,7 @@ def _is_source(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
 
 
 def _is_flag(value: Any) -> bool:
@@ -153,8 +153,8 @@ def _check(data: Mapping[str, Any]) -> None:
         raise BadEntry(f"stored request has an invalid URL: {url!r:.80}")
     for name in ("headers", "cookies", "cb_kwargs", "flags"):
         values = data.get(name) or ()
-        if isinstance(values, (dict, list)) and len(values) > _MOST_VALUES:
-            raise BadEntry(f"stored request has {len(values)} {name}, more than {_MOST_VALUES}")
+        if isinstance(values, (dict, list)) and len(values) > _MAX_VALUES:
+            raise BadEntry(f"stored request has {len(values)} {name}, more than {_MAX_VALUES}")
     for name in ("callback", "errback"):
         method = data.get(name)
         if method is not None and not (isinstance(method, str) and _METHODS.fullmatch(method)):

@@ -28,9 +28,9 @@ from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
-_MOST_A_CALL = 64  # leases; with ten calls a second, more than a worker can start
+_MAX_LEASES_A_CALL = 64  # leases; with ten calls a second, more than a worker can start
 _SETTLE_BATCH = 200
-_MOST_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
+_MAX_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for those beyond
 _MAX_STAT_SOURCES = 1000
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
@@ -126,10 +126,10 @@ class LeaseQueue:
 
         While no name server answers, those of unknown hosts go back with nothing counted.
         """
-        if self.resolver.trouble and not self.resolver.knows(url):
+        if self.resolver.outage and not self.resolver.knows(url):
             self._put_off(lease)
             return
-        if len(self._parked) >= _MOST_PARKED:
+        if len(self._parked) >= _MAX_PARKED:
             self.give_back(lease, delay=_WAIT_IN_REDIS_S)
             return
 
@@ -246,7 +246,7 @@ class LeaseQueue:
         async with self._exchange:
             reply = await self.state.scripts.lease(
                 self.state.worker,
-                min(self.room, _MOST_A_CALL),
+                min(self.room, _MAX_LEASES_A_CALL),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
                 holding=Counter(lease.source for lease in self.leases.values()),

@@ -207,12 +207,12 @@ class FrontierScheduler(Scheduler):
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.many:
+        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.over_soft_limit:
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         self.leasing.wanted.clear()
         reply = await self.queue.fill()
-        if self.resolver.trouble:  # most of it comes back
+        if self.resolver.outage:  # most of it comes back
             await asyncio.sleep(_LOOK_AGAIN_S)
         self._report(self.leasing.paused or reply.state)
         wait = _LOOK_AGAIN_S

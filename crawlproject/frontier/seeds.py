@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 LONGEST_IDENTIFIER = 1_024  # characters
 
-_IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
+_YIELD_EVERY = 25  # seeds understood without letting others run: a millisecond
 _BATCH = 500
-_PUT_OFF_S = 0.2  # until seeds are tried again that could not be enqueued
+_RETRY_S = 0.2  # until seeds are tried again that could not be enqueued
 _FULL_S = 0.5  # until a full frontier is looked at again
 
 
@@ -159,7 +159,7 @@ class SeedReader:
             if self.full and await self._outstanding() >= state.config.high_water:
                 return _FULL_S
             self.unfinished = True
-            if not self.full and not await self._come():
+            if not self.full and not await self._wait_for_seed():
                 # A call that was given up while Redis hung may have been carried out since.
                 self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
                 return 0.0
@@ -167,9 +167,9 @@ class SeedReader:
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
-        return _PUT_OFF_S
+        return _RETRY_S
 
-    async def _come(self) -> bool:
+    async def _wait_for_seed(self) -> bool:
         """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
         state = self.state
         in_hand = state.keys.processing_of + state.worker
@@ -183,7 +183,7 @@ class SeedReader:
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
-            if number % _IN_ONE_GO == 0:
+            if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # send slots do not wait
         reply = await self.state.scripts.enqueue(
             self.state.worker,
@@ -194,7 +194,7 @@ class SeedReader:
             refuse_unknown=config.unknown_sources == "refuse",
         )
         if reply is None:
-            return _PUT_OFF_S
+            return _RETRY_S
         self.unfinished = False
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:

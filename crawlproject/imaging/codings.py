@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
-MOST_CODINGS = 2  # one upon the other; servers that get it wrong compress twice
+MAX_CODINGS = 2  # one upon the other; servers that get it wrong compress twice
 
 _CHUNK = 65536  # bytes, of input and of output
 
@@ -22,8 +22,8 @@ def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
     One that is not known is taken for none, and ends it: servers write there what they like. Of what is cut
     off the beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
     """
-    if len(codings) > MOST_CODINGS:
-        raise UnreadableImage(f"{len(codings)} nested content codings; {MOST_CODINGS} are undone")
+    if len(codings) > MAX_CODINGS:
+        raise UnreadableImage(f"{len(codings)} nested content codings; {MAX_CODINGS} are undone")
     for coding in reversed(codings):
         decode = _DECODERS.get(coding)
         if decode is None:

@@ -32,9 +32,9 @@ MIB = 1 << 20
 
 # What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what idle decoders have.
 # Each has `SHARE` without asking, if by size and format half of that is expected to do: the rest is for what such
-# an estimate leaves out, the body among it. Others wait for as much as they need, all of `MOST` at worst.
+# an estimate leaves out, the body among it. Others wait for as much as they need, all of `MAX_MEMORY` at worst.
 SHARE = 192 * MIB
-MOST = 640 * MIB
+MAX_MEMORY = 640 * MIB
 _UNIT = 64 * MIB  # of what is given out
 
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far above ours
@@ -44,10 +44,10 @@ _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": st
 
 _PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
 _START_TIMEOUT_S = 60.0  # it takes 0.2 on an idle machine
-_STOP_TIMEOUT = 2.0
+_STOP_TIMEOUT_S = 2.0
 _NICENESS = 5  # sending on time comes before decoding, and before loading what decodes
-_TICK = 1.0
-_LOOK_S = 0.005  # between looks whether a process has ended
+_TICK_S = 1.0
+_POLL_S = 0.005  # between looks whether a process has ended
 _CHUNK = 1 << 18  # bytes; thumbnails are smaller
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Decoders:
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._units = asyncio.Semaphore(max(MOST, count * SHARE) // _UNIT)
+        self._units = asyncio.Semaphore(max(MAX_MEMORY, count * SHARE) // _UNIT)
         self._turnstile = asyncio.Lock()  # shut while one waits for many units, or it might wait for ever
 
     async def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
@@ -90,19 +90,19 @@ class Decoders:
                 if self._stopped:
                     raise DecodersStopped from error
                 if isinstance(error, NoDecoder):
-                    await self._close_idle()  # some may not have started, either, and nobody has asked them yet
+                    await self._close_idle()  # some may not have started, either, and nobody has wanted them yet
                     raise
-                if memory == MOST:
+                if memory == MAX_MEMORY:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 await self._close_idle()
-                expected = memory = MOST
+                expected = memory = MAX_MEMORY
             except MemoryNeeded as error:
-                if memory == MOST:
-                    limit = f"needs more memory than the {MOST // MIB} MiB that a picture may have"
+                if memory == MAX_MEMORY:
+                    limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
-                asked = min(error.needed * 5 // 4 + _UNIT, MOST)
+                wanted = min(error.needed * 5 // 4 + _UNIT, MAX_MEMORY)
                 # Believed once: it may know nothing, or lie.
-                expected = memory = asked if memory == SHARE and asked > expected else MOST
+                expected = memory = wanted if memory == SHARE and wanted > expected else MAX_MEMORY
 
     def begin(self) -> None:
         """Start as many processes as there will be, and do not wait for them: pictures then need not, either."""
@@ -249,7 +249,7 @@ class Decoder:
         names = ",".join(codings).encode()
         request = REQUEST.pack(expected, memory, len(names), len(body)) + names
         try:
-            kind, text, thumbnail = await _within(self.job.timeout, self._ask(request, body))
+            kind, text, thumbnail = await _within(self.job.timeout, self._exchange(request, body))
             if kind == ANALYSIS:
                 return Analysis(ImageFacts(**json.loads(text)), thumbnail)
             if kind == NO_MEMORY:
@@ -275,7 +275,7 @@ class Decoder:
         self._hang_up()
         self.kill()
         while self._process.poll() is None:  # noqa: ASYNC110 - the loop is not told of its end
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     def _hang_up(self) -> None:
         if self._streams is None:
@@ -287,16 +287,16 @@ class Decoder:
         """Return the error for a process that has ended, or for what it did: then it is ended."""
         self._hang_up()
         loop = asyncio.get_running_loop()
-        patience = loop.time() + (0 if how else _STOP_TIMEOUT)
+        patience = loop.time() + (0 if how else _STOP_TIMEOUT_S)
         while (code := self._process.poll()) is None:
             if loop.time() >= patience:
                 self.kill()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         if not how:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return DecoderCrashed(how)
 
-    async def _ask(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
+    async def _exchange(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
         assert self._streams is not None
         _, writer = self._streams
         try:
@@ -346,7 +346,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     def tick(left: float) -> None:
         nonlocal timer
         if left > 0:
-            timer = loop.call_later(min(left, _TICK), tick, left - _TICK)
+            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
         else:
             limit.reschedule(loop.time())
 

@@ -20,10 +20,10 @@ class FairSemaphore:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._most = max(places - 1, 1)
+        self._max_per_source = max(places - 1, 1)
         self._busy: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
-        self._second: dict[str, float] = {}  # sources that let others go first, and until when (loop.time())
+        self._yielding: dict[str, float] = {}  # sources that let others go first, and until when (loop.time())
 
     @asynccontextmanager
     async def turn(self, source: str) -> AsyncIterator[None]:
@@ -43,7 +43,7 @@ class FairSemaphore:
             yield
         finally:
             if (took := now() - began) > _LONG_S:
-                self._second[source] = now() + took
+                self._yielding[source] = now() + took
             self._release(source)
 
     def _release(self, source: str) -> None:
@@ -55,13 +55,13 @@ class FairSemaphore:
 
     def _give(self) -> None:
         while self._free and self._waiting:
-            if self._second:
+            if self._yielding:
                 now = asyncio.get_running_loop().time()
-                self._second = {one: until for one, until in self._second.items() if until > now}
+                self._yielding = {one: until for one, until in self._yielding.items() if until > now}
             # Where all that wait have what they may have, one source waits alone.
-            index = self._first(self._second)
+            index = self._first_waiting(self._yielding)
             if index is None:
-                index = self._first(()) or 0
+                index = self._first_waiting(()) or 0
             source, place = self._waiting[index]
             del self._waiting[index]
             if not place.cancelled():
@@ -69,7 +69,7 @@ class FairSemaphore:
                 self._busy[source] += 1
                 place.set_result(None)
 
-    def _first(self, others_than: Container[str]) -> int | None:
+    def _first_waiting(self, excluding: Container[str]) -> int | None:
         """Return who has waited for longest of those that may have a place, and of other sources than these."""
-        waiting = ((n, one) for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._most)
-        return next((n for n, one in waiting if one not in others_than), None)
+        waiting = ((n, one) for n, (one, _) in enumerate(self._waiting) if self._busy[one] < self._max_per_source)
+        return next((n for n, one in waiting if one not in excluding), None)

@@ -56,7 +56,7 @@ class AddressMiddleware:
                 return request
             await resolver.look_up(request.url)
             if not resolver.knows(request.url):
-                raise NoNameServer(resolver.trouble or "the host could not be looked up")
+                raise NoNameServer(resolver.outage or "the host could not be looked up")
         if refused := resolver.refusal(request.url):
             self.crawler.stats.inc_value("addresses/refused")
             raise AddressRefused(f"address refused: {refused}")

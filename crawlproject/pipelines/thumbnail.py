@@ -103,8 +103,8 @@ class ThumbnailPipeline:
     async def _decode(self, item: FetchedImage) -> Analysis:
         """Have a picture decoded when it is its source's turn."""
         async with self.semaphore.turn(item.source):
-            if self.circuit.trouble:
-                raise NoDecoder(self.circuit.trouble)
+            if self.circuit.outage:
+                raise NoDecoder(self.circuit.outage)
             try:
                 return await self.decoders.analyse(item.body, item.codings)
             except NoDecoder as error:
@@ -113,7 +113,7 @@ class ThumbnailPipeline:
                     "its limits on processes and open files, and the worker's Python; retrying until it works",
                     self._probe,
                 )
-                raise NoDecoder(self.circuit.trouble) from error
+                raise NoDecoder(self.circuit.outage) from error
 
     async def _probe(self) -> Exception | None:
         try:

@@ -7,7 +7,7 @@ import math
 HORIZON_S = 0.25  # that send slots are reserved ahead
 LATE_S = 0.05  # that the slot of a request without a lease may be used late
 
-LONGEST_S = 0.25
+LONGEST_LATE_S = 0.25
 
 
 def tolerance(rate: float) -> float:
@@ -19,4 +19,4 @@ def tolerance(rate: float) -> float:
     the site, on which requests may overtake one another.
     """
     allowed = math.floor(1.1 * rate + 1e-9) + 1
-    return min((allowed / rate - 1) / 2, LONGEST_S)
+    return min((allowed / rate - 1) / 2, LONGEST_LATE_S)

@@ -29,10 +29,10 @@ from crawlproject.state.scripts import Scripts
 REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 
 # The same of the first call, and an option of REDIS_URL that the client does not know.
-_FIRST_TROUBLE = (*REDIS_TROUBLE, TypeError)
+_CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
 
-_OLDEST = (6, 2)
-_SENTINEL_PATIENCE = 1.0  # seconds that one sentinel has to answer before the next is asked
+_MIN_VERSION = (6, 2)
+_SENTINEL_TIMEOUT_S = 1.0  # seconds that one sentinel has to answer before the next is asked
 
 
 def crawl_dir() -> Path:
@@ -72,7 +72,7 @@ def connect_blocking(config: Config) -> redis.Redis:
         raise _unavailable(url, error) from None
     try:
         _check_version(url, client.info("server"))
-    except _FIRST_TROUBLE as error:
+    except _CONNECT_ERRORS as error:
         client.close()
         raise _unavailable(url, error) from None
     except RedisUnavailable:
@@ -86,7 +86,7 @@ def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> 
     address = sentinel_address(url)
     if address is None:
         return client.from_url(url, **options)
-    asked = {"socket_connect_timeout": _SENTINEL_PATIENCE, "socket_timeout": _SENTINEL_PATIENCE, "retry": once}
+    asked = {"socket_connect_timeout": _SENTINEL_TIMEOUT_S, "socket_timeout": _SENTINEL_TIMEOUT_S, "retry": once}
     asked |= {**address.sentinel_credentials, **address.tls}
     sentinels = sentinel(address.sentinels, sentinel_kwargs=asked)
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
@@ -107,7 +107,7 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
 
 def _check_version(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
 
 
@@ -147,7 +147,7 @@ class State:
         self.scripts = Scripts(self.redis, self.keys, self.clock, self.health, self.config.circuit)
         try:
             _check_version(url, await self.redis.info("server"))
-        except _FIRST_TROUBLE as error:
+        except _CONNECT_ERRORS as error:
             await self.close()
             raise _unavailable(url, error) from None
         except RedisUnavailable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MICROS = 1_000_000
-_WINDOW = 5.0  # seconds
+_WINDOW_S = 5.0  # seconds
 
 
 class RedisClock:
@@ -31,8 +31,8 @@ class RedisClock:
         if grown:
             self._since = float("-inf")
             self._previous = float("inf")
-        if received - self._since > _WINDOW:
-            fresh = received - self._since <= 2 * _WINDOW
+        if received - self._since > _WINDOW_S:
+            fresh = received - self._since <= 2 * _WINDOW_S
             self._previous = self._recent if fresh else float("inf")
             self._recent = float("inf")
             self._since = received

@@ -23,7 +23,7 @@ from crawlproject.errors import RedisUnavailable
 
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 _LONGEST_LOG = 10_000_000  # bytes at a start; a longer one is moved aside
-_START_TIMEOUT = 60.0  # seconds; a long append-only file takes a while to load
+_START_TIMEOUT_S = 60.0  # seconds; a long append-only file takes a while to load
 
 
 def find_server() -> str:
@@ -117,7 +117,7 @@ def _client(sock: Path) -> redis.Redis:
 
 def _answers(sock: Path) -> bool:
     """Tell whether a server listens on `sock`; waits while it loads its data."""
-    deadline = time.monotonic() + _START_TIMEOUT
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             with _client(sock) as client:
@@ -149,7 +149,7 @@ def _start(folder: Path, sock: Path) -> None:
     command = [find_server(), *(word for pair in options.items() for word in pair)]
     (folder / "redis.pid").unlink(missing_ok=True)  # a killed server's: it would pass for the death of this one
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    deadline = time.monotonic() + _START_TIMEOUT
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while done.returncode == 0 and time.monotonic() < deadline:
         if _answers(sock):
             return

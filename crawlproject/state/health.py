@@ -13,9 +13,9 @@ import redis.sentinel
 
 logger = logging.getLogger(__name__)
 
-QUIET = 10.0  # seconds without a failure after which a fault is over: some calls come no oftener than each 6 s
+QUIET_S = 10.0  # seconds without a failure after which a fault is over: some calls come no oftener than each 6 s
 
-_AT_ONCE = 16  # faults told apart at a time
+_MAX_FAULTS = 16  # faults told apart at a time
 
 # What an error says, and what that means. Scripts on Redis 6.2 wrap the first word into a sentence of their own.
 _FAULTS = (
@@ -94,7 +94,7 @@ class Health:
     """Tells the log when a fault of Redis begins and when it is over.
 
     At some faults part of the calls go well (out of memory, some may still free it): a fault is over only when
-    it was not met for `QUIET` seconds.
+    it was not met for `QUIET_S` seconds.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Health:
     def failed(self, error: BaseException) -> None:
         """Note that a call failed; the first of each fault is logged."""
         sentence, text, now = fault_of(error), plain(error), time.monotonic()
-        if sentence not in self._faults and len(self._faults) >= _AT_ONCE:
+        if sentence not in self._faults and len(self._faults) >= _MAX_FAULTS:
             return  # the log has enough to go by
         began, _ = self._faults.get(sentence, (now, now))
         if sentence not in self._faults:
@@ -115,6 +115,6 @@ class Health:
         if self._faults:
             now = time.monotonic()
             for sentence, (began, last) in list(self._faults.items()):
-                if now - last >= QUIET:
+                if now - last >= QUIET_S:
                     del self._faults[sentence]
                     logger.info("Redis answers again; over after %.0f s: %s", last - began, sentence)

@@ -51,7 +51,7 @@ class Storage(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, wholly or not at all."""
 
-    def is_lasting(self, error: Exception) -> bool:
+    def is_permanent(self, error: Exception) -> bool:
         """Tell whether what `write` raised cannot pass by itself."""
 
 
@@ -97,7 +97,7 @@ def check_storage(uri: str, settings: Any) -> str | None:
     try:
         store.write(PROBE, bytes(PROBE_SIZE))
     except Exception as error:
-        if store.is_lasting(error):
+        if store.is_permanent(error):
             raise ConfigError(f"IMAGES_STORE={store.place} cannot be written: {described(error)}") from None
         return f"thumbnails cannot be stored in {store.place} at present ({described(error)}): {store.remedy}"
     return None

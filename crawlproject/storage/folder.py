@@ -15,7 +15,7 @@ _PARTS = ".parts"
 _PARTS_KEPT_S = 86_400.0  # that a file half written may still be somebody's
 
 # What an operator must change; other trouble of a folder (a full disk, an input/output error) may pass.
-_LASTING = frozenset(
+_PERMANENT = frozenset(
     {
         errno.EACCES,
         errno.EEXIST,
@@ -55,7 +55,7 @@ class FolderStorage:
         try:
             self._make()
         except OSError as error:
-            if self.is_lasting(error):
+            if self.is_permanent(error):
                 raise
             # A disk that is full, say: a write finds out whether it still is.
 
@@ -100,6 +100,6 @@ class FolderStorage:
                 part.unlink(missing_ok=True)
             raise
 
-    def is_lasting(self, error: Exception) -> bool:
+    def is_permanent(self, error: Exception) -> bool:
         """Tell a folder that cannot be written from a disk that is full."""
-        return isinstance(error, OSError) and error.errno in _LASTING
+        return isinstance(error, OSError) and error.errno in _PERMANENT

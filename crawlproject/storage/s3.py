@@ -57,7 +57,7 @@ class S3Storage:
         body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         return body
 
-    def is_lasting(self, error: Exception) -> bool:
+    def is_permanent(self, error: Exception) -> bool:
         """Tell what S3 refuses from what it does not manage now, and from an endpoint that does not answer."""
         from botocore import exceptions as boto
 

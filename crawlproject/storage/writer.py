@@ -13,10 +13,10 @@ from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Storage, described
 from crawlproject.threads import in_thread
 from crawlproject.worker import worker_of
 
-_AT_ONCE = 16  # writes, each in a thread
-_DEADLINE_S = 40.0  # that one write may take, a second attempt of the client's included
-_LOOK_S = 0.25  # between looks whether the crawl closes
-_LAST_S = 3.0  # that writes get when it does
+_MAX_WRITES = 16  # writes, each in a thread
+_WRITE_TIMEOUT_S = 40.0  # that one write may take, a second attempt of the client's included
+_POLL_S = 0.25  # between looks whether the crawl closes
+_CLOSING_S = 3.0  # that writes get when it does
 
 
 class StorageWriter:
@@ -25,7 +25,7 @@ class StorageWriter:
     Each write that fails is followed by a probe: an object as large as the thumbnail, under a fixed name, by the
     same client. If that fails, too, the store is down: nothing is leased and every write is refused, until a
     probe goes well. If it goes well, the write is tried once more, probe included; what fails beside two good
-    probes is trouble with that one thumbnail.
+    probes is outage with that one thumbnail.
 
     A write that hangs holds up neither the worker nor its end: it has a deadline, and a thread that the
     process need not wait for. While a probe hangs there is no other.
@@ -35,14 +35,14 @@ class StorageWriter:
         self.store = store
         self.crawler = crawler
         self._circuit = Circuit("store", crawler)
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_MAX_WRITES)
         self._probing: asyncio.Task[Exception | None] | None = None
         self._probe_write: asyncio.Future[None] | None = None
 
     @property
-    def trouble(self) -> str:
+    def outage(self) -> str:
         """What the store says, while it is down."""
-        return self._circuit.trouble
+        return self._circuit.outage
 
     async def write(self, name: str, data: bytes) -> None:
         """Store a thumbnail.
@@ -56,9 +56,9 @@ class StorageWriter:
         writing = asyncio.create_task(self._write(name, data))
         deadline = math.inf
         while not writing.done():
-            await asyncio.wait((writing,), timeout=_LOOK_S)
+            await asyncio.wait((writing,), timeout=_POLL_S)
             if not writing.done() and self._is_closing():
-                deadline = min(deadline, loop.time() + (0.0 if self.trouble else _LAST_S))
+                deadline = min(deadline, loop.time() + (0.0 if self.outage else _CLOSING_S))
                 if loop.time() >= deadline:
                     writing.cancel()
                     raise StorageDown("the crawl closes")
@@ -73,15 +73,15 @@ class StorageWriter:
     async def _write(self, name: str, data: bytes) -> None:
         async with self._places:
             for last in (False, True):
-                if self.trouble:
-                    raise StorageDown(self.trouble)
+                if self.outage:
+                    raise StorageDown(self.outage)
                 failed = await _end_of(self._start(name, data))
                 if failed is None:
                     return
                 found = await self._probe_once(len(data))
                 if found is not None:
                     self._trip(found, len(data))
-                    raise StorageDown(self.trouble)
+                    raise StorageDown(self.outage)
                 if last:
                     raise failed
 
@@ -116,5 +116,5 @@ class StorageWriter:
 
 async def _end_of(write: asyncio.Future[None]) -> Exception | None:
     """Return what a write raises; one that takes too long goes on by itself."""
-    await asyncio.wait((write,), timeout=_DEADLINE_S)
-    return write.exception() if write.done() else TimeoutError(f"not done after {_DEADLINE_S:g} s")  # type: ignore[return-value]
+    await asyncio.wait((write,), timeout=_WRITE_TIMEOUT_S)
+    return write.exception() if write.done() else TimeoutError(f"not done after {_WRITE_TIMEOUT_S:g} s")  # type: ignore[return-value]

@@ -98,7 +98,7 @@ async def test_those_that_let_others_go_first_are_not_remembered_for_ever(monkey
     await asyncio.sleep(0.02)
     await desk.bring("a0")
     await desk.end("a0")
-    assert len(desk.semaphore._second) < 5
+    assert len(desk.semaphore._yielding) < 5
 
 
 async def test_who_goes_away_takes_no_place_along() -> None:

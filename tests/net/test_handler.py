@@ -194,7 +194,7 @@ class Connection:
 
 
 def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MOST_IDLE", 3)
+    monkeypatch.setattr(pool, "_MAX_IDLE", 3)
     bounded = BoundedPool(installed_reactor)
     idle = [Connection() for _ in range(5)]
     for number, connection in enumerate(idle):

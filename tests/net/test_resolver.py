@@ -107,15 +107,15 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
 async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST_S", 0.05)
+    monkeypatch.setattr(module, "_MIN_TTL_S", 0.05)
     zone.records["museum.org"] = [["198.51.100.7"], ["198.51.100.8"]]
-    monkeypatch.setattr(module, "_MOST_S", 0.05)
+    monkeypatch.setattr(module, "_MAX_TTL_S", 0.05)
     await resolver.prepare(["http://museum.org/"])
     await asyncio.sleep(0.06)
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
     assert resolver.knows("http://museum.org/")
-    while len(zone.asked) < 2 or resolver._looking:
+    while len(zone.asked) < 2 or resolver._lookups:
         await asyncio.sleep(0.01)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
@@ -123,14 +123,14 @@ async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
 async def test_a_name_server_that_fails_takes_no_known_site_away(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST_S", 0.01)
-    monkeypatch.setattr(module, "_MOST_S", 0.01)
-    monkeypatch.setattr(module, "_PATIENCE_S", 1.5)
+    monkeypatch.setattr(module, "_MIN_TTL_S", 0.01)
+    monkeypatch.setattr(module, "_MAX_TTL_S", 0.01)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.5)
     zone.records["museum.org"] = [["198.51.100.7"], None]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
     await resolver.prepare(["http://museum.org/"])
-    await asyncio.gather(*resolver._looking.values())
+    await asyncio.gather(*resolver._lookups.values())
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
 
 
@@ -147,14 +147,14 @@ async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Reso
 async def test_a_failure_is_known_for_longer_than_it_is_fresh(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FAILED_S", 0.01)
+    monkeypatch.setattr(module, "_RETRY_FAILED_S", 0.01)
     zone.records["museum.org"] = [[], ["198.51.100.7"]]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
     assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
     assert not resolver.may_be_reached("http://museum.org/")
     await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
-    while resolver._looking:
+    while resolver._lookups:
         await asyncio.sleep(0.01)
     assert resolver.may_be_reached("http://museum.org/")
 
@@ -172,7 +172,7 @@ async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zo
 async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.5)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
@@ -192,7 +192,7 @@ async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
 
 
 async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_NAMES", 10)
+    monkeypatch.setattr(module, "_MAX_NAMES", 10)
     for number in range(15):
         await resolver.look_up(f"http://{number}.museum.org/")
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
@@ -218,15 +218,15 @@ async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) ->
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(module, "_A_PROBE_S", 0.3)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(module, "_PROBE_TIMEOUT_S", 0.3)
     monkeypatch.setattr(module, "_PAUSE_S", 0.05)
-    monkeypatch.setattr(module, "_LATELY_S", 0.0)
+    monkeypatch.setattr(module, "_RECENT_ANSWER_S", 0.0)
 
 
 async def answering_again(resolver: Resolver) -> None:
     async with asyncio.timeout(5):
-        while resolver.trouble:
+        while resolver.outage:
             await asyncio.sleep(0.01)
 
 
@@ -242,7 +242,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
     else:
         zone.rcodes["*"] = getattr(dnslib.RCODE, outage)
     await asyncio.gather(*(resolver.look_up(f"http://{number}.org/") for number in range(9)))
-    assert resolver.trouble.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
+    assert resolver.outage.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
     for number in range(9):
         assert not resolver.knows(f"http://{number}.org/")
         assert resolver.failure(f"http://{number}.org/") is None
@@ -250,7 +250,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
             await given(resolver, f"{number}.org")
     assert await given(resolver, "known.org") == [("198.51.100.7", 80)]
     await asyncio.sleep(0.3)
-    assert resolver.trouble
+    assert resolver.outage
     zone.away = False
     zone.rcodes.clear()
     await answering_again(resolver)
@@ -265,7 +265,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
 async def test_name_servers_that_are_not_there(resolver: Resolver, hurried: None) -> None:
     gone = resolver_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
     await gone.look_up("http://museum.org/")
-    assert gone.trouble
+    assert gone.outage
     assert not gone.knows("http://museum.org/")
     await gone.close()
 
@@ -280,7 +280,7 @@ async def test_one_domain_whose_servers_fail_is_its_own_trouble(
         else:
             zone.rcodes[f"{number}.broken.org"] = getattr(dnslib.RCODE, outage)
     await asyncio.gather(*(resolver.look_up(f"http://{number}.broken.org/") for number in range(5)))
-    assert not resolver.trouble
+    assert not resolver.outage
     for number in range(5):
         assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
 
@@ -291,20 +291,20 @@ async def test_name_servers_that_tell_nothing_of_the_root_are_there(
     zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
     await resolver.look_up("http://known.org/")
     await resolver.look_up("http://broken.org/")
-    assert not resolver.trouble
+    assert not resolver.outage
     assert resolver.failure("http://broken.org/")
 
 
 async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
     resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
     zone.records["late.org"] = [None]
     late = asyncio.create_task(resolver.look_up("http://late.org/"))
     await asyncio.sleep(0.1)  # no word so far
     zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
     await resolver.look_up("http://museum.org/")
-    assert resolver.trouble
+    assert resolver.outage
     zone.rcodes.clear()
     await answering_again(resolver)
     await late

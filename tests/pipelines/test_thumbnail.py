@@ -51,7 +51,7 @@ class Memory:
             raise self.error
         self.written[name] = data
 
-    def is_lasting(self, error: Exception) -> bool:
+    def is_permanent(self, error: Exception) -> bool:
         return False
 
 

@@ -9,7 +9,7 @@ import redis
 from redis.sentinel import MasterNotFoundError
 
 from crawlproject.state import health
-from crawlproject.state.health import QUIET, Health, fault_of, plain
+from crawlproject.state.health import QUIET_S, Health, fault_of, plain
 
 
 class Clock:
@@ -84,7 +84,7 @@ def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.L
         one.failed(redis.ConnectionError(f"Connection from port {port} refused"))
         clock.now += 1
         one.answered()  # others go well
-    clock.now += QUIET - 1.5
+    clock.now += QUIET_S - 1.5
     one.answered()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     clock.now += 1

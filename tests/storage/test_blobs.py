@@ -203,7 +203,7 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path) -> None:
     [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOTDIR, True), (errno.ENOSPC, False), (errno.EIO, False)],
 )
 def test_a_folder_knows_what_passes_by_itself(tmp_path: Path, error: int, lasting: bool) -> None:
-    assert FolderStorage(tmp_path).is_lasting(OSError(error, "x")) is lasting
+    assert FolderStorage(tmp_path).is_permanent(OSError(error, "x")) is lasting
 
 
 def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def s3_store(gate: Gate) -> S3Storage:
 
 async def until_up(circuit: StorageWriter) -> None:
     async with asyncio.timeout(20):
-        while circuit.trouble:
+        while circuit.outage:
             await asyncio.sleep(0.02)
 
 
@@ -89,7 +89,7 @@ async def test_what_is_in_the_way_of_one_thumbnail_is_trouble_with_that_one(tmp_
     (tmp_path / "00").write_text("in the way")
     with pytest.raises(NotADirectoryError):
         await circuit.write("00/a.jpg", b"a")
-    assert not circuit.trouble
+    assert not circuit.outage
     await circuit.write("01/a.jpg", b"a")
 
 
@@ -106,7 +106,7 @@ async def test_what_passes_at_once_is_written_at_the_second_try(tmp_path: Path) 
     circuit = StorageWriter(Hiccup(tmp_path))
     await circuit.write("00/a.jpg", b"a")
     assert (tmp_path / "00/a.jpg").read_bytes() == b"a"
-    assert not circuit.trouble
+    assert not circuit.outage
 
 
 async def test_a_disk_with_room_for_small_files_alone_is_full(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_of_many_writes_that_fail_at_once_one_probes(tmp_path: Path) -> No
 
 
 async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.2)
+    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.2)
     release = threading.Event()
 
     class Hanging(FolderStorage):
@@ -159,7 +159,7 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.05)
+    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(circuits, "_PAUSE_S", 0.01)
     release = threading.Event()
     probes = []
