@@ -1,4 +1,4 @@
-"""What a worker does while it lacks something that every picture needs."""
+"""A circuit breaker: pauses leasing while something that every picture needs is down."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 
 
 class Circuit:
-    """Keeps the worker from leasing, from what trips it until a probe goes well.
+    """Pauses leasing from the moment it trips until a probe succeeds.
 
-    `name` is for the statistics. `outage` says what is wrong, and is empty while nothing is.
+    `name` is its name in the statistics. `outage` says what is wrong; it is empty while nothing is.
     """
 
     def __init__(self, name: str, crawler: Crawler | None = None) -> None:
@@ -25,7 +25,7 @@ class Circuit:
         self._recovery: asyncio.Task[None] | None = None
 
     def trip(self, outage: str, probe: Callable[[], Awaitable[Exception | None]]) -> None:
-        """Lease nothing until `probe` returns None; it is given longer and longer pauses."""
+        """Pause leasing until `probe` returns None; it is called at longer and longer intervals."""
         if self.outage:
             return
         self.count("down")

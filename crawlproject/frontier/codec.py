@@ -1,11 +1,11 @@
-"""A request as it is stored: three bytes of ours, then msgpack. Nothing of it is ever executed.
+"""The stored form of a request: a header of three bytes, then msgpack. Nothing of it is ever executed.
 
-The first byte is the version of this format, the second counts the deliveries, the third is the priority;
-the Lua scripts read and write those. What follows is a map of the request's attributes that are not the
-defaults, with callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
+The first byte is the version of this format, the second counts the deliveries, the third is the priority; the Lua
+scripts read and write these. The rest is a map of the request's attributes that differ from the defaults, with
+callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
 
-Of its meta only the names in `_META` are stored, and only they come back: whoever can write to Redis can put an
-address into the crawl, as with a seed, but no proxy, no time-out and no other switch of Scrapy's.
+Only the names in `_META` are stored of its meta, and only they are read back: anyone who can write to Redis can
+add a URL to the crawl, as with a seed, but can set no proxy, no time-out and no other option of Scrapy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LONGEST_ENTRY = 1024 * 1024  # bytes
 _HEADER = 3
 _LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
 _LONGEST_TEXT = 1_024  # characters
-_MAX_COUNT = 1_000_000  # of what is counted
-_MAX_VALUES = 256  # headers, for one
+_MAX_COUNT = 1_000_000  # for every counter in meta
+_MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
-_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: what a stored request may have called
+_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: those that a stored request may name
 
 
 def _is_text(value: Any) -> bool:
@@ -58,7 +58,7 @@ def _is_reasons(value: Any) -> bool:
     return isinstance(value, list) and all(_is_count(reason) or _is_text(reason) for reason in value)
 
 
-# What is stored of a request's meta: our names, and Scrapy's for redirects and depth.
+# What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
     SOURCE: _is_source,
@@ -74,11 +74,12 @@ _META: Mapping[str, Callable[[Any], bool]] = {
 
 
 def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
-    """Return `request` as stored; what is not in `_META` of its meta is left out.
+    """Return the stored form of `request`; names of its meta that are not in `_META` are left out.
 
     Raises:
-        TypeError, ValueError: it holds something that is no plain data, is too large, or a callback is no
-            method of the spider that may be one.
+        TypeError, ValueError: it contains something that is not plain data, is too large, or its callback is not
+        an
+            allowed method of the spider.
 
     """
     data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
@@ -135,10 +136,10 @@ def decode(entry: bytes, spider: Spider) -> Request:
 
 
 def _check(data: Mapping[str, Any]) -> None:
-    """See to it that attributes are such as `encode` writes, as far as `Request` itself does not.
+    """Check that attributes are such as `encode` writes, as far as `Request` itself does not check them.
 
     Raises:
-        BadEntry: they are not; the message names what.
+        BadEntry: they are not; the message says which.
 
     """
     url = data.get("url")
@@ -162,13 +163,13 @@ def _check(data: Mapping[str, Any]) -> None:
     meta = data.get("meta", {})
     if not isinstance(meta, dict):
         raise BadEntry("stored request has meta that is not a map")
-    for name, good in _META.items():
-        if name in meta and not good(meta[name]):
+    for name, is_valid in _META.items():
+        if name in meta and not is_valid(meta[name]):
             raise BadEntry(f"stored request has meta {name!r} with an invalid value: {meta[name]!r:.80}")
 
 
 def seed_url(request: Request) -> str:
-    """Return the URL that the request began with, before any redirect."""
+    """Return the URL that the request started from, before any redirect."""
     urls: list[str] = request.meta.get("redirect_urls") or [request.url]
     return urls[0]
 
@@ -184,7 +185,7 @@ def with_deliveries(entry: bytes, deliveries: int) -> bytes:
 
 
 def peek(entry: bytes) -> dict[str, Any]:
-    """Return the attributes that are stored, for people to read; empty when they cannot be."""
+    """Return the stored attributes, for people to read; empty when they cannot be decoded."""
     try:
         data = msgpack.unpackb(entry[_HEADER:])
     except Exception:
@@ -194,7 +195,7 @@ def peek(entry: bytes) -> dict[str, Any]:
 
 
 def renewed(entry: bytes) -> bytes:
-    """Return the stored request as it was when it was new: first URL, nothing counted against it."""
+    """Return the stored request as it was when new: with its first URL, and all counters at 0."""
     data = peek(entry)
     if not data:
         return with_deliveries(entry, 0)

@@ -27,20 +27,20 @@ logger = logging.getLogger(__name__)
 
 LONGEST_IDENTIFIER = 1_024  # characters
 
-_YIELD_EVERY = 25  # seeds understood without letting others run: a millisecond
+_YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 500
-_RETRY_S = 0.2  # until seeds are tried again that could not be enqueued
-_FULL_S = 0.5  # until a full frontier is looked at again
+_RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
+_FULL_S = 0.5  # until a full frontier is checked again
 
 
 def parse_seed(line: bytes | str) -> Seed:
-    """Read one line of the seed list: a plain URL, or a JSON object with `url` and what else is known.
+    """Parse one line of the seed list: a plain URL, or a JSON object with `url` and optional fields.
 
-    `uuid` (or `identifier`) is the UUIDv5 of the URL when missing; `source` is found by host later;
-    `priority` is brought into 0 to 4.
+    A missing `uuid` (or `identifier`) is the UUIDv5 of the URL; a missing `source` is found by host later;
+    `priority` is clamped to 0 to 4.
 
     Raises:
-        BadSeed: it is neither, or a value makes no sense; the message says which and why.
+        BadSeed: it is neither, or a value is invalid; the message says which and why.
 
     """
     try:
@@ -59,7 +59,7 @@ def parse_seed(line: bytes | str) -> Seed:
 
 
 def seed_of(data: Mapping[str, Any]) -> Seed:
-    """Return the seed that `data` spells out.
+    """Return the seed with the fields in `data`.
 
     Raises:
         BadSeed: see `parse_seed`.
@@ -87,7 +87,7 @@ def _url(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value that makes no sense for its reason: in short, printable, and without passwords."""
+    """Return an invalid value for an error message: short, printable, and without passwords."""
     return f"{without_userinfo(repr(value)):.80}"
 
 
@@ -130,8 +130,8 @@ def _again(value: Any) -> bool:
 class SeedReader:
     """Moves seeds into the frontier, as they come and as long as there is room.
 
-    A seed is in Redis at every moment: taken from the list into this worker's hand, and out of it in the
-    same step that enqueues it. `arrived` is called when requests were enqueued.
+    A seed is in Redis at every moment: moved from the list to this worker's processing list, and removed from
+    there in the same step that enqueues it. `arrived` is called when requests were enqueued.
     """
 
     def __init__(
@@ -150,17 +150,17 @@ class SeedReader:
         self.stats = stats
         self.arrived = arrived
         self.full = False
-        self.unfinished = False  # seeds may be in hand, from a call that failed or was put off
+        self.unfinished = False  # the processing list may hold seeds, from a call that failed or was deferred
 
     async def read(self) -> float:
-        """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
+        """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
         if not self.unfinished:
             if self.full and await self._outstanding() >= state.config.high_water:
                 return _FULL_S
             self.unfinished = True
             if not self.full and not await self._wait_for_seed():
-                # A call that was given up while Redis hung may have been carried out since.
+                # A call that timed out while Redis hung may have been carried out since.
                 self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
                 return 0.0
         lines = await state.scripts.take_seeds(state.worker, _BATCH)
@@ -170,10 +170,10 @@ class SeedReader:
         return _RETRY_S
 
     async def _wait_for_seed(self) -> bool:
-        """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
+        """Wait a second at most for a seed, and take it: the only blocking command, which returns at once."""
         state = self.state
-        in_hand = state.keys.processing_of + state.worker
-        return await state.redis.blmove(state.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
+        processing = state.keys.processing_of + state.worker
+        return await state.redis.blmove(state.keys.seeds, processing, 1, "RIGHT", "LEFT") is not None
 
     async def _outstanding(self) -> int:
         return int(await self.state.redis.get(self.state.keys.outstanding) or 0)
@@ -184,7 +184,7 @@ class SeedReader:
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
             if number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # send slots do not wait
+                await asyncio.sleep(0)  # so that no send slot is missed
         reply = await self.state.scripts.enqueue(
             self.state.worker,
             items,
@@ -215,7 +215,7 @@ class SeedReader:
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
-    """Return `request` as the enqueue script takes it. Its source is found by its host unless it names one.
+    """Return `request` as the enqueue script takes it. Unless it names its source, that is found by its host.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).

@@ -29,8 +29,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
-    `meta["tls_failure"]`. The bodies under way share a budget (net/download_budget.py). Requests still in flight when
-    the shutdown grace ends are aborted, and fail as `Stopped`.
+    `meta["tls_failure"]`. The bodies under way share a budget (net/download_budget.py). Requests still in flight
+    when the shutdown grace ends are aborted, and fail as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:

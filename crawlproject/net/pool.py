@@ -24,7 +24,7 @@ carriers: ContextVar[list[Any] | None] = ContextVar("carriers", default=None)  #
 
 
 class BoundedPool(HTTPConnectionPool):
-    """Twisted's pool with a bound on all idle connections together; the longest idle connection is closed first."""
+    """Twisted's pool with a bound on all idle connections together; the longest idle is closed first."""
 
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
@@ -37,8 +37,8 @@ class BoundedPool(HTTPConnectionPool):
     def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         """Return an idle connection, or a new one.
 
-        Fails as SlotMissed when the request was delayed on its way here from the gate, on an overloaded machine, for
-        so long that it would go out too late.
+        Fails as SlotMissed when the request was delayed on its way here from the gate, on an overloaded machine,
+        for so long that it would go out too late.
         """
         deadline = latest.get()
         if deadline is not None and asyncio.get_running_loop().time() > deadline:
@@ -77,7 +77,7 @@ class BoundedPool(HTTPConnectionPool):
 
 
 def check_open_files(concurrent: int) -> None:
-    """Make sure that a worker of `concurrent` requests may open the files it needs, raising the soft limit if needed.
+    """Make sure that a worker of `concurrent` requests may open the files it needs; raise the soft limit to that.
 
     A host with several addresses may be tried at two of them at a time.
 

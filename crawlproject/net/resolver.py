@@ -88,15 +88,15 @@ class Resolver:
 
     The addresses checked are the addresses connected to, so that a second answer (DNS rebinding) changes nothing.
     c-ares sends the queries, without a thread for each and in bounded time; a name that gets no answer delays no
-    other. Answers and failures are cached, bounded in number. An expired answer serves for a while longer, so that no
-    request waits for DNS between its send slot and the wire.
+    other. Answers and failures are cached, bounded in number. An expired answer serves for a while longer, so
+    that no request waits for DNS between its send slot and the wire.
 
     The frontier has a host looked up before it lets the first request for it go (`prepare`, `look_up`).
 
-    `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a query
-    gets no answer: two probes follow, for the DNS root and for a name that was resolved before. If neither is
-    answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until a probe is
-    answered.
+    `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a
+    query gets no answer: two probes follow, for the DNS root and for a name that was resolved before. If neither
+    is answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until a
+    probe is answered.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
@@ -123,7 +123,7 @@ class Resolver:
     # The guard
 
     def refusal(self, url: str) -> str | None:
-        """Return why the addresses of the URL's host must not be connected to; None also while they are unknown."""
+        """Return why the addresses of the URL's host are forbidden; None also while they are unknown."""
         answer = self._answer(_host(url))
         return self._forbidden(answer.addresses, port_of(url)) if answer else None
 
@@ -287,7 +287,8 @@ class Resolver:
         for address in addresses:
             if self._forbidden([address], _WEB_PORT):
                 return (address,)
-        # Where some addresses are open on every port, one open on the web's ports only must be kept: it is stricter.
+        # Where some addresses are open on every port, one open on the web's ports only must be kept: it is
+        # stricter.
         strict = [address for address in addresses if self._forbidden([address], _NO_PORT)]
         first = strict[:1] or list(addresses[:1])
         others = [address for address in addresses if address != first[0]]

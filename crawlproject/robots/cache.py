@@ -60,8 +60,8 @@ class _Copy(NamedTuple):
 class RobotsCache:
     """The robots.txt verdicts, for every request of every spider.
 
-    `verdict` looks at memory only. `look_up` gets a missing robots.txt from the shared copy in Redis, or fetches it,
-    one worker for all, with slots of the source that pays. Memory is bounded in bytes.
+    `verdict` looks at memory only. `look_up` gets a missing robots.txt from the shared copy in Redis, or fetches
+    it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
     """
 
     def __init__(

@@ -28,7 +28,9 @@ MAX_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least five are to be followed
 
 _PATIENCE_S = 60.0  # for a send slot; twice as long as a download may take
 _POLL_S = 0.25  # between checks whether the worker stops
-_MAX_DOWNLOAD = 50_000_000  # bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read
+_MAX_DOWNLOAD = (
+    50_000_000  # bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read
+)
 
 
 class Fetched(NamedTuple):
@@ -55,7 +57,7 @@ class RobotsFetcher:
         self._received: dict[Request, int] = {}  # bytes of the downloads under way
 
     async def fetch(self, origin: str, source: str, calls: AbstractAsyncContextManager[object]) -> Fetched:
-        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, another domain for itself.
+        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, others for themselves.
 
         `calls` bounds the concurrent calls to Redis.
         """
@@ -90,8 +92,8 @@ class RobotsFetcher:
     ) -> Fetched | str:
         """Return the result of requesting `url`, or the URL that it redirects to.
 
-        Waiting for a slot takes up no place in the downloader. The slot may be minutes ahead, if the source is slow;
-        the lock on `origin` outlasts it.
+        Waiting for a slot takes up no place in the downloader. The slot may be minutes ahead, if the source is
+        slow; the lock on `origin` outlasts it.
         """
         domain = domain_of_url(url)
         payer = {"source": source} if domain == domain_of_url(origin) else {"domain": domain}
@@ -126,7 +128,7 @@ class RobotsFetcher:
             return Fetched("") if response is None else _outcome(response)
 
     def _has_room(self) -> bool:
-        """Tell whether another download may begin: robots.txt of hanging hosts take half of the downloader at most."""
+        """Tell whether another download may begin: hanging hosts may take half of the downloader at most."""
         return len(self._received) < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 2, 1)
 
     async def _download(self, request: Request) -> Response | None:
@@ -136,7 +138,9 @@ class RobotsFetcher:
             connect(self._bytes_received, signal=signals.bytes_received)
         self._received[request] = 0
         download = asyncio.ensure_future(self.crawler.engine.download_async(request))
-        download.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, for asyncio's log
+        download.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # retrieved, for asyncio's log
         try:
             while not download.done():
                 await asyncio.wait([download], timeout=_POLL_S)

@@ -21,7 +21,7 @@ from PIL import Image
 from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
-from crawlproject.imaging.decoders import MIB, MAX_MEMORY, SHARE, Decoder, Decoders
+from crawlproject.imaging.decoders import MAX_MEMORY, MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
@@ -206,7 +206,10 @@ async def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -
 
 async def test_memory_is_limited_hard(make: Make) -> None:
     one = make()
-    assert await reason(one, trap(HOG)) == f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
+    assert (
+        await reason(one, trap(HOG))
+        == f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
+    )
     (pid,) = children()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
     assert MAX_MEMORY < int(peak.split()[1]) * 1024 < MAX_MEMORY + 64 * MIB

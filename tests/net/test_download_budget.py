@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproject.net.download_budget import SOFT_LIMIT, HARD_LIMIT, DownloadBudget
+from crawlproject.net.download_budget import HARD_LIMIT, SOFT_LIMIT, DownloadBudget
 
 MIB = 1024 * 1024
 
