@@ -195,7 +195,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     }
     dead = crawl.dead()
     expected = {
-        "photos-notes.jpg": "no picture in a supported format",
+        "photos-notes.jpg": "not a picture in a supported format",
         "photos-half.jpg": "Truncated",
         "photos-huge.jpg": "DOWNLOAD_MAXSIZE",
         "photos-loop.jpg": "max redirections reached",

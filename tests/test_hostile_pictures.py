@@ -239,7 +239,7 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     answers |= {"html": plain(b"<html>", "Content-Type: image/jpeg")}
     answers |= {f"good-{n}": plain(GOOD, "Content-Type: text/html") for n in range(30)}
     expected = {name: words for name, (_, words) in hostile.items() if words}
-    expected["html"] = "no picture in a supported format"
+    expected["html"] = "not a picture in a supported format"
     traps = str(Path(__file__).parent / "traps")
     with Server(answers) as server:
         seed(crawl, server)

@@ -16,7 +16,7 @@ from crawlproject.sources.rates import rate_for
 
 
 class BadRow(NamedTuple):
-    """A row of the catalogue that makes no sense: its number from 1, whose it is if it says so, and why."""
+    """An invalid row of the catalogue: its number from 1, its source if it names one, and what is wrong."""
 
     number: int
     source: str | None
@@ -25,10 +25,10 @@ class BadRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What the catalogue says: the rate by size of each source, and the source of each registrable domain.
+    """The parsed catalogue: the rate of each source by its size, and the source of each registrable domain.
 
-    `options` has what it says beside: source to JSON with `circuit` (rules as the scripts read them) and
-    `robots` ("ignore"). `bad` are the rows that were left out.
+    `options` has everything else: source to JSON with `circuit` (rules as the scripts read them) and `robots`
+    ("ignore"). `bad` are the rows that were left out.
     """
 
     limits: Mapping[str, float]
@@ -38,14 +38,14 @@ class Catalogue:
 
 
 def parse_catalogue(text: str | bytes) -> Catalogue:
-    """Read a catalogue: a JSON array of rows as docs/flow.md describes them.
+    """Parse a catalogue: a JSON array of rows as docs/flow.md describes them.
 
-    A domain that several sources claim goes to the smallest: a seed without a source shall not be fetched
-    faster than the least of them can bear. A row that makes no sense is left out; of two for the same source that
-    is the second.
+    A domain that several sources claim goes to the smallest: a seed without a source must not be fetched faster
+    than the smallest of them can bear. An invalid row is left out; so is the second of two rows for the same
+    source.
 
     Raises:
-        CatalogueError: it is not such an array, or none of its rows makes sense.
+        CatalogueError: it is not such an array, or none of its rows is valid.
 
     """
     try:
@@ -80,7 +80,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
 
 
 def _source_of(row: Any) -> str | None:
-    """Return whose row it is, as far as it says."""
+    """Return the source that a row names, None if it names none."""
     try:
         return source_name(row.get("source_name")) if isinstance(row, dict) else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""The one spelling of a source's name."""
+"""The normalised name of a source."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ LONGEST_NAME = 128  # characters
 
 
 def source_name(value: object) -> str:
-    """Return the name of a source in its one spelling, lower case.
+    """Return the name of a source, normalised to lower case.
 
     Raises:
-        ValueError: it is no text, empty, too long, or has blanks or control characters in it.
+        ValueError: it is not a string, is empty or too long, or has spaces or control characters in it.
 
     """
     name = value.strip().lower() if isinstance(value, str) else ""

@@ -9,13 +9,13 @@ from crawlproject.texts import printable, without_userinfo
 
 
 class S3Storage:
-    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; unset ones are boto's defaults.
+    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; boto's defaults if unset.
 
-    Not Scrapy's `S3FilesStore`: that writes from the reactor's pool, which names are resolved in, and sends
+    Not Scrapy's `S3FilesStore`: that writes from the reactor's thread pool, which also resolves names, and sends
     an ACL, which buckets refuse by default since 2023.
 
     Raises:
-        Exception: the settings make no sense to boto.
+        Exception: boto rejects the settings.
 
     """
 
@@ -58,7 +58,7 @@ class S3Storage:
         return body
 
     def is_permanent(self, error: Exception) -> bool:
-        """Tell what S3 refuses from what it does not manage now, and from an endpoint that does not answer."""
+        """Tell whether S3 refuses the request as such; overload, or a silent endpoint, may pass."""
         from botocore import exceptions as boto
 
         if isinstance(error, boto.ClientError):

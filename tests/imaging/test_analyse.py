@@ -91,9 +91,9 @@ def test_finds_exif_and_turns_the_thumbnail(format_: str) -> None:
         (b"", "empty body"),
         (b"<!DOCTYPE html><title>Not found</title>", "begins with b'<!DOCTYPE html><'"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "begins with b'<svg"),
-        (b"\0\n\r\t" * 9, "no picture in a supported format"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture in a supported format"),
-        (b"P6 2 2 255 abcdefghijkl", "no picture in a supported format"),
+        (b"\0\n\r\t" * 9, "not a picture in a supported format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture in a supported format"),
+        (b"P6 2 2 255 abcdefghijkl", "not a picture in a supported format"),
         (b"\xff\xd8\xff", "JPEG: broken header"),
         (b"\xff\xd8\xff\xe0junk", "JPEG: "),
         (b"GIF89a", "GIF: "),
@@ -114,7 +114,7 @@ def test_says_what_is_wrong(body: bytes, words: str) -> None:
 
 def test_knows_only_the_formats_of_the_contract() -> None:
     for format_ in ("PPM", "TGA", "ICO", "PCX", "PDF", "JPEG2000"):
-        assert "no picture in a supported format" in reason(picture(format_))
+        assert "not a picture in a supported format" in reason(picture(format_))
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -146,7 +146,7 @@ def test_a_webp_is_measured_before_it_is_opened(options: dict[str, Any]) -> None
     """Opening it is what takes the memory."""
     body = picture("WEBP", **options)
     assert reason(body, 5399) == "too many pixels: 90 x 60, CRAWL_MAX_PIXELS is 5399"
-    with pytest.raises(MemoryNeeded, match="some 0 MB, being WEBP of 90 x 60 pixels") as caught:
+    with pytest.raises(MemoryNeeded, match="some 0 MB for WEBP of 90 x 60 pixels") as caught:
         analyse(body, max_pixels=LIMIT, memory=16 * 5400 - 1)
     assert caught.value.needed == 16 * 5400
     assert analyse(body, max_pixels=LIMIT, memory=16 * 5400).facts.width == 90

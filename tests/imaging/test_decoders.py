@@ -218,7 +218,7 @@ async def test_memory_is_limited_hard(make: Make) -> None:
 
 async def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decoded(make: Make) -> None:
     words = await reason(make(), large_webp(10_000, 9_000))
-    assert words.endswith("a picture may have: some 1440 MB, being WEBP of 10000 x 9000 pixels")
+    assert words.endswith("a picture may have: some 1440 MB for WEBP of 10000 x 9000 pixels")
 
 
 async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:

@@ -227,7 +227,7 @@ CASES = {
         (),
         {
             "/a.jpg": "robots.txt: line 2, Disallow: /",
-            "/robots.txt?seed": "no picture in a supported format",
+            "/robots.txt?seed": "not a picture in a supported format",
         },
         asked=("/robots.txt", "/robots.txt?seed"),
     ),

@@ -327,7 +327,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(cra
                 break
     reasons = crawl.dead()
     assert len(reasons) == 12
-    assert all("no picture in a supported format" in reason for reason in reasons.values()), reasons
+    assert all("not a picture in a supported format" in reason for reason in reasons.values()), reasons
     assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
 
 

@@ -355,7 +355,7 @@ def test_an_endpoint_that_does_not_answer_may_come_later() -> None:
     trouble = check_storage("s3://checked/", aws("http://user:pw@127.0.0.1:1"))
     assert trouble is not None
     assert trouble.startswith(
-        "thumbnails cannot be stored in s3://checked/ at http://***@127.0.0.1:1 at present ("
+        "thumbnails cannot be stored in s3://checked/ at http://***@127.0.0.1:1 at the moment ("
     )
     assert "EndpointConnectionError" in trouble
     assert "pw" not in trouble
