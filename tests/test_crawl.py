@@ -204,10 +204,10 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "photos-slow.jpg": "timeout",
         "photos-cut.jpg": "network",
         "photos-ftp.jpg": "status 301",
-        "123": "without http",
-        "notaurl": "without http",
-        '{"uuid": "x"}': "no url",
-        "Ã¿": "without http",
+        "123": "must begin with http",
+        "notaurl": "must begin with http",
+        '{"uuid": "x"}': "no URL",
+        "Ã¿": "must begin with http",
         "http://127.0.0.1:99999/": "invalid URL",
     }
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))

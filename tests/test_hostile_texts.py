@@ -104,7 +104,7 @@ def seeds_that_are_none(url: str) -> dict[str, str]:
         "[" * 50_000: "not JSON",
         '{"url": ' * 50_000: "not JSON",
         '["http://a/"]': "not an object",
-        '{"url": {"url": "http://a/"}}': "no url",
+        '{"url": {"url": "http://a/"}}': "no URL",
         '{"url": "http://a/", "priority": NaN}': "priority",
         '{"url": "http://a/", "priority": 1e999}': "priority",
         '{"url": "http://a/", "uuid": ' + "9" * 2_000 + "}": "uuid",
@@ -156,13 +156,13 @@ def test_hostile_redirects_are_refused_before_anybody_hears_of_them(crawl: Crawl
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         host = crawl.gallery.urls["photos"].removeprefix("http://")
         places = {
-            "user.jpg": (f"http://me:{SECRET}@{host}/0.jpg", "redirect to a url with a user name or password"),
-            "relative.jpg": (f"//{SECRET}@{host}/0.jpg", "redirect to a url with a user name or password"),
-            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "redirect to a url"),
+            "user.jpg": (f"http://me:{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
+            "relative.jpg": (f"//{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
+            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "bad redirect: URL"),
             "none.jpg": ("http://[FORGED", "redirect to an invalid URL"),
             "port.jpg": ("http://a:99999/", "redirect to an invalid URL"),
             "long.jpg": (f"http://{host}/" + "x" * 9_000, "redirect to a URL of 90"),
-            "chain.jpg": ("/user.jpg", "redirect to a url with a user name or password"),
+            "chain.jpg": ("/user.jpg", "bad redirect: URL with a user name or password"),
             "file.jpg": ("file:///etc/passwd", "status 302"),
         }
         faults: dict[str, Fault] = {
@@ -182,7 +182,7 @@ def test_hostile_redirects_are_refused_before_anybody_hears_of_them(crawl: Crawl
     assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {"photos-odd.jpg"}
     dead = crawl.dead()
     reason = dead.pop("guarded-0.jpg")
-    assert "is refused: url with a user name or password" in reason
+    assert "at a refused address: URL with a user name or password" in reason
     assert dead.keys() == {f"photos-{name}" for name in places}
     for name, (_, words) in places.items():
         assert dead[f"photos-{name}"].startswith(words), dead

@@ -19,8 +19,8 @@ def brokers(value: Any) -> tuple[str, ...]:
     return named
 
 
-# What the promises of docs/kafka.md rest on, and what has a setting or an option of a command.
-_NOT_OF_KAFKA = {
+# Options that the guarantees of docs/kafka.md depend on, or that have a setting or command option of their own.
+_FIXED = {
     "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store",
     "enable.idempotence", "acks", "request.required.acks", "transactional.id", "enable.partition.eof",
     "message.timeout.ms", "delivery.timeout.ms",
@@ -34,7 +34,7 @@ def kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
         options = {"": None}
     if not all(isinstance(name, str) and isinstance(o, str | int | float) for name, o in options.items()):
         raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of strings, numbers, true and false')
-    if taken := sorted(_NOT_OF_KAFKA & options.keys()):
+    if taken := sorted(_FIXED & options.keys()):
         raise ValueError(
             f"a JSON object without {', '.join(taken)}: delivery guarantees or other settings determine those"
         )

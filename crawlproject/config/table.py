@@ -22,7 +22,7 @@ from crawlproject.config.parsers import (
     opt_outs,
     ports,
     servers,
-    store,
+    storage,
     text,
     whole,
 )
@@ -48,7 +48,7 @@ class Config:
         "the Redis to share, also as `redis+sentinel://host:26379/service`; none: an embedded one under `.crawl/`",
     )
     images_store: str = _setting(
-        "IMAGES_STORE", ".crawl/thumbnails", store, "where thumbnails go: a folder or `s3://bucket/prefix/`"
+        "IMAGES_STORE", ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`"
     )
     endpoint_url: str | None = _setting(
         "AWS_ENDPOINT_URL", None, text, "endpoint of an S3-compatible store; none: Amazon's"
@@ -284,12 +284,12 @@ class Config:
 
     @property
     def circuit(self) -> CircuitRules:
-        """The rules of every circuit for which the catalogue has no others."""
+        """The rules of every circuit that has no rules of its own in the catalogue."""
         return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
 
     @property
     def user_agent(self) -> str:
-        """Who we are, to the sites: name, version and, where set, how to reach the operator."""
+        """The User-Agent sent to sites: name, version and, where set, how to reach the operator."""
         return f"crawlproject/{__version__}" + (f" (+{self.contact})" if self.contact else "")
 
 

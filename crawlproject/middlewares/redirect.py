@@ -35,5 +35,5 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         if len(redirected.url) > LONGEST_URL:
             raise AddressRefused(f"redirect to a URL of {len(redirected.url)} characters, more than {LONGEST_URL}")
         if fault := check_url(redirected.url):
-            raise AddressRefused(f"redirect to a {fault}")
+            raise AddressRefused(f"bad redirect: {fault}")
         return super()._redirect(redirected, request, reason)

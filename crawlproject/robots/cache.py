@@ -186,7 +186,7 @@ class RobotsCache:
             longest = self.config.robots_delay_max
             if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
                 refused = Verdict(
-                    False, f"it requests {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
+                    False, f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
                 )
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)

@@ -87,8 +87,8 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
         (f"{A}\t1.5\t", "priority must be a whole number: '1.5'"),
         (f"{A}\t\ta b", "source 'a b'"),
         ("https://museum.org/a b\t\t", "blanks"),
-        ("ftp://museum.org/\t\t", "without http"),
-        (f'"{A}"\t\t', "without http"),  # in TSV a quotation mark is a character like others
+        ("ftp://museum.org/\t\t", "must begin with http"),
+        (f'"{A}"\t\t', "must begin with http"),  # in TSV a quotation mark is a character like others
     ],
 )
 def test_a_bad_row_is_told_and_the_rest_goes_in(tmp_path: Path, row: str, reason: str) -> None:
@@ -150,8 +150,8 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("ftp://museum.org/a.jpg", "without http"),
-        ("file:///etc/passwd", "without http"),
+        ("ftp://museum.org/a.jpg", "must begin with http"),
+        ("file:///etc/passwd", "must begin with http"),
         ("museum.org/a b", "blanks"),
         ("http://museum.org:99999/", "invalid URL"),
         ("javascript:alert(1)", "invalid URL"),

@@ -146,7 +146,7 @@ CASES = {
         "2.3.1.4 a redirect to what we cannot ask",
         None,
         (),
-        dict.fromkeys(BOTH, "robots.txt at a refused address: url without http"),
+        dict.fromkeys(BOTH, "robots.txt at a refused address: URL must begin with http"),
         moved("ftp://127.0.0.1/robots.txt"),
     ),
     # Its bytes

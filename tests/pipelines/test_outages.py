@@ -92,7 +92,7 @@ def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: 
     assert all((store / event["thumbnail"]).is_file() for event in events)
     assert list((store / ".parts").iterdir()) == []
     assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-    assert logged(crawl, "Nothing is leased") == [1, 1]
+    assert logged(crawl, "Leasing paused") == [1, 1]
     assert logged(crawl, "Traceback") == [0, 0]
     assert all("'store/down': 1" in crawl.log(number) for number in range(2))
 

@@ -203,7 +203,7 @@ def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a
     refused["renewed-1.jpg"] = "robots.txt: line 2, Disallow: /1"
     down_yet = ("weeks-0.jpg", "weeks-1.jpg", "weeks-p/1.jpg", "month-0.jpg")
     refused |= dict.fromkeys(down_yet, "robots unreachable: status 503")
-    too_slow = "robots.txt: it asks for 61 s between requests, CRAWL_ROBOTS_DELAY_MAX is 60"
+    too_slow = "robots.txt: it requests a delay of 61 s, CRAWL_ROBOTS_DELAY_MAX is 60"
     refused |= {f"skipped-{n}.jpg": too_slow for n in range(5)}
     assert reasons == refused
     assert crawl.redis.xlen(KEYS.dead) == len(refused)

@@ -234,7 +234,7 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
             with pytest.raises(StorageDown):
                 await circuit.write("00/a.jpg", b"a")
             await scheduler._lease()
-    said = [record.message for record in caplog.records if "Nothing is leased" in record.message]
+    said = [record.message for record in caplog.records if "Leasing paused" in record.message]
     assert len(said) == 1
     assert said[0].startswith(f"Leasing paused: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
     assert "bring the folder back" in said[0]
