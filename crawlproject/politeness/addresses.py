@@ -89,9 +89,8 @@ def check_addresses(
 ) -> str | None:
     """Return why a host with `addresses` must not be connected to at `port`; None if it may.
 
-    One forbidden address suffices.
-    A name with a public and a private address is how DNS rebinding begins. `networks` are open on every port;
-    elsewhere `ports` are open besides 80 and 443.
+    One forbidden address suffices: a name with a public and a private address is how DNS rebinding begins.
+    `networks` are open on every port; elsewhere `ports` are open besides 80 and 443.
     """
     for address in addresses:
         if _in_any(address, networks):

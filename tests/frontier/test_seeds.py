@@ -108,7 +108,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ("http://../a.jpg", "without a host"),
         ("http://user@/", "a user name or password"),
         *(
-            (f"http://{host}/", "a host that no name can be")
+            (f"http://{host}/", "an invalid host name")
             for host in [
                 "*",
                 "a|b",
@@ -123,7 +123,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
                 "．．",
             ]
         ),
-        ("http://museum.org\\a.jpg", "a host that no name can be"),
+        ("http://museum.org\\a.jpg", "an invalid host name"),
         ("http://museum.org:0/", "port 0"),
         ("http://museum.org:99999/", "invalid URL"),
         ("http://museum.org:-1/", "invalid URL"),
@@ -174,7 +174,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "again": 1}', "again"),
     ],
 )
-def test_a_line_that_is_no_seed(line: str | bytes, reason: str) -> None:
+def test_an_invalid_line(line: str | bytes, reason: str) -> None:
     with pytest.raises(BadSeed) as caught:
         parse_seed(line)
     words = str(caught.value)
@@ -226,7 +226,9 @@ def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None
         ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", None),
     ],
 )
-def test_a_request_is_its_sources_or_its_hosts(line: str, source: str | None, domain: str | None) -> None:
+def test_the_source_of_a_request_is_named_or_found_by_its_host(
+    line: str, source: str | None, domain: str | None
+) -> None:
     request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER, SeenFilter())
     assert (request.source, request.domain) == (source, domain)
     assert not request.again
@@ -344,7 +346,7 @@ def test_a_url_of_any_kind_is_a_seed_or_a_dead_letter(text: str, form: str) -> N
         b"\xff\xfe" + GOOD.encode("utf-16-le"),
     ],
 )
-def test_what_is_large_deep_or_odd_is_understood_quickly(line: bytes | str) -> None:
+def test_large_deep_or_odd_seeds_are_parsed_quickly(line: bytes | str) -> None:
     understood(line)
 
 

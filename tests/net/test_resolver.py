@@ -67,7 +67,7 @@ async def resolver(zone: Zone) -> AsyncIterator[Resolver]:
     zone.forget()
 
 
-async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Resolver, zone: Zone) -> None:
+async def test_a_name_is_looked_up_once_and_its_addresses_returned(resolver: Resolver, zone: Zone) -> None:
     zone.records["museum.org"] = [["198.51.100.7", "198.51.100.8"]]
     assert not resolver.knows("http://museum.org/")
     await asyncio.gather(*(resolver.look_up(f"http://MUSEUM.org/{number}") for number in range(20)))
@@ -77,12 +77,12 @@ async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Re
     assert zone.asked == ["museum.org"]
 
 
-async def test_what_was_not_looked_up_before_is_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
+async def test_an_unknown_name_is_looked_up_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
     zone.records["museum.org"] = [["198.51.100.7"]]
     assert await given(resolver, "museum.org", 443) == [("198.51.100.7", 443)]
 
 
-async def test_a_private_address_is_not_given_out(
+async def test_a_private_address_is_not_returned(
     resolver: Resolver, zone: Zone, caplog: pytest.LogCaptureFixture
 ) -> None:
     zone.records["museum.org"] = [["198.51.100.7", "10.0.0.1"]]
@@ -104,7 +104,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
     assert zone.asked == ["rebind.org"]  # its TTL is 0, but nobody asks at the wire
 
 
-async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
+async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MIN_TTL_S", 0.05)
@@ -120,7 +120,7 @@ async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
-async def test_a_name_server_that_fails_takes_no_known_site_away(
+async def test_known_addresses_survive_a_failing_name_server(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MIN_TTL_S", 0.01)
@@ -144,7 +144,7 @@ async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Reso
     assert "loopback" in str(resolver.refusal("http://trap.org/"))
 
 
-async def test_a_failure_is_known_for_longer_than_it_is_fresh(
+async def test_a_failure_is_kept_longer_than_until_its_next_look_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_FAILED_S", 0.01)
@@ -159,7 +159,7 @@ async def test_a_failure_is_known_for_longer_than_it_is_fresh(
     assert resolver.may_be_reached("http://museum.org/")
 
 
-async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zone: Zone) -> None:
+async def test_a_failure_has_its_reason_and_is_cached(resolver: Resolver, zone: Zone) -> None:
     await resolver.look_up("http://nothing.invalid/")
     assert resolver.knows("http://nothing.invalid/")
     assert not resolver.may_be_reached("http://nothing.invalid/")
@@ -169,7 +169,7 @@ async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zo
     assert set(zone.asked) == {"nothing.invalid"}
 
 
-async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
+async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.5)
@@ -191,14 +191,14 @@ async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     )
 
 
-async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_NAMES", 10)
     for number in range(15):
         await resolver.look_up(f"http://{number}.museum.org/")
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
 
 
-async def test_names_in_other_scripts_are_those_of_their_urls(resolver: Resolver, zone: Zone) -> None:
+async def test_names_in_other_scripts_match_their_urls(resolver: Resolver, zone: Zone) -> None:
     zone.records["xn--strae-oqa.de"] = [["198.51.100.7"]]
     await resolver.look_up("http://xn--strae-oqa.de/")
     assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted asks
@@ -231,7 +231,7 @@ async def answering_again(resolver: Resolver) -> None:
 
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
-async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
+async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
     resolver: Resolver, zone: Zone, hurried: None, outage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -262,7 +262,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
     assert said[1:] == ["Name servers answer again"]
 
 
-async def test_name_servers_that_are_not_there(resolver: Resolver, hurried: None) -> None:
+async def test_name_servers_that_do_not_exist(resolver: Resolver, hurried: None) -> None:
     gone = resolver_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
     await gone.look_up("http://museum.org/")
     assert gone.outage
@@ -271,7 +271,7 @@ async def test_name_servers_that_are_not_there(resolver: Resolver, hurried: None
 
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
-async def test_one_domain_whose_servers_fail_is_its_own_trouble(
+async def test_one_domain_whose_servers_fail_is_not_an_outage(
     resolver: Resolver, zone: Zone, hurried: None, outage: str
 ) -> None:
     for number in range(5):
@@ -285,7 +285,7 @@ async def test_one_domain_whose_servers_fail_is_its_own_trouble(
         assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
 
 
-async def test_name_servers_that_tell_nothing_of_the_root_are_there(
+async def test_name_servers_that_do_not_answer_for_the_root_are_not_down(
     resolver: Resolver, zone: Zone, hurried: None
 ) -> None:
     zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
@@ -295,7 +295,7 @@ async def test_name_servers_that_tell_nothing_of_the_root_are_there(
     assert resolver.failure("http://broken.org/")
 
 
-async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
+async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
     resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
@@ -319,7 +319,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.stop()
 
 
-def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(crawl: Crawl, zone: Zone) -> None:
+def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zone: Zone) -> None:
     port = free_port()
     crawl.source("museum", 100, pictures=20)
     names = dnslib.server.DNSServer(
@@ -347,7 +347,7 @@ def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(c
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 20
     assert crawl.redis.hget(KEYS.totals, "retried") is None
     log = crawl.log()
-    assert log.count("Hosts whose addresses are not known wait") == 1
+    assert log.count("Hosts with unknown addresses wait") == 1
     assert log.count("Name servers answer again") == 1
     assert "'names/returned'" in log
     assert "Traceback" not in log

@@ -36,7 +36,7 @@ def seed(crawl: Crawl, server: Server, source: str, *names: str) -> None:
 
 @pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.judges
-def test_a_stop_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
+def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
     names = [f"{n}" for n in range(20)]
     with Server({name: plain(trap(SLEEP)) for name in names}) as server:
         crawl.source("museum", 100)

@@ -65,7 +65,7 @@ def deliveries(crawl: Crawl) -> int:
     return sum(entry[1] for entry in entries)
 
 
-def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: Crawl) -> None:
+def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=200)
     store, away = crawl.folder / "thumbnails", crawl.folder / "away"
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -164,7 +164,7 @@ def test_an_s3_that_fails_costs_nothing_but_time(crawl: Crawl, gate: Gate) -> No
     assert "S3CRET" not in crawl.log(0) + crawl.log(1)
 
 
-def test_a_worker_whose_store_hangs_stops_within_seconds_and_hands_back(crawl: Crawl, gate: Gate) -> None:
+def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl: Crawl, gate: Gate) -> None:
     crawl.source("photos", 100, pictures=100)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
@@ -186,7 +186,7 @@ def test_a_worker_whose_store_hangs_stops_within_seconds_and_hands_back(crawl: C
     assert not crawl.dead()
 
 
-def test_a_worker_whose_store_is_down_stops_at_once(crawl: Crawl) -> None:
+def test_a_worker_whose_storage_is_down_stops_at_once(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=60)
     store = crawl.folder / "thumbnails"
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -204,7 +204,7 @@ def test_a_worker_whose_store_is_down_stops_at_once(crawl: Crawl) -> None:
         assert not crawl.redis.keys(KEYS.leases_of + "*")
 
 
-def test_leasing_slows_down_by_itself_where_a_slow_store_has_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
+def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
     photos = crawl.source("photos", 50, pictures=120)
     for number in range(120):
         with (photos / f"{number}.jpg").open("ab") as file:

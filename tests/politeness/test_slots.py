@@ -20,5 +20,5 @@ def test_the_latest_use_of_slots_keeps_every_second_within_the_contract(rate: fl
 @pytest.mark.parametrize(
     ("rate", "seconds"), [(0.2, 0.25), (5.0, 0.1), (10.0, 0.1), (40.16, 0.0603), (200.0, 0.0525)]
 )
-def test_slow_sources_are_given_more(rate: float, seconds: float) -> None:
+def test_slow_sources_may_be_later(rate: float, seconds: float) -> None:
     assert tolerance(rate) == pytest.approx(seconds, abs=1e-3)

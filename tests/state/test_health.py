@@ -52,7 +52,7 @@ OOM_62 = redis.ResponseError(
         (redis.BusyLoadingError("LOADING Redis is loading the dataset in memory"), "is loading its data"),
         (redis.ResponseError("BUSY Redis is busy running a script."), "script kill"),
         (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "cannot write to its disk"),
-        (redis.ResponseError("NOREPLICAS Not enough good replicas to write."), "misses its replicas"),
+        (redis.ResponseError("NOREPLICAS Not enough good replicas to write."), "missing replicas"),
         (redis.AuthenticationError("invalid username-password pair"), "refuses this user"),
         (redis.ConnectionError("Connection refused"), "does not answer"),
         (TimeoutError(), "does not answer"),
@@ -71,7 +71,7 @@ def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
     assert "\n" not in plain(error)
 
 
-def test_what_redis_adds_on_scripts_is_left_out() -> None:
+def test_what_redis_adds_to_errors_of_scripts_is_left_out() -> None:
     words = "WRONGTYPE a is a list script: 9d0f0ae7ae4b6f4a2e5b0f1c9e4c1d2b3a4f5e6d, on @user_script:95."
     assert plain(redis.ResponseError(words)) == "WRONGTYPE a is a list"
     assert plain(OOM_62).startswith("OOM command")
@@ -97,7 +97,7 @@ def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.L
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
-def test_faults_are_told_apart_and_bounded(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_distinguished_and_bounded(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     one = Health()
     for _ in range(3):
         one.failed(redis.ConnectionError("gone"))
