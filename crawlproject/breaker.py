@@ -1,4 +1,4 @@
-"""What a worker does while it lacks something that every picture needs."""
+"""A circuit breaker: pauses leasing while something that every picture needs is down."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 
 
 class Circuit:
-    """Keeps the worker from leasing, from what trips it until a probe goes well.
+    """Pauses leasing from the moment it trips until a probe succeeds.
 
-    `name` is for the statistics. `trouble` says what is wrong, and is empty while nothing is.
+    `name` is its name in the statistics. `outage` says what is wrong; it is empty while nothing is.
     """
 
     def __init__(self, name: str, crawler: Crawler | None = None) -> None:
         self.name = name
         self.crawler = crawler
-        self.trouble = ""
+        self.outage = ""
         self._recovery: asyncio.Task[None] | None = None
 
-    def trip(self, trouble: str, probe: Callable[[], Awaitable[Exception | None]]) -> None:
-        """Lease nothing until `probe` returns None; it is given longer and longer pauses."""
-        if self.trouble:
+    def trip(self, outage: str, probe: Callable[[], Awaitable[Exception | None]]) -> None:
+        """Pause leasing until `probe` returns None; it is called at longer and longer intervals."""
+        if self.outage:
             return
         self.count("down")
-        self.trouble = trouble
+        self.outage = outage
         if self.crawler is not None:
-            worker_of(self.crawler).leasing.pause(trouble)
+            worker_of(self.crawler).leasing.pause(outage)
         self._recovery = asyncio.create_task(self._recover(probe))
 
     def close(self) -> None:
@@ -50,6 +50,6 @@ class Circuit:
         while await probe() is not None:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
-        reason, self.trouble = self.trouble, ""
+        reason, self.outage = self.outage, ""
         if self.crawler is not None:
             worker_of(self.crawler).leasing.resume(reason)

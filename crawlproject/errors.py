@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose, but that of imaging. Messages name the value and the remedy."""
+"""Every error this project raises on purpose, except those of imaging. Messages name the value and the remedy."""
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -16,27 +16,27 @@ class RedisUnavailable(CrawlprojectError):
 
 
 class KafkaUnavailable(CrawlprojectError):
-    """Kafka cannot be reached, or refuses what it is sent or asked for."""
+    """Kafka cannot be reached, or refuses a request."""
 
 
 class CatalogueError(CrawlprojectError):
-    """The catalogue of sources cannot be read or holds rows that make no sense."""
+    """The catalogue of sources cannot be read, or holds no valid row."""
 
 
 class BadSeed(CrawlprojectError):
-    """A seed cannot be understood; `str(error)` is the reason that its dead letter carries."""
+    """A seed is invalid; `str(error)` is the reason in its dead letter."""
 
 
 class BadEntry(CrawlprojectError):
-    """An entry of the frontier cannot be decoded: not written by us, or by another version."""
+    """An entry of the frontier cannot be decoded: not written by crawlproject, or by another version of it."""
 
 
 class AddressRefused(CrawlprojectError, IgnoreRequest):
-    """The URL, or an address of its host, is none that we may ask; `str(error)` says why."""
+    """The URL, or an address of its host, must not be requested; `str(error)` says why."""
 
 
 class NoNameServer(CrawlprojectError, IgnoreRequest):
-    """No name server answers anything, so nobody knows whether the host of a request has addresses."""
+    """No name server answers, so it is unknown whether the host of a request has addresses."""
 
 
 class OptedOut(CrawlprojectError, IgnoreRequest):
@@ -48,7 +48,7 @@ class RobotsDisallowed(CrawlprojectError, IgnoreRequest):
 
 
 class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
-    """A robots.txt cannot be had, and nothing may be fetched without; tried again in `retry_in` seconds."""
+    """A robots.txt cannot be fetched, and nothing else may be without it; tried again in `retry_in` seconds."""
 
     def __init__(self, reason: str, retry_in: float) -> None:
         super().__init__(reason)
@@ -56,24 +56,24 @@ class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
 
 
 class SlotMissed(CrawlprojectError, IgnoreRequest):
-    """A send slot came and went before the request could use it: it needs another."""
+    """The request could not use its send slot in time, and needs another."""
 
 
 class MemoryShort(CrawlprojectError, IgnoreRequest):
-    """Too many large bodies came in at the same time; this one, the largest of its source, was broken off."""
+    """Too many large bodies came in at the same time; this body, the largest of its source, was aborted."""
 
 
 class StaleConnection(CrawlprojectError):
-    """A site closed a connection that was kept open before it answered: the request needs another slot."""
+    """A site closed a kept-open connection before it answered: the request needs another slot."""
 
 
 class Stopped(CrawlprojectError, IgnoreRequest):
-    """The worker stops, and breaks a request off: it goes back to the frontier."""
+    """The worker shuts down and aborts a request, which goes back to the frontier."""
 
 
 class StorageDown(CrawlprojectError):
-    """Thumbnails cannot be stored, whichever they are; `str(error)` names the store and the remedy."""
+    """No thumbnail can be stored at the moment; `str(error)` names the storage and the remedy."""
 
 
 class TlsFailed(CrawlprojectError):
-    """No secure connection to a site came about: its certificate is not valid, or OpenSSL found something else."""
+    """No TLS connection to a site could be made: its certificate is invalid, or OpenSSL reports another error."""

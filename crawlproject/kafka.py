@@ -1,4 +1,4 @@
-"""The connection of one process to Kafka. librdkafka does the work; here is how it is set up, and what it says."""
+"""The connection of one process to Kafka: librdkafka, its configuration, and reports of its state."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from crawlproject.errors import ConfigError, KafkaUnavailable
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
 
-_PATIENCE_S = 5.0  # that Kafka has to answer at the start
+_PATIENCE_S = 5.0  # how long Kafka has to answer at the start
 
-# What operators may have otherwise, by CRAWL_KAFKA_OPTIONS.
+# Defaults that operators may override by CRAWL_KAFKA_OPTIONS.
 _COMMON: Mapping[str, Any] = {
     "client.id": "crawlproject",
-    "log_level": 0,  # librdkafka writes to stderr, a line for each try; we say what is to be said once
+    "log_level": 0,  # librdkafka would write a line to stderr for each try; `say` reports each change once
 }
 _PRODUCER: Mapping[str, Any] = {"compression.type": "lz4", "partitioner": "murmur2_random"}
 _CONSUMER: Mapping[str, Any] = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000}
 
 
 class Kafka:
-    """Where Kafka is, and how it fares: `say` is told when it stops to answer, and when it does again."""
+    """Where Kafka is, and whether it answers: `say` is called when it stops answering, and when it resumes."""
 
     def __init__(self, config: Config, say: Callable[[str], None]) -> None:
         if not config.kafka_brokers:
@@ -31,38 +31,38 @@ class Kafka:
         self.brokers = ",".join(config.kafka_brokers)
         self.options = dict(config.kafka_options)
         self.say = say
-        self._down = True  # until it was reached
-        self._last = ""  # what librdkafka complained of last
+        self._down = True  # until it has been reached
+        self._last = ""  # the last error that librdkafka reported
 
     def producer(self) -> Producer:
-        """Return a producer that has reached Kafka. A message has its place once, however often it is sent.
+        """Return an idempotent producer that has reached Kafka: a message sent again is stored once.
 
         Raises:
             KafkaUnavailable: Kafka does not answer, or the extra is not installed.
-            ConfigError: the options make no sense.
+            ConfigError: the options are invalid.
 
         """
-        # No time-out for a message: Kafka may be away for as long as it likes, and the session stays the same.
-        ours = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
-        producer: Producer = self._client("Producer", {**_PRODUCER, **self.options, **ours})
+        # No time-out for messages: however long Kafka is down, the producer's session stays the same.
+        fixed = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
+        producer: Producer = self._client("Producer", {**_PRODUCER, **self.options, **fixed})
         self._reach(producer)
         return producer
 
     def consumer(self, group: str, topic: str) -> Consumer:
-        """Return a consumer that has reached Kafka and found `topic`. It commits what it was told to store.
+        """Return a consumer that has reached Kafka and found `topic`. It commits only explicitly stored offsets.
 
         Raises:
             KafkaUnavailable: Kafka does not answer, has no such topic, or the extra is not installed.
-            ConfigError: the options make no sense.
+            ConfigError: the options are invalid.
 
         """
-        ours = {"group.id": group, "enable.auto.commit": True, "enable.auto.offset.store": False}
-        consumer: Consumer = self._client("Consumer", {**_CONSUMER, **self.options, **ours})
+        fixed = {"group.id": group, "enable.auto.commit": True, "enable.auto.offset.store": False}
+        consumer: Consumer = self._client("Consumer", {**_CONSUMER, **self.options, **fixed})
         try:
             found = self._reach(consumer, topic).topics[topic].error
             if found is not None:
                 raise KafkaUnavailable(
-                    f"Kafka at {self.brokers} does not give topic {topic} ({found.str()}): create it, "
+                    f"Kafka at {self.brokers} does not serve topic {topic} ({found.str()}): create it, "
                     "allow this user to read it, or name another"
                 )
         except KafkaUnavailable:
@@ -75,16 +75,16 @@ class Kafka:
             import confluent_kafka
         except ImportError:
             raise KafkaUnavailable(
-                "confluent-kafka is not installed, which Kafka needs: pip install 'confluent-kafka>=2.16,<3'"
+                "Kafka needs confluent-kafka, which is not installed: pip install 'confluent-kafka>=2.16,<3'"
             ) from None
-        places = {"bootstrap.servers": self.brokers, "error_cb": self.failed}
+        connection = {"bootstrap.servers": self.brokers, "error_cb": self.failed}
         try:
-            return getattr(confluent_kafka, kind)({**_COMMON, **options, **places})
+            return getattr(confluent_kafka, kind)({**_COMMON, **options, **connection})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"CRAWL_KAFKA_OPTIONS: {self.without_secrets(_text(error))}") from None
 
     def without_secrets(self, text: str) -> str:
-        """Return `text` without the values of options that nobody else should know."""
+        """Return `text` without the values of secret options."""
         for name, value in self.options.items():
             if (
                 any(word in name for word in ("password", "secret", "pem", "username", "config"))
@@ -109,19 +109,20 @@ class Kafka:
         return found
 
     def failed(self, error: KafkaError) -> None:
-        """Take note of what librdkafka says; it goes on trying."""
+        """Note an error that librdkafka reports; librdkafka goes on trying."""
         from confluent_kafka import KafkaError
 
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last = error.str()
-        if error.code() != KafkaError._TRANSPORT and not self._down:  # one broker of several may well be away
+        # A _TRANSPORT error may concern one broker of several.
+        if error.code() != KafkaError._TRANSPORT and not self._down:
             self._down = True
             self.say(
                 f"Kafka at {self.brokers} does not answer ({self.without_secrets(error.str())}); trying again"
             )
 
     def answered(self) -> None:
-        """Take note that Kafka has answered."""
+        """Note that Kafka has answered."""
         self._last = ""
         if self._down:
             self._down = False

@@ -1,6 +1,6 @@
-"""What the log of a process looks like: for people, or a JSON object a line (`CRAWL_LOG_FORMAT`).
+"""The format of a process's log: for people, or a JSON object a line (`CRAWL_LOG_FORMAT`).
 
-Every line about a request carries its source and its identifier, none a password or a body.
+Every line about a request names its source and its identifier; no line contains a password or a body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crawlproject import config
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.texts import one_line, printable, without_userinfo
 
-# As in the settings that Scrapy lists at a start, and in the options of a URL
+# As in the settings that Scrapy logs at its start, and in the options of a URL
 _SECRET = re.compile(r"""((?i:secret|password|token)\w{0,40}(?:=|['"]\s*:\s*))(?:'[^']*'|"[^"]*"|[^\s&'",})]+)""")
 
 
@@ -31,9 +31,9 @@ def without_secrets(text: str) -> str:
 
 
 def subject(record: logging.LogRecord) -> dict[str, str]:
-    """Return what a line is about: `source` and `identifier`, where it is about a request, or a source.
+    """Return what a line is about: `source` and `identifier` of its request, or the `source` alone.
 
-    A request is in the line's arguments (as Scrapy has it) or in its `extra`; a source in `extra`.
+    A request is in the line's arguments (where Scrapy puts it) or in its `extra`; a source is in `extra`.
     """
     request = getattr(record, "request", None)
     if request is None and isinstance(record.args, Mapping):
@@ -45,17 +45,17 @@ def subject(record: logging.LogRecord) -> dict[str, str]:
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people, as Scrapy writes them (`LOG_FORMAT`), with their subject at the end."""
+    """Lines for people, in Scrapy's format (`LOG_FORMAT`), with their subject at the end."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and below it the traceback, if there is one."""
         return without_secrets(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return the line alone."""
+        """Return the line without a traceback."""
         line = super().formatMessage(record)
         about = subject(record)
-        if "identifier" in about:  # else the sentence names the source
+        if "identifier" in about:  # otherwise the message itself names the source
             line += " [" + " ".join(f"{name}={printable(value)}" for name, value in about.items()) + "]"
         return line
 
@@ -78,7 +78,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RequestLog(LogFormatter):
-    """Scrapy's lines about requests, without items: those have pictures in them, and their fate is an event."""
+    """Scrapy's lines about requests, without items: an item contains a picture, and its outcome is an event."""
 
     def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:
         """Say nothing."""
@@ -99,24 +99,24 @@ class RequestLog(LogFormatter):
 
 
 def _line(level: int, message: str, response: Response | Failure | None, **args: Any) -> LogFormatterResult:
-    # After an errback Scrapy gives the failure as response; it has the request, too.
+    # After an errback Scrapy passes the failure as the response; it has the request, too.
     return {"level": level, "msg": message, "args": {"request": getattr(response, "request", None), **args}}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Tell whether a line is worth having: of a body that is too large, or cut, the dead letter says more."""
+    """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more."""
     return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
 
 
 def install(settings: BaseSettings) -> None:
-    """Have this process log as `settings` say, from its first line on, in place of Scrapy's own handler.
+    """Set up this process's log as `settings` say, from its first line on, in place of Scrapy's own handler.
 
-    To be called by a command's `process_options`, before Scrapy sets up its logging. Scrapy's `LOG_*` settings
-    and options mean what they always do.
+    Called by a command's `process_options`, before Scrapy sets up its logging. Scrapy's `LOG_*` settings and
+    options keep their meaning.
 
     Raises:
-        ConfigError: a setting makes no sense.
-        OSError: there can be no such log file.
+        ConfigError: a setting is invalid.
+        OSError: the log file cannot be opened.
 
     """
     as_json = config.load(settings).log_format == "json"
@@ -130,7 +130,7 @@ def install(settings: BaseSettings) -> None:
     handler.setFormatter(JsonFormatter() if as_json else text)
     handler.setLevel(settings.get("LOG_LEVEL"))
     handler.addFilter(_is_news)
-    logging.disable(handler.level - 1)  # several lines a request would be made, to be dropped by the handler
+    logging.disable(handler.level - 1)  # else several records a request would be made and dropped by the handler
     settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
     logging.root.setLevel(logging.NOTSET)
     logging.root.addHandler(handler)

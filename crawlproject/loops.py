@@ -1,4 +1,4 @@
-"""Work that a component repeats beside the flow, as long as it lives."""
+"""Background work that a component repeats as long as it lives."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Loops:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, *steps: Callable[[], Awaitable[None]]) -> None:
-        """Repeat each of `steps` in a task of its own. A step waits by itself before it returns."""
+        """Repeat each of `steps` in a task of its own. A step contains its own waiting."""
         self._tasks += [asyncio.create_task(self._repeat(step)) for step in steps]
 
     async def stop(self, grace: float = 0.0) -> None:
-        """End all tasks: give their present steps `grace` seconds, then cancel them."""
+        """End all tasks: give their current steps `grace` seconds, then cancel them."""
         self._stopping = True
         if grace and self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)

@@ -1,4 +1,4 @@
-"""The data that passes between the parts, and the names under which it travels in `request.meta`."""
+"""The data that passes between the parts, and its names in `request.meta`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from crawlproject.texts import one_line
 if TYPE_CHECKING:
     from scrapy import Request
 
-# Names in request.meta. Nothing else of ours is ever put there.
+# Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
 IDENTIFIER = "identifier"  # str: the picture's identifier
 SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
-FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost none
+FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost no retry
 SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
-LATEST = "latest"  # float: the last moment, on loop.time(), at which a request that has passed the gate may go out
-AGAIN = "again"  # bool: pass the seen filter
+LATEST = "latest"  # float: the last moment, on loop.time(), at which a request that passed the gate may go out
+AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
-OPT_OUT = "opt_out"  # list of str: the opt-outs that the response declares and that do not forbid to keep it
+OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
 
-MEMORY = "memory"  # kind of a Failure: broken off because too many large bodies came in at a time
-STOPPED = "stopped"  # kind of a Failure: broken off because the worker stops, or cannot ask for its host
+MEMORY = "memory"  # kind of a Failure: aborted because too many large bodies came in at the same time
+STOPPED = "stopped"  # kind of a Failure: aborted because the worker stops, or cannot look up the host
 
-PRIORITIES = 5  # 0 to 4, the highest first
+PRIORITIES = 5  # 0 to 4; the highest goes first
 
-# The opt-outs that we know, by their names in events and settings, and the header that declares each.
+# The known opt-outs, by their names in events and settings, and the header that declares each.
 OPT_OUTS: Mapping[str, str] = {
     "noai": "X-Robots-Tag",
     "noimageai": "X-Robots-Tag",
@@ -60,7 +60,7 @@ def utc_now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One line of the seed list, understood."""
+    """One line of the seed list, parsed."""
 
     url: str
     identifier: str
@@ -74,9 +74,9 @@ class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
 
     `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the
-    moment, on this worker's `loop.time()` clock, from which the request may be sent, and `latest` the last
-    one. `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `request`
-    is what Scrapy was given for it, from its slot to its settlement; `spent` says that it has gone out.
+    moment, on this worker's `loop.time()`, from which the request may be sent, and `latest` the last such moment.
+    `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `request` is the
+    Scrapy request, from its slot to its settlement; `spent` says that it has been sent.
     """
 
     id: str
@@ -88,18 +88,18 @@ class Lease:
     spent: bool = False
 
     def is_fresh(self, now: float) -> bool:
-        """Tell whether its slot may still be used at `now`."""
+        """Tell whether the slot may still be used at `now`."""
         return now <= self.latest
 
     @property
     def source(self) -> str:
-        """The source whose slot this lease has used, and which is charged for what comes of it."""
+        """The source whose slot this lease uses, and which its result counts for."""
         return self.id.partition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What the bytes of a picture say about it.
+    """The facts in the bytes of a picture.
 
     `width` and `height` are stored pixels, before any EXIF orientation. `quality` is the JPEG quality 1-100
     as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
@@ -117,7 +117,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What has been made of a picture. `thumbnail` is a JPEG."""
+    """Facts and thumbnail of a picture. `thumbnail` is a JPEG."""
 
     facts: ImageFacts
     thumbnail: bytes = field(repr=False)
@@ -133,7 +133,7 @@ class FetchedImage:
     content_type: str | None
     fetched_at: str
     body: bytes = field(repr=False)
-    codings: tuple[str, ...] = ()  # the body's content codings, the last applied last
+    codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
     tls_failure: str | None = None
     facts: ImageFacts | None = field(default=None, repr=False)
@@ -163,7 +163,7 @@ class ImageEvent:
     tls_failure: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON; `exif`, `opt_out` and `tls_failure` are left out when there are none."""
+        """Return the event as JSON, leaving out `exif`, `opt_out` and `tls_failure` when empty."""
         data = {name: getattr(self, name) for name in self.__slots__}
         for name in ("exif", "opt_out", "tls_failure"):
             if not data[name]:
@@ -173,7 +173,7 @@ class ImageEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinkRotEvent:
-    """Event `link_rot`: the source says the picture is gone (404, 410)."""
+    """Event `link_rot`: the source says that the picture is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
 

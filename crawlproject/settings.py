@@ -7,7 +7,7 @@ SPIDER_MODULES = ["crawlproject.spiders"]
 NEWSPIDER_MODULE = "crawlproject.spiders"
 COMMANDS_MODULE = "crawlproject.commands"
 
-# The process: uvloop saves a fifth of a worker's CPU; no back doors; no items in the log.
+# The process: uvloop saves a fifth of a worker's CPU; no remote control; no items in the log.
 TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"
 TELNETCONSOLE_ENABLED = False
@@ -20,7 +20,7 @@ SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
 SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.lease_queue.LeaseQueue"
 DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
 
-# Leases a worker holds at most, waiting for their slot or in flight. Scrapy's own slots must never make a
+# The most leases a worker holds, waiting for their slot or in flight. Scrapy's own slots must never make a
 # request wait: its send slot would pass.
 CONCURRENT_REQUESTS = 256
 CONCURRENT_REQUESTS_PER_DOMAIN = 256
@@ -28,14 +28,14 @@ DOWNLOAD_DELAY = 0
 SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
 
 # Downloader
-DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # naming formats would have a CDN convert the picture
+DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # if formats were named, a CDN would convert the picture
 COOKIES_ENABLED = False
 ROBOTSTXT_OBEY = False
 RETRY_ENABLED = False  # one place decides on retries: politeness/retry.py
 REDIRECT_MAX_TIMES = 5
 REDIRECT_PRIORITY_ADJUST = 0
 METAREFRESH_ENABLED = False
-HTTPPROXY_ENABLED = False  # a proxy connects to whatever a name says; nobody could guard that
+HTTPPROXY_ENABLED = False  # a proxy resolves names itself, past the address guard
 TWISTED_DNS_RESOLVER = RESOLVER
 DOWNLOAD_VERIFY_CERTIFICATES = True
 HTTPCACHE_ENABLED = False
@@ -50,9 +50,9 @@ DOWNLOAD_HANDLERS = {
     "s3": None,
     "data": None,
 }
-# In the order of requests; responses come the other way, through redirects and decompression to the opt-outs.
+# In the order of requests; responses pass in reverse, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
-    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # it and the next have nothing to do
+    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # this and the next would have nothing to do
     "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware": None,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "crawlproject.middlewares.compression.CompressionMiddleware": 590,
@@ -64,7 +64,7 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.token.TokenMiddleware": 950,
 }
 
-# No callback makes a request; and every status reaches the spider, which owes its lease an item.
+# No callback makes a request; and every status reaches the spider, which must make an item for each lease.
 SPIDER_MIDDLEWARES = {
     "scrapy.spidermiddlewares.start.StartSpiderMiddleware": None,
     "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware": None,
@@ -73,7 +73,7 @@ SPIDER_MIDDLEWARES = {
     "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
 }
 
-# Items: one a response, and Scrapy's default of 100 workers a response costs 0.7 ms
+# Items: one per response, and Scrapy's default of 100 workers per response costs 0.7 ms
 CONCURRENT_ITEMS = 1
 IMAGES_STORE = ".crawl/thumbnails"
 ITEM_PIPELINES = {
@@ -81,12 +81,12 @@ ITEM_PIPELINES = {
     "crawlproject.pipelines.metadata.MetadataPipeline": 200,
 }
 
-# Beside the flow, in every worker
+# Alongside the flow, in every worker
 EXTENSIONS = {
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
     "crawlproject.extensions.leadership.Leadership": 200,
     "crawlproject.extensions.status_report.StatusReport": 300,
 }
 
-# What the environment says goes over what stands above, and under `-s`.
+# Environment variables override the values above; `-s` overrides both.
 globals().update(environment())

@@ -1,4 +1,4 @@
-"""Texts of strangers: URLs, header values, error texts. None of them shall do more than be read."""
+"""Untrusted texts: URLs, header values, error texts. Made safe to log and to show."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-LONGEST_URL = 8_192  # characters, of a seed, or of what a site redirects to
+LONGEST_URL = 8_192  # characters, of a seed or of a redirect's target
 
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")  # a name, IPv4; IPv6
 
-# After // whatever ends with an @, up to the path. Where what stands behind a colon is no port, a password may
-# hold a slash: then up to the last @.
+# Whatever stands between // and an @, up to the path. Where a colon is not followed by a port, a password may
+# contain a slash: then everything up to the last @.
 _USERINFO = re.compile(
     r"""((?:\\?/){2})(?:[^/?\#\s"]*|(?!\[|[^/?\#@\s":]*:\d{0,5}(?:[/?\#]|$))[^/?\#@\s":]*:[^\s"]*)@"""
 )
 
 _ENDS = re.compile(r'([\s"])')  # of a URL within a text
 
-# In JSON allowed as they are, but ends of lines, or orders, for who shows them.
+# Allowed in JSON as they are, but terminals and editors take them for line ends or control sequences.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def printable(text: str, longest: int = 200) -> str:
-    """Return a stranger's text cut to a length and without control characters, for logs and reasons."""
+    """Return an untrusted text for logs and reasons: cut to `longest` characters, without control characters."""
     return "".join(char if char.isprintable() else "?" for char in text[:longest])
 
 
@@ -33,8 +33,7 @@ def without_userinfo(text: str) -> str:
     """Return `text` with `***` in place of the user names and passwords of all URLs in it."""
     if "@" not in text:
         return text
-    # Part by part, and each no further than its last @: all up to that is taken at once, so that the time grows
-    # with the length alone, whatever a stranger writes.
+    # Part by part, and in each only up to its last @: so the time is linear in the length, whatever the text is.
     parts = _ENDS.split(text)
     for index, part in enumerate(parts):
         last = part.rfind("@") + 1
@@ -44,9 +43,9 @@ def without_userinfo(text: str) -> str:
 
 
 def shown_seed(text: str) -> str:
-    """Return a line of the seed list for people to read: as it came, but for user names and passwords.
+    """Return a line of the seed list for people to read: as it came, except for user names and passwords.
 
-    They may hide in the escapes of JSON, or under a key that comes twice; such a line is spelled anew.
+    They may hide in JSON escapes, or under a duplicate key; such a line is serialised again.
     """
     hidden = False
 
@@ -68,38 +67,38 @@ def shown_seed(text: str) -> str:
 
 
 def one_line(data: Any) -> str:
-    """Return `data` as JSON in which no character ends a line or moves a cursor, whoever reads it."""
+    """Return `data` as JSON on one line, with no character that moves a cursor in any terminal or editor."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
 
 
 def url_fault(url: str) -> str | None:
-    """Return what keeps us from fetching a URL, None if nothing does. User names and passwords are not repeated.
+    """Return why a URL cannot be fetched, None if it can. User names and passwords are not repeated.
 
-    The host must be a name that DNS can know (RFC 5891, by its punycode), or an address. A URL with
-    userinfo (RFC 3986, section 3.2.1) is refused: what is in it was not meant for us.
+    The host must be a valid DNS name (RFC 5891, by its punycode), or an address. A URL with userinfo (RFC 3986,
+    section 3.2.1) is refused: it was not meant for us.
     """
     try:
         url.encode()
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        return "url that is none" + ("" if "@" in url else f": {printable(str(error))}")
+        return "invalid URL" + ("" if "@" in url else f": {printable(str(error))}")
 
     def shown() -> str:
         return printable(without_userinfo(url[:1000]), 80)
 
     fault = None
     if _NEVER_IN_A_URL.search(url):
-        fault = "url with blanks or control characters"
+        fault = "URL with spaces or control characters"
     elif parts.scheme.lower() not in {"http", "https"}:
-        fault = f"url without http:// or https://: {shown()}"
+        fault = f"URL must begin with http:// or https://: {shown()}"
     elif "@" in parts.netloc:
-        fault = "url with a user name or password: leave it out"
+        fault = "URL with a user name or password: leave them out"
     elif not host.strip(".") or port == 0:
-        fault = f"url without a host or with port 0: {shown()}"
+        fault = f"URL without a host or with port 0: {shown()}"
     elif not _is_host(host):
-        fault = f"url with a host that no name can be: {shown()}"
+        fault = f"URL with an invalid host name: {shown()}"
     return fault
 
 

@@ -1,4 +1,4 @@
-"""Blocking work in daemon threads: those of an executor keep a process from ending until they have done all."""
+"""Blocking work in daemon threads: an executor's threads would keep the process alive until they are done."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _idle: list[SimpleQueue[Callable[[], None]]] = []  # of threads that wait for wo
 
 
 def in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-    """Have `work` done in a thread; the future has what it returns or raises, and nobody need await it.
+    """Run `work` in a thread; the future gets what it returns or raises, and need not be awaited.
 
-    There are as many threads as there has been such work at a time. OSError when there can be no other.
+    Idle threads are reused; a new thread starts when there is none. OSError when no thread can be started.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -36,9 +36,9 @@ def in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
         result, failed = None, None
         try:
             result = work()
-        except Exception as error:  # it may raise what it likes
+        except Exception as error:  # whatever it raises goes into the future
             failed = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: nothing awaits the result
             loop.call_soon_threadsafe(finish, result, failed)
 
     try:

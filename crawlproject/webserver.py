@@ -1,4 +1,4 @@
-"""Serves HTTP from the process's own reactor: /metrics here, the dashboard in a package of its own."""
+"""Serves HTTP from the process's reactor: /metrics here, the dashboard in its own package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Request: Any = server.Request
 
 
 class _BoundedRequest(_Request):  # type: ignore[misc]
-    """A request whose body ends; Twisted would write any number of bytes into a file."""
+    """A request with a bound on its body; Twisted would write any number of bytes into a file."""
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Take a part of the body."""
@@ -33,7 +33,7 @@ class _QuietSite(_Site):  # type: ignore[misc]
     noisy = False
 
     def log(self, request: Any) -> None:
-        """Log nothing: a scrape each few seconds is no news."""
+        """Log nothing: a scrape every few seconds is not worth a line."""
 
 
 class Metrics(Resource):  # type: ignore[misc]
@@ -51,10 +51,10 @@ class Metrics(Resource):  # type: ignore[misc]
 
 
 def listen(root: Any, address: str, port: int, setting: str) -> Any:
-    """Serve the resource `root`; return what `close` wants. `setting` is what the port was given by.
+    """Serve the resource `root`; return the listening port, for `close`. `setting` names the port's setting.
 
     Raises:
-        ConfigError: the port cannot be had.
+        ConfigError: the port is not available.
 
     """
     from twisted.internet import reactor
@@ -68,34 +68,34 @@ def listen(root: Any, address: str, port: int, setting: str) -> Any:
 
 
 def url_of(address: str, port: int) -> str:
-    """Return the URL of what listens there."""
+    """Return the URL of the server at this address and port."""
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 async def close(served: Any) -> None:
-    """Answer no more."""
+    """Stop listening."""
     closing = served.stopListening()
     if closing is not None:
         await maybe_deferred_to_future(closing)
 
 
 def check_port(address: str, port: int, setting: str) -> None:
-    """Make sure that a port can be had, before anything starts.
+    """Make sure that a port is available, before anything starts.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it is not.
 
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind((address, port))
+            probe.bind((address, port))
         except OSError as error:
             raise _taken(address, port, setting, error) from None
 
 
 def _taken(address: str, port: int, setting: str, error: object) -> ConfigError:
     return ConfigError(
-        f"{setting}={port} cannot be had at {address} ({error}): each process of a machine needs its own"
+        f"{setting}={port} is not available at {address} ({error}): each process on a machine needs its own port"
     )

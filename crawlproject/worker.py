@@ -1,4 +1,4 @@
-"""What the components of one worker share. The scheduler makes it when the spider opens."""
+"""What the components of one worker share. The scheduler creates it when the spider opens."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Leasing:
-    """Whether this worker may lease: not while anything that every request needs is missing.
+    """Whether this worker may lease: not while something that every request needs is missing.
 
-    `wanted` is set when leasing now may bring something.
+    `wanted` is set when there may be something to lease.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Leasing:
 
     @property
     def paused(self) -> str:
-        """Why nothing is leased, in a sentence for the log; "" when leasing goes on."""
+        """Why nothing is leased, in a sentence for the log; "" when leasing is not paused."""
         return self._reasons[0] if self._reasons else ""
 
     def pause(self, reason: str) -> None:
@@ -46,7 +46,7 @@ class Leasing:
 
 
 class Shutdown:
-    """The end of this worker: it has begun, and later its grace is over."""
+    """The shutdown of this worker: whether it has begun, and whether its grace is over."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -60,7 +60,7 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker: its connection to Redis, and what its requests pass on their way."""
+    """One worker: its connection to Redis, and what its requests need on their way."""
 
     spider: Spider
     state: State

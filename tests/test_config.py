@@ -208,7 +208,7 @@ def test_a_setting_that_is_not_given_has_its_default(name: str) -> None:
     assert setting["meaning"]
 
 
-def test_an_opt_out_that_we_do_not_know_is_named_and_the_known_ones_are_listed() -> None:
+def test_an_unknown_opt_out_is_named_and_the_known_ones_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"; not nofollow, all$") as caught:
         load({"CRAWL_OPT_OUTS": "noai, nofollow, all"})
     assert all(f"{name}," in str(caught.value).replace(";", ",") for name in OPT_OUTS)
@@ -244,7 +244,7 @@ def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
-def test_names_of_others_are_not_our_business() -> None:
+def test_other_setting_names_are_ignored() -> None:
     assert load({"CRAWLERA_ENABLED": True, "CONCURRENT_REQUESTS": "x"}) == load({})
 
 
@@ -269,7 +269,7 @@ def test_the_environment_gives_our_settings_and_whatever_looks_like_one() -> Non
     assert environment(given) == taken
 
 
-def test_the_environment_goes_over_the_settings_file_and_under_s(scrapy: Scrapy) -> None:
+def test_the_environment_overrides_the_settings_file_and_s_overrides_both(scrapy: Scrapy) -> None:
     get = ("settings", "--get", "DOWNLOAD_MAXSIZE")
     assert scrapy(*get).stdout == "50000000\n"
     assert scrapy(*get, DOWNLOAD_MAXSIZE="7").stdout == "7\n"
@@ -283,7 +283,7 @@ def test_a_command_stops_at_a_bad_value_from_either_place(scrapy: Scrapy) -> Non
     assert scrapy("stats", "-s", "CRAWL_MAX_RETRIES=1", CRAWL_MAX_RETRIES="many").returncode == 0
     done = scrapy("stats", CRAWL_MAX_RETRY="1")
     assert done.returncode == 1
-    assert done.stderr.startswith("scrapy stats: CRAWL_MAX_RETRY is no setting of crawlproject: did you mean ")
+    assert done.stderr.startswith("scrapy stats: CRAWL_MAX_RETRY is not a crawlproject setting: did you mean ")
 
 
 def test_the_user_agent_says_who_we_are_and_how_to_reach_the_operator() -> None:

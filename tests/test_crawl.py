@@ -195,7 +195,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     }
     dead = crawl.dead()
     expected = {
-        "photos-notes.jpg": "no picture in a supported format",
+        "photos-notes.jpg": "not a picture in a supported format",
         "photos-half.jpg": "Truncated",
         "photos-huge.jpg": "DOWNLOAD_MAXSIZE",
         "photos-loop.jpg": "max redirections reached",
@@ -204,11 +204,11 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "photos-slow.jpg": "timeout",
         "photos-cut.jpg": "network",
         "photos-ftp.jpg": "status 301",
-        "123": "without http",
-        "notaurl": "without http",
-        '{"uuid": "x"}': "no url",
-        "Ã¿": "without http",
-        "http://127.0.0.1:99999/": "url that is none",
+        "123": "must begin with http",
+        "notaurl": "must begin with http",
+        '{"uuid": "x"}': "no URL",
+        "Ã¿": "must begin with http",
+        "http://127.0.0.1:99999/": "invalid URL",
     }
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
     assert closed.startswith("robots unreachable")

@@ -226,8 +226,8 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "icc": (picture(icc_profile=os.urandom(4_000_000)), None),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-once": (trap(CRASH_ONCE), None),
-        "spin": (trap(SPIN), "takes longer to decode than CRAWL_DECODE_TIMEOUT (4 s)"),
-        "hog": (trap(HOG), "takes more memory than the 640 MiB that a picture may have"),
+        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (4 s)"),
+        "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }
 
 
@@ -239,7 +239,7 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     answers |= {"html": plain(b"<html>", "Content-Type: image/jpeg")}
     answers |= {f"good-{n}": plain(GOOD, "Content-Type: text/html") for n in range(30)}
     expected = {name: words for name, (_, words) in hostile.items() if words}
-    expected["html"] = "no picture in a supported format"
+    expected["html"] = "not a picture in a supported format"
     traps = str(Path(__file__).parent / "traps")
     with Server(answers) as server:
         seed(crawl, server)

@@ -54,7 +54,7 @@ IDENTIFIERS = [
 ]
 
 
-def test_hostile_identifiers_are_names_and_no_more(crawl: Crawl) -> None:
+def test_hostile_identifiers_are_only_names(crawl: Crawl) -> None:
     photos = crawl.source("photos", 100, pictures=3)
     set_faults(photos, {"/0.jpg": {"headers": {"Content-Type": "image/jpeg\x1b[31m\x9b2J FORGED"}}})
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -69,7 +69,7 @@ def test_hostile_identifiers_are_names_and_no_more(crawl: Crawl) -> None:
     assert sorted(event["identifier"] for event in events) == sorted(IDENTIFIERS)
     assert [event["identifier"] for event in crawl.events(KEYS.link_rot_events)] == ["gone" + FORGED]
     (reason,) = crawl.dead().values()
-    assert reason.startswith("uuid that is no text of 1 to 1024 characters: 'yyyy")
+    assert reason.startswith("uuid must be a string of 1-1,024 characters: 'yyyy")
     store = crawl.folder / "thumbnails"
     written = {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()} - {".probe"}
     assert written == {event["thumbnail"] for event in events}
@@ -94,17 +94,17 @@ def seeds_that_are_none(url: str) -> dict[str, str]:
     return {
         f"http://me:{SECRET}@{host}/0.jpg": "user name or password",
         json.dumps({"url": f"http://{SECRET}@{host}/1.jpg", "uuid": "a"}): "user name or password",
-        json.dumps({"url": f"http://me:{SECRET}/2@{host}/"}).replace("/", "\\u002f"): "url that is none",
+        json.dumps({"url": f"http://me:{SECRET}/2@{host}/"}).replace("/", "\\u002f"): "invalid URL",
         f"{url}/{'x' * 1_000_000}": "more than 8192",
         f"{url}/a\tb": "blanks or control",
         f"{url}/a\x1b[31m": "blanks or control",
-        f"http://a\u2028FORGED.{host}/": "host that no name can be",
-        f"http://{host}\\x": "url that is none",
-        f"{url}:x/{FORGED[:1].strip()}": "url that is none",
+        f"http://a\u2028FORGED.{host}/": "invalid host name",
+        f"http://{host}\\x": "invalid URL",
+        f"{url}:x/{FORGED[:1].strip()}": "invalid URL",
         "[" * 50_000: "not JSON",
         '{"url": ' * 50_000: "not JSON",
         '["http://a/"]': "not an object",
-        '{"url": {"url": "http://a/"}}': "no url",
+        '{"url": {"url": "http://a/"}}': "no URL",
         '{"url": "http://a/", "priority": NaN}': "priority",
         '{"url": "http://a/", "priority": 1e999}': "priority",
         '{"url": "http://a/", "uuid": ' + "9" * 2_000 + "}": "uuid",
@@ -150,19 +150,19 @@ def test_hostile_seeds_are_dead_letters_that_give_nothing_away(crawl: Crawl) -> 
     assert_harmless(command(crawl, "explain", f"http://me:{SECRET}@a/"))
 
 
-def test_hostile_redirects_are_refused_before_anybody_hears_of_them(crawl: Crawl) -> None:
+def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: Crawl) -> None:
     photos = crawl.source("photos", 100, pictures=2)
     guarded = crawl.source("guarded", 100, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         host = crawl.gallery.urls["photos"].removeprefix("http://")
         places = {
-            "user.jpg": (f"http://me:{SECRET}@{host}/0.jpg", "redirect to a url with a user name or password"),
-            "relative.jpg": (f"//{SECRET}@{host}/0.jpg", "redirect to a url with a user name or password"),
-            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "redirect to a url"),
-            "none.jpg": ("http://[FORGED", "redirect to a url that is none"),
-            "port.jpg": ("http://a:99999/", "redirect to a url that is none"),
-            "long.jpg": (f"http://{host}/" + "x" * 9_000, "redirect to a url of 90"),
-            "chain.jpg": ("/user.jpg", "redirect to a url with a user name or password"),
+            "user.jpg": (f"http://me:{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
+            "relative.jpg": (f"//{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
+            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "bad redirect: URL"),
+            "none.jpg": ("http://[FORGED", "redirect to an invalid URL"),
+            "port.jpg": ("http://a:99999/", "redirect to an invalid URL"),
+            "long.jpg": (f"http://{host}/" + "x" * 9_000, "redirect to a URL of 90"),
+            "chain.jpg": ("/user.jpg", "bad redirect: URL with a user name or password"),
             "file.jpg": ("file:///etc/passwd", "status 302"),
         }
         faults: dict[str, Fault] = {
@@ -182,7 +182,7 @@ def test_hostile_redirects_are_refused_before_anybody_hears_of_them(crawl: Crawl
     assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {"photos-odd.jpg"}
     dead = crawl.dead()
     reason = dead.pop("guarded-0.jpg")
-    assert "is refused: url with a user name or password" in reason
+    assert "at a refused address: URL with a user name or password" in reason
     assert dead.keys() == {f"photos-{name}" for name in places}
     for name, (_, words) in places.items():
         assert dead[f"photos-{name}"].startswith(words), dead

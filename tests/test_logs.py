@@ -136,7 +136,7 @@ def test_text_says_the_same_for_people(crawl: Crawl) -> None:
     assert "ERROR: Error processing FetchedImage [source=photos identifier=photos-3.jpg]\nTraceback" in log
 
 
-def test_what_makes_no_sense_is_said_in_a_sentence(scrapy: Scrapy) -> None:
+def test_an_invalid_setting_is_reported_in_a_sentence(scrapy: Scrapy) -> None:
     done = scrapy("crawl", "images", CRAWL_LOG_FORMAT="xml")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "scrapy crawl: CRAWL_LOG_FORMAT='xml' must be 'text' or 'json'"

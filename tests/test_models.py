@@ -47,7 +47,7 @@ def test_an_image_event_has_all_that_the_contract_names() -> None:
     }
 
 
-def test_what_there_is_none_of_is_left_out_and_what_is_unknown_is_null() -> None:
+def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None)
     data = json.loads(none.to_json())
     assert "exif" not in data

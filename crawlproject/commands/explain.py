@@ -127,7 +127,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
     resolver = Resolver(config, None)
     try:
         await resolver.look_up(url)
-        return resolver.refusal(url), resolver.failure(url) or resolver.trouble or None
+        return resolver.refusal(url), resolver.failure(url) or resolver.outage or None
     finally:
         await resolver.close()
 

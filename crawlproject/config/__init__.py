@@ -1,8 +1,8 @@
 """The settings of this project: read once, typed, validated. A bad value or an unknown name stops the start.
 
-Each can be given as a Scrapy setting (`-s NAME=value`, settings.py) and as the environment variable of its
-name; `-s` wins. Lists are comma-separated there, and an empty value is an empty list. Durations are seconds,
-sizes bytes, rates requests a second.
+Each can be given as a Scrapy setting (`-s NAME=value`, settings.py) and as an environment variable of the same
+name; `-s` wins. Lists are comma-separated in both, and an empty value is an empty list. Durations are in seconds,
+sizes in bytes, rates in requests a second.
 """
 
 from crawlproject.config.circuit_rules import CircuitRules

@@ -1,4 +1,4 @@
-"""The rules of a circuit: of all (`CRAWL_CIRCUIT_*`), and of one source (the catalogue's `circuit`)."""
+"""The rules of circuits: of all (`CRAWL_CIRCUIT_*`), or of one source (`circuit` in the catalogue)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from crawlproject.config.parsers import Parser, number, share, whole
 class CircuitRules:
     """When a source's circuit opens, for how long, and when it halts; durations in seconds.
 
-    It opens when the sliding `window` holds more than `samples` results and the part of errors among them is
-    above `errors`, for `open` seconds, twice as long each time that one of `probes` fails, up to `open_max`;
-    after `halt_after` errors in a row it halts.
+    It opens when the sliding `window` holds more than `samples` results and the share of errors among them is
+    above `errors`. It stays open for `open` seconds, twice as long each time one of the `probes` fails, up to
+    `open_max`. After `halt_after` errors in a row it halts.
     """
 
     window: float = 60.0
@@ -41,13 +41,13 @@ class CircuitRules:
         """Return the validated rules among `values`, by name.
 
         Raises:
-            ValueError: a name or a value makes no sense; the message names it.
+            ValueError: a name is unknown or a value invalid; the message names it.
 
         """
         parsed = {}
         for name, value in values.items():
             if name not in cls.PARSERS:
-                raise ValueError(f"{name} is no rule of a circuit, those are {', '.join(cls.PARSERS)}")
+                raise ValueError(f"{name} is not a circuit rule; the rules are {', '.join(cls.PARSERS)}")
             try:
                 parsed[name] = cls.PARSERS[name](value)
             except ValueError as error:

@@ -19,8 +19,8 @@ def brokers(value: Any) -> tuple[str, ...]:
     return named
 
 
-# What the promises of docs/kafka.md rest on, and what has a setting or an option of a command.
-_NOT_OF_KAFKA = {
+# Options that the guarantees of docs/kafka.md depend on, or that have a setting or command option of their own.
+_FIXED = {
     "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store",
     "enable.idempotence", "acks", "request.required.acks", "transactional.id", "enable.partition.eof",
     "message.timeout.ms", "delivery.timeout.ms",
@@ -33,8 +33,10 @@ def kafka_options(value: Any) -> tuple[tuple[str, str], ...]:
     except (TypeError, ValueError, RecursionError):
         options = {"": None}
     if not all(isinstance(name, str) and isinstance(o, str | int | float) for name, o in options.items()):
-        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of texts, numbers, true and false')
-    if taken := sorted(_NOT_OF_KAFKA & options.keys()):
-        raise ValueError(f"a JSON object without {', '.join(taken)}: our promises or other settings say that")
+        raise ValueError('a JSON object such as {"security.protocol": "SSL"}, of strings, numbers, true and false')
+    if taken := sorted(_FIXED & options.keys()):
+        raise ValueError(
+            f"a JSON object without {', '.join(taken)}: delivery guarantees or other settings determine those"
+        )
     texts = {True: "true", False: "false"}
     return tuple((name, texts[o] if isinstance(o, bool) else str(o)) for name, o in options.items())

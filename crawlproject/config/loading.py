@@ -17,22 +17,22 @@ RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings given as environment variables: ours, and every unknown `CRAWL_*` for `load`."""
+    """Return the settings given as environment variables, with every unknown `CRAWL_*` for `load` to report."""
     return {name: value for name, value in environ.items() if name in SETTINGS or name.startswith("CRAWL_")}
 
 
 def load(settings: Mapping[str, Any]) -> Config:
-    """Return the configuration that `settings` (Scrapy's, or any mapping) spell out.
+    """Return the configuration in `settings` (Scrapy's, or any mapping).
 
     Raises:
-        ConfigError: a value is out of range or a `CRAWL_*` name unknown; the message names it and the remedy.
+        ConfigError: a value is invalid or a `CRAWL_*` name unknown; the message names it and the remedy.
 
     """
     for name in settings:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
             close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
-            raise ConfigError(f"{name} is no setting of crawlproject: {hint}")
+            raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
     if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
         raise ConfigError(
             "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
@@ -56,27 +56,25 @@ def load(settings: Mapping[str, Any]) -> Config:
 
 
 def check_guarded(settings: Mapping[str, Any]) -> None:
-    """Make sure that nothing in Scrapy's `settings` leads past the address guard (net/resolver.py).
+    """Make sure that no Scrapy setting bypasses the address guard (net/resolver.py).
 
     Raises:
-        ConfigError: something does.
+        ConfigError: a setting does.
 
     """
 
-    def says(name: str, *words: str) -> bool:
+    def is_set_to(name: str, *words: str) -> bool:
         return str(settings.get(name)).strip().lower() in words
 
-    if says("HTTPPROXY_ENABLED", "true", "1"):
-        raise ConfigError(
-            "HTTPPROXY_ENABLED would have a proxy connect to addresses that the guard has not seen: leave it out"
-        )
+    if is_set_to("HTTPPROXY_ENABLED", "true", "1"):
+        raise ConfigError("HTTPPROXY_ENABLED would have a proxy connect to unchecked addresses: leave it out")
     if settings.get("TWISTED_DNS_RESOLVER") != RESOLVER:
         raise ConfigError(f"TWISTED_DNS_RESOLVER must be {RESOLVER}, which guards the addresses: leave it out")
-    if says("TWISTED_REACTOR_ENABLED", "false", "0"):
+    if is_set_to("TWISTED_REACTOR_ENABLED", "false", "0"):
         raise ConfigError("without TWISTED_REACTOR_ENABLED nothing would guard the addresses: leave it out")
 
 
 def project_dir() -> Path:
-    """Return the folder of the project we run in: that of the nearest scrapy.cfg, else the present one."""
+    """Return the project's folder: that of the nearest scrapy.cfg, else the current one."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / "scrapy.cfg").is_file()), here)

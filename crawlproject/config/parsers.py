@@ -1,4 +1,4 @@
-"""How a setting's value is read: each parser returns it typed, or raises ValueError with what it must be."""
+"""Parsers of setting values: each returns a typed value, or raises ValueError saying what it must be."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def opt_outs(value: Any) -> tuple[str, ...]:
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of `url`; empty ones when it makes no sense."""
+    """Return the parts of `url`; empty parts when it is invalid."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises, too
@@ -144,13 +144,13 @@ def namespace(value: Any) -> str:
     return str(value)
 
 
-def store(value: Any) -> str:
+def storage(value: Any) -> str:
     uri = str(value).strip()
     scheme = uri.partition("://")[0].lower() if "://" in uri else ""
     if not uri or scheme not in {"", "file", "s3"}:
         raise ValueError("a folder or s3://bucket/prefix/")
     if scheme == "s3" and not re.fullmatch(r"s3://[^/]+/(.*/)?", uri):
-        raise ValueError("s3://bucket/ or s3://bucket/prefix/, with the slash at its end")
+        raise ValueError("s3://bucket/ or s3://bucket/prefix/, with a slash at the end")
     return uri
 
 

@@ -11,14 +11,14 @@ from crawlproject.config.parsers import split, text
 
 
 class SentinelAddress(NamedTuple):
-    """What a `redis+sentinel://` or `rediss+sentinel://` URL says: which sentinels to ask, and for whom."""
+    """The parts of a `redis+sentinel://` or `rediss+sentinel://` URL: sentinels, service, credentials, options."""
 
     sentinels: tuple[tuple[str, int], ...]
     service: str
     db: int
-    credentials: Mapping[str, str]  # username, password: of the Redis servers
-    sentinel_credentials: Mapping[str, str]  # the same of the sentinels, where they want some
-    tls: Mapping[str, Any]  # redis-py's options of TLS, to servers and sentinels; none: no TLS
+    credentials: Mapping[str, str]  # username and password for the Redis servers
+    sentinel_credentials: Mapping[str, str]  # the same for the sentinels, if they need any
+    tls: Mapping[str, Any]  # redis-py's TLS options, for servers and sentinels; empty: no TLS
 
 
 _SENTINEL, _SENTINEL_TLS = "redis+sentinel://", "rediss+sentinel://"
@@ -26,10 +26,10 @@ _SENTINEL_FORM = f"{_SENTINEL}[user:password@]host:26379[,host2:26379]/service[/
 
 
 def sentinel_address(url: str) -> SentinelAddress | None:
-    """Return what a `redis+sentinel://` or `rediss+sentinel://` URL says, None for a URL of another kind.
+    """Parse a `redis+sentinel://` or `rediss+sentinel://` URL; None for a URL of another kind.
 
     Raises:
-        ValueError: it is one, and makes no sense; the message names no secret.
+        ValueError: it is such a URL, and invalid; the message contains no secret.
 
     """
     if not url.startswith((_SENTINEL, _SENTINEL_TLS)):
@@ -63,7 +63,7 @@ def sentinel_address(url: str) -> SentinelAddress | None:
 
 
 def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return those options of a URL that say how TLS is spoken, as redis-py takes them."""
+    """Return the TLS options of a URL, as redis-py takes them."""
     tls: dict[str, Any] = {"ssl": True}
     for name, value in options.items():
         if name in {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"} and value:

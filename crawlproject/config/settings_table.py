@@ -22,7 +22,7 @@ from crawlproject.config.parsers import (
     opt_outs,
     ports,
     servers,
-    store,
+    storage,
     text,
     whole,
 )
@@ -48,7 +48,7 @@ class Config:
         "the Redis to share, also as `redis+sentinel://host:26379/service`; none: an embedded one under `.crawl/`",
     )
     images_store: str = _setting(
-        "IMAGES_STORE", ".crawl/thumbnails", store, "where thumbnails go: a folder or `s3://bucket/prefix/`"
+        "IMAGES_STORE", ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`"
     )
     endpoint_url: str | None = _setting(
         "AWS_ENDPOINT_URL", None, text, "endpoint of an S3-compatible store; none: Amazon's"
@@ -57,14 +57,14 @@ class Config:
         "MAX_IDLE_TIME_BEFORE_CLOSE",
         0,
         number(0),
-        "close after so many seconds without any work anywhere; 0: stay",
+        "close after this long without any work anywhere; 0: stay",
         unit="s",
     )
     download_maxsize: int = _setting(
         "DOWNLOAD_MAXSIZE", 50_000_000, whole(1), "largest body fetched", unit="bytes"
     )
     download_timeout: float = _setting(
-        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest that one fetch may take", unit="s"
+        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest time one fetch may take", unit="s"
     )
     sources: str | None = _setting(
         "CRAWL_SOURCES", None, text, "the catalogue of sources: a JSON file or an HTTP URL"
@@ -85,7 +85,7 @@ class Config:
         "first part of every key; one in braces (`{a}`) keeps all keys in one slot of a Redis Cluster",
     )
     max_retries: int = _setting(
-        "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a failure that may pass", unit="attempts"
+        "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
     )
     retry_delay: float = _setting(
         "CRAWL_RETRY_DELAY", 10, number(0, above=True), "first back-off; it doubles with every retry", unit="s"
@@ -97,11 +97,11 @@ class Config:
         "CRAWL_MAX_DELIVERIES",
         3,
         whole(1, 100),
-        "a request lost so often with its worker, or by trouble of our own, is a dead letter",
+        "a request lost this often with its worker, or by an internal fault, becomes a dead letter",
         unit="deliveries",
     )
     heartbeat_timeout: float = _setting(
-        "CRAWL_HEARTBEAT_TIMEOUT", 30, number(1), "a worker silent for so long loses its leases", unit="s"
+        "CRAWL_HEARTBEAT_TIMEOUT", 30, number(1), "a worker silent for this long loses its leases", unit="s"
     )
     high_water: int = _setting(
         "CRAWL_FRONTIER_HIGH_WATER",
@@ -111,13 +111,17 @@ class Config:
         unit="requests",
     )
     dead_maxlen: int = _setting(
-        "CRAWL_DEAD_MAXLEN", 1_000_000, whole(1), "dead letters at most: then leasing pauses", unit="dead letters"
+        "CRAWL_DEAD_MAXLEN",
+        1_000_000,
+        whole(1),
+        "most dead letters kept: at this many, leasing pauses",
+        unit="dead letters",
     )
     stream_maxlen: int = _setting(
         "CRAWL_STREAM_MAXLEN",
         1_000_000,
         whole(1),
-        "events kept in each stream; so many unread by a reader: leasing pauses",
+        "events kept in each stream; with this many unread by a reader, leasing pauses",
         unit="events",
     )
     max_pixels: int = _setting(
@@ -130,7 +134,7 @@ class Config:
         "CRAWL_DECODE_PROCESSES",
         2,
         whole(1, 64),
-        "pictures that a worker decodes at the same time, each in a process of its own",
+        "pictures a worker decodes at the same time, each in its own process",
         unit="processes",
     )
     decode_timeout: float = _setting(
@@ -153,25 +157,25 @@ class Config:
         "CRAWL_CIRCUIT_SAMPLES",
         5,
         CircuitRules.PARSERS["samples"],
-        "with no more results in it, none opens",
+        "opens only with more results than this in the window",
         unit="results",
     )
     circuit_errors: float = _setting(
         "CRAWL_CIRCUIT_ERRORS",
         0.1,
         CircuitRules.PARSERS["errors"],
-        "part of errors above which it opens",
+        "share of errors above which it opens",
         unit="0 to 1",
     )
     circuit_open: float = _setting(
         "CRAWL_CIRCUIT_OPEN",
         60,
         CircuitRules.PARSERS["open"],
-        "how long it stays open; doubled each time that a probe fails",
+        "how long it stays open; doubled each time a probe fails",
         unit="s",
     )
     circuit_open_max: float = _setting(
-        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "how long at most", unit="s"
+        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "longest time it stays open", unit="s"
     )
     circuit_probes: int = _setting(
         "CRAWL_CIRCUIT_PROBES",
@@ -188,29 +192,32 @@ class Config:
         unit="errors",
     )
     strain: bool = _setting(
-        "CRAWL_STRAIN", True, flag, "slow down where answers take five times as long as a rule, and a second more"
+        "CRAWL_STRAIN",
+        True,
+        flag,
+        "slow a source down when its answers take five times its usual latency, and over 1 s more",
     )
     robots_delay_max: float = _setting(
         "CRAWL_ROBOTS_DELAY_MAX",
         60,
         number(0, above=True),
-        "longest delay between requests that a robots.txt may ask for",
+        "longest delay between requests that a robots.txt may request",
         unit="s",
     )
     robots_delay_over: str = _setting(
         "CRAWL_ROBOTS_DELAY_OVER",
         "clamp",
         choice("clamp", "skip"),
-        "one that asks for more: `clamp` it to that, or `skip` the host",
+        "a robots.txt that requests more: `clamp` it to that, or `skip` the host",
     )
     close_when_halted: bool = _setting(
-        "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close though halted sources have work"
+        "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close even if halted sources have work"
     )
     allow_networks: tuple[Network, ...] = _setting(
         "CRAWL_ALLOW_NETWORKS", (), networks, "private networks that may be crawled, on every port"
     )
     allow_ports: tuple[int, ...] = _setting(
-        "CRAWL_ALLOW_PORTS", (), ports, "ports that may be crawled beside 80 and 443", unit="ports"
+        "CRAWL_ALLOW_PORTS", (), ports, "ports that may be crawled besides 80 and 443", unit="ports"
     )
     dns_servers: tuple[str, ...] = _setting(
         "CRAWL_DNS_SERVERS", (), servers, "name servers, as `address` or `address:port`; none: the system's"
@@ -222,7 +229,7 @@ class Config:
         "a site whose certificate is not valid: `refuse` it, or go on and `record` that in the event",
     )
     shutdown_grace: float = _setting(
-        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get at a stop", unit="s"
+        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get at shutdown", unit="s"
     )
     log_format: str = _setting(
         "CRAWL_LOG_FORMAT",
@@ -231,7 +238,7 @@ class Config:
         "the log: `text` for people, or a `json` object a line",
     )
     monitor_file: str | None = _setting(
-        "CRAWL_MONITOR_FILE", None, text, "file of the monitor's lines, one each 5 s; none: they go to the log"
+        "CRAWL_MONITOR_FILE", None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
     )
     metrics_port: int | None = _setting(
         "CRAWL_METRICS_PORT",
@@ -260,7 +267,7 @@ class Config:
         "CRAWL_DASHBOARD_PASSWORD",
         None,
         text,
-        "what the dashboard asks for; none: it is open to whoever can use this machine; never shown",
+        "password of the dashboard; none: open to everyone who can use this machine; never shown",
         secret=True,
     )
 
@@ -271,18 +278,18 @@ class Config:
         "CRAWL_KAFKA_OPTIONS",
         (),
         kafka_options,
-        "further options of librdkafka, a JSON object (docs/kafka.md); never shown",
+        "further options for librdkafka, a JSON object (docs/kafka.md); never shown",
         secret=True,
     )
 
     @property
     def circuit(self) -> CircuitRules:
-        """The rules of every circuit for which the catalogue has no others."""
+        """The rules of every circuit that has no rules of its own in the catalogue."""
         return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
 
     @property
     def user_agent(self) -> str:
-        """Who we are, to the sites: name, version and, where set, how to reach the operator."""
+        """The User-Agent sent to sites: name, version and, where set, how to reach the operator."""
         return f"crawlproject/{__version__}" + (f" (+{self.contact})" if self.contact else "")
 
 

@@ -1,1 +1,1 @@
-"""The frontier: what is to be crawled, kept in Redis and leased from there. Scrapy sees it as its scheduler."""
+"""The frontier: the requests to be crawled, kept in Redis and leased from there. Scrapy uses it as scheduler."""

@@ -1,11 +1,11 @@
-"""A request as it is stored: three bytes of ours, then msgpack. Nothing of it is ever executed.
+"""The stored form of a request: a header of three bytes, then msgpack. Nothing of it is ever executed.
 
-The first byte is the version of this format, the second counts the deliveries, the third is the priority;
-the Lua scripts read and write those. What follows is a map of the request's attributes that are not the
-defaults, with callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
+The first byte is the version of this format, the second counts the deliveries, the third is the priority; the Lua
+scripts read and write these. The rest is a map of the request's attributes that differ from the defaults, with
+callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
 
-Of its meta only the names in `_META` are stored, and only they come back: whoever can write to Redis can put an
-address into the crawl, as with a seed, but no proxy, no time-out and no other switch of Scrapy's.
+Only the names in `_META` are stored of its meta, and only they are read back: anyone who can write to Redis can
+add a URL to the crawl, as with a seed, but can set no proxy, no time-out and no other option of Scrapy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LONGEST_ENTRY = 1024 * 1024  # bytes
 _HEADER = 3
 _LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
 _LONGEST_TEXT = 1_024  # characters
-_MOST = 1_000_000  # of what is counted
-_MOST_VALUES = 256  # headers, for one
+_MAX_COUNT = 1_000_000  # for every counter in meta
+_MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
-_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: what a stored request may have called
+_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: those that a stored request may name
 
 
 def _is_text(value: Any) -> bool:
@@ -43,7 +43,7 @@ def _is_source(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
 
 
 def _is_flag(value: Any) -> bool:
@@ -58,7 +58,7 @@ def _is_reasons(value: Any) -> bool:
     return isinstance(value, list) and all(_is_count(reason) or _is_text(reason) for reason in value)
 
 
-# What is stored of a request's meta: our names, and Scrapy's for redirects and depth.
+# What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
     SOURCE: _is_source,
@@ -74,11 +74,12 @@ _META: Mapping[str, Callable[[Any], bool]] = {
 
 
 def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
-    """Return `request` as stored; what is not in `_META` of its meta is left out.
+    """Return the stored form of `request`; names of its meta that are not in `_META` are left out.
 
     Raises:
-        TypeError, ValueError: it holds something that is no plain data, is too large, or a callback is no
-            method of the spider that may be one.
+        TypeError, ValueError: it contains something that is not plain data, is too large, or its callback is not
+        an
+            allowed method of the spider.
 
     """
     data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
@@ -103,7 +104,7 @@ def _name_of(method: Any, spider: Spider) -> Any:
         return method
     name = getattr(method, "__name__", "")
     if getattr(spider, name, None) != method:
-        raise ValueError(f"{method} is no method of {spider}")
+        raise ValueError(f"{method} is not a method of {spider}")
     return name
 
 
@@ -121,7 +122,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
     try:
         data = msgpack.unpackb(entry[_HEADER:])
         if not isinstance(data, dict) or not data.keys() <= _DEFAULTS.keys():
-            raise BadEntry("stored request is no map of a request's attributes")
+            raise BadEntry("stored request is not a map of a request's attributes")
         _check(data)
         for name in getattr(spider, "needs_meta", ()):
             if name not in data.get("meta", {}):
@@ -135,40 +136,40 @@ def decode(entry: bytes, spider: Spider) -> Request:
 
 
 def _check(data: Mapping[str, Any]) -> None:
-    """See to it that attributes are such as `encode` writes, as far as `Request` itself does not.
+    """Check that attributes are such as `encode` writes, as far as `Request` itself does not check them.
 
     Raises:
-        BadEntry: they are not; the message names what.
+        BadEntry: they are not; the message says which.
 
     """
     url = data.get("url")
     if not isinstance(url, str) or len(url) > _LONGEST_URL:
-        raise BadEntry("stored request has no url")
+        raise BadEntry("stored request has no URL")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise BadEntry(f"stored request has a url that is none: {error!s:.200}") from None
+        raise BadEntry(f"stored request has an invalid URL: {error!s:.200}") from None
     if parts.scheme not in {"http", "https"} or not host or port == 0:
-        raise BadEntry(f"stored request has a url that is none: {url!r:.80}")
+        raise BadEntry(f"stored request has an invalid URL: {url!r:.80}")
     for name in ("headers", "cookies", "cb_kwargs", "flags"):
         values = data.get(name) or ()
-        if isinstance(values, (dict, list)) and len(values) > _MOST_VALUES:
-            raise BadEntry(f"stored request has {len(values)} {name}, more than {_MOST_VALUES}")
+        if isinstance(values, (dict, list)) and len(values) > _MAX_VALUES:
+            raise BadEntry(f"stored request has {len(values)} {name}, more than {_MAX_VALUES}")
     for name in ("callback", "errback"):
         method = data.get(name)
         if method is not None and not (isinstance(method, str) and _METHODS.fullmatch(method)):
-            raise BadEntry(f"stored request has a {name} that may not be one: {method!r:.80}")
+            raise BadEntry(f"stored request has a {name} that is not allowed: {method!r:.80}")
     meta = data.get("meta", {})
     if not isinstance(meta, dict):
-        raise BadEntry("stored request has meta that is no map")
-    for name, good in _META.items():
-        if name in meta and not good(meta[name]):
-            raise BadEntry(f"stored request has meta {name!r} that makes no sense: {meta[name]!r:.80}")
+        raise BadEntry("stored request has meta that is not a map")
+    for name, is_valid in _META.items():
+        if name in meta and not is_valid(meta[name]):
+            raise BadEntry(f"stored request has meta {name!r} with an invalid value: {meta[name]!r:.80}")
 
 
 def seed_url(request: Request) -> str:
-    """Return the URL that the request began with, before any redirect."""
+    """Return the URL that the request started from, before any redirect."""
     urls: list[str] = request.meta.get("redirect_urls") or [request.url]
     return urls[0]
 
@@ -184,7 +185,7 @@ def with_deliveries(entry: bytes, deliveries: int) -> bytes:
 
 
 def peek(entry: bytes) -> dict[str, Any]:
-    """Return the attributes that are stored, for people to read; empty when they cannot be."""
+    """Return the stored attributes, for people to read; empty when they cannot be decoded."""
     try:
         data = msgpack.unpackb(entry[_HEADER:])
     except Exception:
@@ -194,7 +195,7 @@ def peek(entry: bytes) -> dict[str, Any]:
 
 
 def renewed(entry: bytes) -> bytes:
-    """Return the stored request as it was when it was new: first URL, nothing counted against it."""
+    """Return the stored request as it was when new: with its first URL, and all counters at 0."""
     data = peek(entry)
     if not data:
         return with_deliveries(entry, 0)

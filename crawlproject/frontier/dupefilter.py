@@ -1,4 +1,4 @@
-"""What was seen before."""
+"""The seen filter: where a request is kept in it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class SeenAddress(NamedTuple):
 
 
 class SeenFilter(BaseDupeFilter):
-    """Takes the place of scrapy-redis' dupefilter: says where a request stands in the shared seen filter.
+    """Takes the place of scrapy-redis' dupefilter: says where a request belongs in the shared seen filter.
 
-    Whether it was seen is answered by the enqueue script, in the same step that stores it; the scheduler
-    never calls `request_seen`.
+    The enqueue script checks whether it was seen, in the same step that stores it; the scheduler never calls
+    `request_seen`.
 
-    A request is the 64-bit hash of its identifier and URL. Redis stores small sets of integers in 8 bytes a
-    member, so the upper 20 bits choose one of a million sets and the lower 44 are the member: 9 bytes a
-    request at half a billion of them (477 a set; beyond 512, `set-max-intset-entries`, a set needs five
+    A request is represented by the 64-bit hash of its identifier and URL. Redis stores small sets of integers in
+    8 bytes per member, so the upper 20 bits choose one of a million sets and the lower 44 are the member: 9 bytes
+    per request at half a billion requests (477 per set; beyond 512, `set-max-intset-entries`, a set needs five
     times that). Among half a billion the chance that any two share a hash is under one in a hundred.
     """
 

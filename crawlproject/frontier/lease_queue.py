@@ -28,10 +28,10 @@ from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
-_MOST_A_CALL = 64  # leases; with ten calls a second, more than a worker can start
+_MAX_LEASES_A_CALL = 64  # with ten calls a second, more than a worker can start
 _SETTLE_BATCH = 200
-_MOST_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
-_WAIT_IN_REDIS_S = 0.5  # for those beyond
+_MAX_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
+_WAIT_IN_REDIS_S = 0.5  # for further such leases
 _MAX_STAT_SOURCES = 1000
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
@@ -49,7 +49,7 @@ class LeaseQueue:
     A lease is in `leases` from its grant to its settlement: first it waits here for its slot, then Scrapy has its
     request. `capacity` bounds their number; a source is granted at most a quarter of it while others have work,
     and three quarters when it is alone, so that a newcomer finds room. Whatever happens to a request, its lease
-    ends in `settle`; settlements are collected here and sent by `flush`, and sent again when that fails.
+    ends in `settle`; `flush` sends the collected settlements, and sends them again when that fails.
 
     `wake` is called when a request may be ready. Only the coroutines wait for the network.
     """
@@ -72,7 +72,7 @@ class LeaseQueue:
         self.resolver = resolver
         self.robots = robots
         self.leases: dict[str, Lease] = {}
-        self.settled = asyncio.Event()  # something waits for `flush`
+        self.settled = asyncio.Event()  # there is something to `flush`
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
         self._number = 0
@@ -80,22 +80,22 @@ class LeaseQueue:
         self._armed_for: float | None = None
         self._settlements: deque[Settlement] = deque()
         self._sending: list[Settlement] = []
-        self._exchange = asyncio.Lock()  # leases on their way here are not yet known
+        self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
         self._sources: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    # What Scrapy asks
+    # Scrapy's side
 
     def pop(self) -> Request | None:
-        """Return a request whose slot has come, None when there is none."""
+        """Return a request whose slot has come; None if no slot has."""
         now = asyncio.get_running_loop().time()
         missed: list[Lease] = []
         try:
             return self._next(now, missed)
         finally:
-            for lease in reversed(missed):  # each to the head of its queue: they keep their order
+            for lease in reversed(missed):  # each to the head of its queue, so that they keep their order
                 self.give_back(lease)
 
     def _next(self, now: float, missed: list[Lease]) -> Request | None:
@@ -116,20 +116,21 @@ class LeaseQueue:
         return None
 
     def _is_decidable(self, url: str, source: str) -> bool:
-        """Tell whether everything that decides on a request is known: its host's addresses, and its robots.txt."""
-        if not self.resolver.may_be_reached(url):  # such a host's robots.txt is not fetched
+        """Tell whether everything that decides on a request is known: its host's addresses and its robots.txt."""
+        if not self.resolver.may_be_reached(url):  # then the robots.txt is not fetched
             return self.resolver.knows(url)
         return self.robots.knows(url, source)
 
     def _park(self, lease: Lease, url: str) -> None:
-        """Keep a lease until its host and its robots.txt are known, then return it for a new slot; a few wait.
+        """Keep a lease until its host and robots.txt are known, then return it for a new slot.
 
-        While no name server answers, those of unknown hosts go back with nothing counted.
+        At most `_MAX_PARKED` wait here. While no name server answers, leases of unknown hosts go back at once,
+        with nothing counted.
         """
-        if self.resolver.trouble and not self.resolver.knows(url):
+        if self.resolver.outage and not self.resolver.knows(url):
             self._put_off(lease)
             return
-        if len(self._parked) >= _MOST_PARKED:
+        if len(self._parked) >= _MAX_PARKED:
             self.give_back(lease, delay=_WAIT_IN_REDIS_S)
             return
 
@@ -162,9 +163,10 @@ class LeaseQueue:
             self._timer.cancel()
             self._timer = None
         if slot is not None:
-            # uvloop counts in whole milliseconds. Rounded down, it would wake the engine too early, over and over.
-            whole = math.ceil(slot * 1000) / 1000
-            self._timer = asyncio.get_running_loop().call_at(whole, self._at_slot)
+            # uvloop rounds timers down to whole milliseconds, which would wake the engine too early, over and
+            # over.
+            rounded_up = math.ceil(slot * 1000) / 1000
+            self._timer = asyncio.get_running_loop().call_at(rounded_up, self._at_slot)
         self._armed_for = slot
 
     def _at_slot(self) -> None:
@@ -174,7 +176,7 @@ class LeaseQueue:
     # How leases end
 
     def settle(self, lease: Lease, settlement: Settlement) -> bool:
-        """End `lease` as `settlement` says; False if it had ended before."""
+        """End `lease` as `settlement` says; False if it has ended before."""
         if self.leases.pop(lease.id, None) is None:
             return False
         lease.request = None
@@ -195,8 +197,9 @@ class LeaseQueue:
     ) -> bool:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
-        With `domain`, it goes to the source that the catalogue gives that domain; with `delay`, for a slot
-        after so many seconds. `answered`: the site has, by a redirect. `counts` are added to those of the source.
+        With `domain`, it goes to the source that the catalogue gives that domain. With `delay`, its slot comes at
+        least that many seconds later. `answered`: the site has answered, with a redirect. `counts` are added to
+        those of the source.
         """
         settlement = Settlement(
             lease.id,
@@ -210,8 +213,8 @@ class LeaseQueue:
         return self.settle(lease, settlement)
 
     def give_back_waiting(self) -> None:
-        """Return all leases that have not started; at the end of a crawl."""
-        for waiting in sorted(self._waiting, reverse=True):  # the last first: they keep their order
+        """Return all leases that have not started, while leasing is paused or at shutdown."""
+        for waiting in sorted(self._waiting, reverse=True):  # the last first, so that they keep their order
             self.give_back(waiting.lease)
         self._waiting.clear()
         for name, task in list(self._parked.items()):
@@ -220,20 +223,20 @@ class LeaseQueue:
                 self.give_back(self.leases[name])
 
     def give_back_all(self) -> None:
-        """Return every lease; what started requests still bring finds theirs gone."""
+        """Return every lease; the results of requests under way come too late, and are dropped."""
         for lease in sorted(self.leases.values(), key=lambda lease: lease.slot, reverse=True):
             self.give_back(lease)
 
     def _return_waiting_of(self, sources: set[str]) -> None:
-        """Return the leases of `sources` that have not started: the sources are halted or held by now."""
+        """Return the leases of `sources` that have not started: these sources were halted or held meanwhile."""
         stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
         self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
         heapq.heapify(self._waiting)
-        for waiting in stopped:  # the last first: they keep their order
+        for waiting in stopped:  # the last first, so that they keep their order
             self.give_back(waiting.lease)
 
     def forget_waiting(self) -> None:
-        """Drop all leases that have not started: this worker lapsed, and other workers have them by now."""
+        """Drop all leases that have not started: this worker lapsed, and other workers may have them by now."""
         for waiting in self._waiting:
             self.leases.pop(waiting.lease.id, None)
         self._waiting.clear()
@@ -241,12 +244,12 @@ class LeaseQueue:
     # Exchange with Redis
 
     async def fill(self) -> LeaseReply:
-        """Lease what there is room for."""
+        """Lease as many requests as there is room for."""
         config = self.state.config
         async with self._exchange:
             reply = await self.state.scripts.lease(
                 self.state.worker,
-                min(self.room, _MOST_A_CALL),
+                min(self.room, _MAX_LEASES_A_CALL),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
                 holding=Counter(lease.source for lease in self.leases.values()),
@@ -260,7 +263,7 @@ class LeaseQueue:
                 latest = grant.slot + tolerance(grant.rate)
                 lease = Lease(grant.id, grant.slot, latest, codec.deliveries_of(grant.entry), grant.entry)
                 self.leases[lease.id] = lease
-                if (request := self._unpacked(lease)) is None:
+                if (request := self._decoded(lease)) is None:
                     continue
                 self._number += 1
                 heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease, request))
@@ -272,8 +275,8 @@ class LeaseQueue:
             self._arm()
         return reply
 
-    def _unpacked(self, lease: Lease) -> Request | None:
-        """Return the request of a lease; None for an entry that cannot be read, which is a dead letter now."""
+    def _decoded(self, lease: Lease) -> Request | None:
+        """Return the request of a lease; None if it cannot be decoded, and becomes a dead letter."""
         try:
             return codec.decode(lease.entry, self.spider)
         except BadEntry as error:
@@ -286,7 +289,7 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """Leases that may still be taken: none beside a quarantined request, which is leased alone."""
+        """How many more leases may be taken: none besides a quarantined request, which is leased alone."""
         last = max(self.state.config.max_deliveries - 1, 1)
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
@@ -330,9 +333,9 @@ class LeaseQueue:
             self.stats.inc_value(f"crawl/{source}/{name}", count)
 
     async def reconcile(self) -> int:
-        """Return leases that Redis counts as ours and that never arrived; return their number.
+        """Give back leases that Redis counts as this worker's but that never arrived; return their number.
 
-        That is what a lease call leaves behind when its reply is lost.
+        A lease call leaves such leases behind when its reply is lost.
         """
         async with self._exchange:
             stored: dict[Any, Any] = await self.state.redis.hgetall(self.state.keys.leases_of + self.state.worker)

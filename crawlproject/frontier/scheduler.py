@@ -1,4 +1,4 @@
-"""Scrapy's scheduler, over a frontier that many workers share."""
+"""Scrapy's scheduler, on top of a frontier that many workers share."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ logger = logging.getLogger(__name__)
 
 _LEASE_EVERY_S = 0.1  # between lease calls, so that each of them brings a batch
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
-_SETTLE_EVERY_S = 0.15  # that settlements are collected
+_SETTLE_EVERY_S = 0.15  # how long settlements are collected
 _ENQUEUE_BATCH = 500
-_LAST_SETTLEMENTS_S = 1.0  # after the grace, for what was aborted to settle; then all leases go back
+_LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
 
 class FrontierScheduler(Scheduler):
-    """scrapy-redis' scheduler with a lease queue and a seen filter in its places, and no command on the reactor.
+    """scrapy-redis' scheduler with its own lease queue and seen filter, which never blocks the reactor on Redis.
 
     Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
-    `enqueue_request` notes what to store, and never raises. Four tasks talk to Redis: one reads seeds, one
-    leases, one settles and stores, one watches for the end.
+    `enqueue_request` notes what to store, and never raises. Four tasks talk to Redis: one reads seeds, one leases,
+    one settles and stores, and one watches for the end of the crawl.
 
     A request that comes back with a lease (a redirect, a missed slot) returns to the frontier in place of the
-    one that was leased, so that it too leaves only with a slot of the source that it goes to. The frontier is
+    leased request, so that it, too, goes out only with a slot of the source that it goes to. The frontier is
     never flushed: other workers share it. The spiders of `scrapy shell` and `scrapy fetch` have no seeds: this
     process crawls their requests itself, and each waits for a slot at the gate.
     """
@@ -81,7 +81,7 @@ class FrontierScheduler(Scheduler):
         return deferred_from_coro(self._open(spider))
 
     def close(self, reason: str) -> Deferred[None]:
-        """Hand back what was not started, send the last settlements, and deregister."""
+        """Give back what was not started, send the last settlements, and deregister this worker."""
         return deferred_from_coro(self._close())
 
     def has_pending_requests(self) -> bool:
@@ -89,7 +89,7 @@ class FrontierScheduler(Scheduler):
         return bool(self._own) or not self._drained
 
     def enqueue_request(self, request: Request) -> bool:
-        """Note a request to be stored; one with a lease goes back in place of the leased one."""
+        """Note a request to be stored; a request with a lease goes back in place of the leased request."""
         try:
             lease = request.meta.get(LEASE)
             if lease is not None:
@@ -123,7 +123,7 @@ class FrontierScheduler(Scheduler):
         """Refuse: other workers share the frontier."""
         raise ConfigError("the frontier is shared and not flushed: use another CRAWL_NAMESPACE to start afresh")
 
-    # Life
+    # Opening and closing
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
@@ -176,7 +176,9 @@ class FrontierScheduler(Scheduler):
             await self.queue.flush()
             returned = await self.state.scripts.leave(self.state.worker)
         except REDIS_TROUBLE as error:
-            logger.error("Redis fails at the end; this worker's leases return by time-out: %s", error)
+            logger.error(
+                "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
+            )
             return
         if returned:
             self.stats.inc_value("frontier/returned_at_close", returned)
@@ -205,12 +207,12 @@ class FrontierScheduler(Scheduler):
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.many:
+        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.over_soft_limit:
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         self.leasing.wanted.clear()
         reply = await self.queue.fill()
-        if self.resolver.trouble:  # most of it comes back
+        if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
         self._report(self.leasing.paused or reply.state)
         wait = _LOOK_AGAIN_S
@@ -220,7 +222,7 @@ class FrontierScheduler(Scheduler):
         await self._rest(wait)
 
     def _stop_in_time(self) -> None:
-        """Hand back what has not started, and after the grace what is in flight."""
+        """Give back what has not started; after the grace, abort what is in flight."""
         self.queue.give_back_waiting()
         now = asyncio.get_running_loop().time()
         if self._stop_at is None:
@@ -228,13 +230,13 @@ class FrontierScheduler(Scheduler):
         if now < self._stop_at or not self.queue.leases:
             return
         if not self.shutdown.grace_over.is_set():
-            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are broken off", len(self.queue.leases))
+            logger.warning("CRAWL_SHUTDOWN_GRACE is over: %d requests are aborted", len(self.queue.leases))
             self.shutdown.grace_over.set()
         elif now > self._stop_at + _LAST_SETTLEMENTS_S:
             self.queue.give_back_all()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, but no longer than until there is a reason to lease."""
+        """Wait `seconds`, or less if there is a reason to lease."""
         try:
             async with asyncio.timeout(seconds):
                 await self.leasing.wanted.wait()
@@ -246,7 +248,7 @@ class FrontierScheduler(Scheduler):
     async def _settle(self) -> None:
         await self.queue.settled.wait()
         await asyncio.sleep(_SETTLE_EVERY_S)
-        # What a page has led to is stored before its lease ends: nothing is lost in between.
+        # The requests found in a response are stored before its lease ends, so that none is lost in between.
         await self._store_new()
         await self.queue.flush()
 
@@ -266,7 +268,7 @@ class FrontierScheduler(Scheduler):
                 self.leasing.wanted.set()
 
     async def _watch(self) -> None:
-        """Notice that there has been nothing left to do, anywhere, for long enough."""
+        """Notice when the whole frontier has been idle long enough for the spider to close."""
         patience = self.config.max_idle or (0.5 if self._request_for is None else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
@@ -289,13 +291,13 @@ class FrontierScheduler(Scheduler):
             if state == "ok":
                 logger.info("Leasing resumed")
             elif state != "lapsed":
-                logger.warning("Nothing is leased: %s", state)
+                logger.warning("Leasing paused: %s", state)
             self._state = state
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
-        """Store `request` in place of the one that was leased, for a slot of the source that pays for it.
+        """Store `request` in place of the leased request, for a slot of the source that pays for it.
 
-        Within the registrable domain of the seed that is the picture's own source; another host pays for itself.
+        Within the registrable domain of the seed that is the picture's own source; another domain pays for itself.
         """
         entry = codec.encode(request, self.spider, deliveries=lease.deliveries)
         source = request.meta[SOURCE]

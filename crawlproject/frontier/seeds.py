@@ -27,20 +27,20 @@ logger = logging.getLogger(__name__)
 
 LONGEST_IDENTIFIER = 1_024  # characters
 
-_IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
+_YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 500
-_PUT_OFF_S = 0.2  # until seeds are tried again that could not be enqueued
-_FULL_S = 0.5  # until a full frontier is looked at again
+_RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
+_FULL_S = 0.5  # until a full frontier is checked again
 
 
 def parse_seed(line: bytes | str) -> Seed:
-    """Read one line of the seed list: a plain URL, or a JSON object with `url` and what else is known.
+    """Parse one line of the seed list: a plain URL, or a JSON object with `url` and optional fields.
 
-    `uuid` (or `identifier`) is the UUIDv5 of the URL when missing; `source` is found by host later;
-    `priority` is brought into 0 to 4.
+    A missing `uuid` (or `identifier`) is the UUIDv5 of the URL; a missing `source` is found by host later;
+    `priority` is clamped to 0 to 4.
 
     Raises:
-        BadSeed: it is neither, or a value makes no sense; the message says which and why.
+        BadSeed: it is neither, or a value is invalid; the message says which and why.
 
     """
     try:
@@ -59,7 +59,7 @@ def parse_seed(line: bytes | str) -> Seed:
 
 
 def seed_of(data: Mapping[str, Any]) -> Seed:
-    """Return the seed that `data` spells out.
+    """Return the seed with the fields in `data`.
 
     Raises:
         BadSeed: see `parse_seed`.
@@ -77,17 +77,17 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
 
 def _url(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise BadSeed(f"no url: {_shown(value)}")
+        raise BadSeed(f"no URL: {_shown(value)}")
     url = value.strip()
     if len(url) > LONGEST_URL:
-        raise BadSeed(f"url of {len(url)} characters, more than {LONGEST_URL}")
+        raise BadSeed(f"URL of {len(url)} characters, more than {LONGEST_URL}")
     if fault := check_url(url):
         raise BadSeed(fault)
     return url
 
 
 def _shown(value: Any) -> str:
-    """Return a value that makes no sense for its reason: in short, printable, and without passwords."""
+    """Return an invalid value for an error message: short, printable, and without passwords."""
     return f"{without_userinfo(repr(value)):.80}"
 
 
@@ -96,11 +96,11 @@ def _identifier(value: Any, url: str) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, url))
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if not text or len(text) > LONGEST_IDENTIFIER:
-        raise BadSeed(f"uuid that is no text of 1 to {LONGEST_IDENTIFIER} characters: {_shown(value)}")
+        raise BadSeed(f"uuid must be a string of 1-{LONGEST_IDENTIFIER:,} characters: {_shown(value)}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadSeed("uuid with half a surrogate pair") from None
+        raise BadSeed("uuid with an unpaired surrogate") from None
     return text
 
 
@@ -117,21 +117,21 @@ def _priority(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadSeed(f"priority that is no whole number: {_shown(value)}")
+        raise BadSeed(f"priority must be a whole number: {_shown(value)}")
     return min(max(value, 0), PRIORITIES - 1)
 
 
 def _again(value: Any) -> bool:
     if value is not None and not isinstance(value, bool):
-        raise BadSeed(f"again that is neither true nor false: {_shown(value)}")
+        raise BadSeed(f"again must be true or false: {_shown(value)}")
     return bool(value)
 
 
 class SeedReader:
     """Moves seeds into the frontier, as they come and as long as there is room.
 
-    A seed is in Redis at every moment: taken from the list into this worker's hand, and out of it in the
-    same step that enqueues it. `arrived` is called when requests were enqueued.
+    A seed is in Redis at every moment: moved from the list to this worker's processing list, and removed from
+    there in the same step that enqueues it. `arrived` is called when requests were enqueued.
     """
 
     def __init__(
@@ -150,30 +150,30 @@ class SeedReader:
         self.stats = stats
         self.arrived = arrived
         self.full = False
-        self.unfinished = False  # seeds may be in hand, from a call that failed or was put off
+        self.unfinished = False  # the processing list may hold seeds, from a call that failed or was deferred
 
     async def read(self) -> float:
-        """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
+        """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
         if not self.unfinished:
             if self.full and await self._outstanding() >= state.config.high_water:
                 return _FULL_S
             self.unfinished = True
-            if not self.full and not await self._come():
-                # A call that was given up while Redis hung may have been carried out since.
+            if not self.full and not await self._wait_for_seed():
+                # A call that timed out while Redis hung may have been carried out since.
                 self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
                 return 0.0
         lines = await state.scripts.take_seeds(state.worker, _BATCH)
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
-        return _PUT_OFF_S
+        return _RETRY_S
 
-    async def _come(self) -> bool:
-        """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
+    async def _wait_for_seed(self) -> bool:
+        """Wait a second at most for a seed, and take it: the only blocking command, which returns at once."""
         state = self.state
-        in_hand = state.keys.processing_of + state.worker
-        return await state.redis.blmove(state.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
+        processing = state.keys.processing_of + state.worker
+        return await state.redis.blmove(state.keys.seeds, processing, 1, "RIGHT", "LEFT") is not None
 
     async def _outstanding(self) -> int:
         return int(await self.state.redis.get(self.state.keys.outstanding) or 0)
@@ -183,8 +183,8 @@ class SeedReader:
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
-            if number % _IN_ONE_GO == 0:
-                await asyncio.sleep(0)  # send slots do not wait
+            if number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # so that no send slot is missed
         reply = await self.state.scripts.enqueue(
             self.state.worker,
             items,
@@ -194,7 +194,7 @@ class SeedReader:
             refuse_unknown=config.unknown_sources == "refuse",
         )
         if reply is None:
-            return _PUT_OFF_S
+            return _RETRY_S
         self.unfinished = False
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:
@@ -202,7 +202,7 @@ class SeedReader:
         if reply.admitted:
             self.arrived()
         if reply.dead:
-            logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
+            logger.warning("%d seeds became dead letters: see scrapy dead list", reply.dead)
         self.full = reply.deferred > 0
         return _FULL_S if self.full and not reply.admitted else 0.0
 
@@ -215,7 +215,7 @@ class SeedReader:
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
-    """Return `request` as the enqueue script takes it. Its source is found by its host unless it names one.
+    """Return `request` as the enqueue script takes it. Unless it names its source, that is found by its host.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).

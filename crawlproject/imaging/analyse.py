@@ -1,6 +1,6 @@
 """One picture, from bytes to facts and thumbnail: opened once, decoded once.
 
-The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them comes out as
+The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them raises
 `UnreadableImage`.
 """
 
@@ -23,33 +23,33 @@ from crawlproject.models import Analysis
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 
-# A progressive JPEG has about ten scans. Each is a pass over all pixels, 20 ms for 64 megapixels, and can be
-# as small as 95 bytes: a megabyte of them would take minutes.
+# A progressive JPEG has about ten scans. Each is a pass over all pixels (20 ms for 64 megapixels) and can be as
+# small as 95 bytes: a megabyte of scans would take minutes.
 MAX_SCANS = 200
 
-# All plugins now, rather than by the first thread that meets an unknown format.
+# Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
-# Set once, here, for the whole process: our limit decides, per call, and Pillow's neither warns nor raises.
+# Set once for the whole process: `max_pixels` decides, per call, and Pillow's limit neither warns nor raises.
 Image.MAX_IMAGE_PIXELS = None
-# Broken EXIF is everyday. Pillow warns of it in ever other words, each a line of the log.
+# Broken EXIF is common. Pillow words its warnings differently each time, and each would be a line of the log.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-# A debug line for every chunk and tag. Scrapy leaves loggers open and drops their lines only in its handler.
+# Pillow logs a debug line for every chunk and tag. Scrapy would drop these only in its handler.
 logging.getLogger("PIL").setLevel(logging.INFO)
 
 
 def analyse(
     body: bytes, *, max_pixels: int, longest_side: int = 640, quality: int = 85, memory: float = math.inf
 ) -> Analysis:
-    """Return facts and thumbnail of the picture that `body` is.
+    """Return facts and thumbnail of the picture in `body`.
 
     A picture of more than `max_pixels` pixels is refused before anything is decoded. `longest_side` (of the
-    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, its reason one line, and
-    MemoryError: a MemoryNeeded, before it decodes, where that would take more than `memory` bytes.
+    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, with a reason of one line,
+    and MemoryError; before decoding that is MemoryNeeded, if it would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
     try:
-        if body[8:12] == b"WEBP":  # opening one takes its memory
+        if body[8:12] == b"WEBP":  # merely opening a WebP allocates its canvas
             _check_size("WEBP", _webp_size(body), max_pixels, memory)
         image = _open(body)
         for size in _sizes(image):
@@ -65,7 +65,7 @@ def analyse(
         return Analysis(read_facts(image, body), make_thumbnail(image, longest_side, quality))
     except (UnreadableImage, MemoryError):
         raise
-    except Exception as error:  # on broken bytes Pillow raises nearly anything
+    except Exception as error:  # on broken bytes Pillow may raise nearly anything
         raise UnreadableImage(_reason(body, error)) from error
 
 
@@ -75,33 +75,33 @@ def _open(body: bytes) -> ImageFile.ImageFile:
     except UnidentifiedImageError:
         if b"Exif\0\0" not in body:
             raise
-        # Pillow looks for a JPEG's resolution in its EXIF, and some broken EXIF costs it the whole picture.
+        # Pillow looks for a JPEG's resolution in its EXIF, and fails to open the picture if that EXIF is broken.
         return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=FORMATS)
 
 
 def _check_size(
     form: str, size: tuple[int, int], max_pixels: int, memory: float, bytes_a_pixel: float = 16
 ) -> None:
-    """Refuse what would take too much memory to decode."""
+    """Refuse a picture that would take too much memory to decode."""
     width, height = size
     if width * height > max_pixels:
         raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
     needed = int(width * height * bytes_a_pixel)
     if needed > memory:
-        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB, being {form} of {width} x {height} pixels", needed)
+        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB for {form} of {width} x {height} pixels", needed)
 
 
 def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
-    """Return the sizes of what is decoded in one piece."""
+    """Return the sizes of the parts that are decoded as a whole."""
     sizes = [stored_size(image)]
     if isinstance(image, TiffImageFile):
-        # A tile is decoded whole, however little of it the picture needs: 16 x 16 pixels can take gigabytes.
+        # A tile is decoded as a whole, however little of it the picture needs: 16 x 16 pixels can take gigabytes.
         sizes.append((image.tag_v2.get(Base.TileWidth, 0), image.tag_v2.get(Base.TileLength, 0)))
     return sizes
 
 
 def _webp_size(body: bytes) -> tuple[int, int]:
-    """Return the size of the canvas, (0, 0) where it is not in its place (RFC 9649, section 2)."""
+    """Return the size of the canvas; (0, 0) if it cannot be found in the header (RFC 9649, section 2)."""
     kind, data = body[12:16], body[20:30]
     if len(data) < 10:
         return 0, 0
@@ -114,24 +114,24 @@ def _webp_size(body: bytes) -> tuple[int, int]:
 
 
 def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
-    """Return about how many bytes a stored pixel takes to decode; less than the truth, if anything."""
+    """Return roughly how many bytes decoding takes per stored pixel; an underestimate, if anything."""
     if not isinstance(image, JpegImageFile):
-        # Pillow keeps a picture at 4 bytes a pixel. libwebp has two canvases besides and hands over a copy;
-        # AVIF has planes, and a copy.
+        # Pillow keeps a picture at 4 bytes a pixel. libwebp adds two canvases and a copy; AVIF adds planes and a
+        # copy.
         return {"WEBP": 16, "AVIF": 12}.get(str(image.format), 4)
     if "progressive" not in image.info:
-        return 1  # decoded at reduced size where it is large
-    # All coefficients are kept, two bytes each, whatever the size it is decoded at.
+        return 1  # large pictures are decoded at reduced size
+    # All coefficients are kept, two bytes each, even if it is decoded at reduced size.
     factors = [(across, down) for _, across, down, _ in image.layer]
     largest = max(across for across, _ in factors) * max(down for _, down in factors)
     return 2 * sum(across * down for across, down in factors) / largest
 
 
 def _reason(body: bytes, error: Exception) -> str:
-    """Return one line on why the body could not be read; Pillow's own words where they say something."""
+    """Return one line on why the body could not be read, in Pillow's own words if it has any."""
     name = next((name for name in FORMATS if _begins_like(name, body)), None)
     if name is None:
-        return f"no picture in a supported format ({', '.join(FORMATS)}), begins with {body[:16]!r}"
+        return f"not a picture in a supported format ({', '.join(FORMATS)}), begins with {body[:16]!r}"
     if isinstance(error, UnidentifiedImageError):
         return f"{name}: broken header, or no width or height"
     return f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}"

@@ -2,8 +2,8 @@
 
     python -m crawlproject.imaging.child JOB
 
-It loads neither Scrapy nor our settings. What goes wrong with hostile bytes stays in here: the process has a
-bound on its memory and on the CPU time for one picture, and ends with its parent. `decoders.py` starts it.
+It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: its memory and its CPU
+time for one picture are limited, and it ends with its parent. `decoders.py` starts it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
-_GRACE_S = 2.0  # of CPU time; the parent's clock is to be first
-_WALL_GRACE_S = 5.0  # likewise
+_GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
+_WALL_GRACE_S = 5.0  # of wall-clock time, likewise
 
 
 def main() -> None:
     """Answer requests until the parent closes its end."""
     job = protocol.Job(**json.loads(sys.argv[1]))
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large as the picture that crashed us
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would be as large as the decoded picture
     channel = socket.socket(fileno=0)
     _send(channel, protocol.READY)
-    # From here on, only C libraries write there, and what they say of a picture is of no use.
+    # Silence stderr: from here on only C libraries write there, and nothing of use.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     idle = _address_space()
     while request := channel.recv(protocol.REQUEST.size, socket.MSG_WAITALL):
         expected, memory, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
-        # The parent minds the clock. This ends us, by SIGPROF or SIGALRM, where there is no parent any more.
+        # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
         signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(channel, names).decode().split(",")))
@@ -66,7 +66,7 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
 
 
 def _address_space() -> int | None:
-    """Return the bytes of address space that this process has; None where only Linux would say."""
+    """Return this process's address space in bytes; None on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:

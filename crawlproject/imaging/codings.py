@@ -1,7 +1,7 @@
-"""Undoes a Content-Encoding, within bounds: a kilobyte of it can be gigabytes of picture.
+"""Undoes a Content-Encoding, within bounds: a kilobyte can expand to gigabytes.
 
-Not Scrapy's HttpCompressionMiddleware, which does so on the reactor and copies what is left of the input for
-each 64 KiB of output: 50 MB that do not compress hold it up for ten seconds (deflate), or seven (br).
+Not Scrapy's HttpCompressionMiddleware, which runs on the reactor and copies the rest of the input for each 64 KiB
+of output: 50 MB of incompressible data block it for ten seconds (deflate), or seven (br).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
-MOST_CODINGS = 2  # one upon the other; servers that get it wrong compress twice
+MAX_CODINGS = 2  # nested; misconfigured servers compress twice
 
 _CHUNK = 65536  # bytes, of input and of output
 
 
 def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
-    """Return `body` without its content codings (RFC 9110, section 8.4), the last of which was applied last.
+    """Return `body` without its content codings (RFC 9110, section 8.4), given in the order they were applied.
 
-    One that is not known is taken for none, and ends it: servers write there what they like. Of what is cut
-    off the beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
+    Decoding stops at an unknown coding, which is ignored: servers write anything there. Of a truncated body the
+    beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
     """
-    if len(codings) > MOST_CODINGS:
-        raise UnreadableImage(f"{len(codings)} content codings one upon the other; {MOST_CODINGS} are undone")
+    if len(codings) > MAX_CODINGS:
+        raise UnreadableImage(f"{len(codings)} nested content codings; {MAX_CODINGS} are undone")
     for coding in reversed(codings):
         decode = _DECODERS.get(coding)
         if decode is None:
@@ -39,7 +39,7 @@ def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
                     )
         except (TooLargeImage, MemoryError):
             raise
-        except Exception as error:  # each of these libraries has its own
+        except Exception as error:  # each of these libraries has its own errors
             raise UnreadableImage(f"content coding {coding}: {' '.join(str(error).split())[:200]}") from error
         body = b"".join(parts)
     return body
@@ -50,7 +50,7 @@ def _slices(body: bytes) -> Iterator[bytes]:
 
 
 def _gzip(body: bytes) -> Iterator[bytes]:
-    """Yield what is in all members of a gzip file."""
+    """Yield the contents of all members of a gzip file."""
     stream = zlib.decompressobj(wbits=31)
     for piece in _slices(body):
         data = piece
@@ -65,7 +65,7 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
-    """Yield what is in a zlib stream, or in a bare one, which some servers send."""
+    """Yield the contents of a zlib stream, or of a raw deflate stream, which some servers send."""
     zlib_header = len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
     stream = zlib.decompressobj(wbits=15 if zlib_header else -15)
     for piece in _slices(body):
@@ -90,7 +90,7 @@ def _brotli(body: bytes) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    """Yield what is in all frames."""
+    """Yield the contents of all frames."""
     try:
         from compression import zstd  # type: ignore[import-not-found]
     except ImportError:  # before Python 3.14

@@ -1,13 +1,12 @@
-"""Processes that decode pictures, so that one which crashes, hangs or bloats its decoder takes nothing else along.
+"""Processes that decode pictures, so that a picture which crashes, hangs or bloats its decoder harms nothing else.
 
-Each runs `child.py`, is sent one body at a time over a socket, and answers in JSON: nothing that comes out of
-a process that strangers' bytes may have taken over is executed. Not concurrent.futures, where one crash breaks
-the pool and there is no time limit. Not pebble, which has both: it pickles, has all processes share one pipe,
-which breaks when one dies in the middle of a message, and multiprocessing loads Scrapy into each of them.
+Each runs `child.py`, gets one body at a time over a socket, and answers in JSON: nothing from a process that
+hostile bytes may have taken over is executed. Not concurrent.futures, where one crash breaks the pool and there
+is no time limit. Not pebble, which solves both: it pickles, it has all processes share one pipe, which breaks
+when a process dies in the middle of a message, and multiprocessing loads Scrapy into each of them.
 
-All of this runs on the event loop. A thread for each picture under way would have to win Python's lock from the
-loop at every step of the conversation: with a worker that has much to do, pictures then wait longer for that than
-for their decoder.
+All of this runs on the event loop. A thread for each picture would compete with the loop for the GIL at every
+step: in a busy worker, pictures would wait longer for that than for their decoder.
 """
 
 from __future__ import annotations
@@ -30,24 +29,25 @@ from crawlproject.models import Analysis, ImageFacts
 
 MIB = 1 << 20
 
-# What pictures may take of the 1 GiB that a worker with two decoders may have, beyond what idle decoders have.
-# Each has `SHARE` without asking, if by size and format half of that is expected to do: the rest is for what such
-# an estimate leaves out, the body among it. Others wait for as much as they need, all of `MOST` at worst.
+# The memory that pictures may take of a worker's 1 GiB (with two decoders), beyond that of idle decoders. Each
+# picture has `SHARE` from the start, enough if by its size and format half of that is expected to suffice: the
+# other half is for what the estimate leaves out, such as the body. Others wait for as much as they need, at most
+# `MAX_MEMORY`.
 SHARE = 192 * MIB
-MOST = 640 * MIB
-_UNIT = 64 * MIB  # of what is given out
+MAX_MEMORY = 640 * MIB
+_UNIT = 64 * MIB  # memory is granted in such units
 
-_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far above ours
+_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far more than a sound decoder sends
 
-# glibc: so much may stay with an idle process. Asking the system anew for each picture's memory costs 7 % of CPU.
+# glibc: memory that an idle process may keep. Requesting it from the system for each picture costs 7 % of CPU.
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
 
-_PICTURES = 2000  # then a process is replaced, whatever C libraries may have leaked in it
-_START_TIMEOUT_S = 60.0  # it takes 0.2 on an idle machine
-_STOP_TIMEOUT = 2.0
-_NICENESS = 5  # sending on time comes before decoding, and before loading what decodes
-_TICK = 1.0
-_LOOK_S = 0.005  # between looks whether a process has ended
+_PICTURES = 2000  # then a process is replaced, in case C libraries have leaked memory
+_START_TIMEOUT_S = 60.0  # a start takes 0.2 s on an idle machine
+_STOP_TIMEOUT_S = 2.0
+_NICENESS = 5  # sending requests on time comes before decoding and starting decoders
+_TICK_S = 1.0
+_POLL_S = 0.005  # between checks whether a process has ended
 _CHUNK = 1 << 18  # bytes; thumbnails are smaller
 
 T = TypeVar("T")
@@ -58,9 +58,9 @@ class DecoderCrashed(Exception):
 
 
 class Decoders:
-    """Decoder processes, as many as there are pictures looked at at the same time; started when needed, or before.
+    """The decoder processes: as many as pictures are decoded at the same time, started when needed or before.
 
-    `count` is how many those will be; the memory of all is bounded by it.
+    `count` is the number of pictures decoded at the same time; it bounds the memory of all together.
     """
 
     def __init__(self, count: int, job: Job) -> None:
@@ -69,17 +69,17 @@ class Decoders:
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._units = asyncio.Semaphore(max(MOST, count * SHARE) // _UNIT)
-        self._turnstile = asyncio.Lock()  # shut while one waits for many units, or it might wait for ever
+        self._units = asyncio.Semaphore(max(MAX_MEMORY, count * SHARE) // _UNIT)
+        self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
 
     async def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
         """Return facts and thumbnail of a picture.
 
-        `codings` are the content codings of the body, the last one applied last.
+        `codings` are the content codings of the body, in the order in which they were applied.
 
-        What crashes a decoder, or turns out to take more memory than it may, is tried once more with as much as
+        A picture that crashes its decoder, or needs more memory than it has, is tried once more with as much as
         any picture can have, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or
-        it takes too long, NoDecoder when no process can be started, and DecodersStopped.
+        takes too long, NoDecoder when no process can be started, and DecodersStopped.
         """
         expected, memory = SHARE // 2, SHARE
         while True:
@@ -90,23 +90,23 @@ class Decoders:
                 if self._stopped:
                     raise DecodersStopped from error
                 if isinstance(error, NoDecoder):
-                    await self._close_idle()  # some may not have started, either, and nobody has asked them yet
+                    await self._close_idle()  # some of them may have failed to start, unnoticed so far
                     raise
-                if memory == MOST:
+                if memory == MAX_MEMORY:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 await self._close_idle()
-                expected = memory = MOST
+                expected = memory = MAX_MEMORY
             except MemoryNeeded as error:
-                if memory == MOST:
-                    limit = f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+                if memory == MAX_MEMORY:
+                    limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
-                asked = min(error.needed * 5 // 4 + _UNIT, MOST)
-                # Believed once: it may know nothing, or lie.
-                expected = memory = asked if memory == SHARE and asked > expected else MOST
+                wanted = min(error.needed * 5 // 4 + _UNIT, MAX_MEMORY)
+                # The decoder's figure is believed only once: it may be unknown, or a lie.
+                expected = memory = wanted if memory == SHARE and wanted > expected else MAX_MEMORY
 
     def begin(self) -> None:
-        """Start as many processes as there will be, and do not wait for them: pictures then need not, either."""
-        with suppress(NoDecoder):  # the first picture finds out, too
+        """Start all processes without waiting for them, so that the first pictures need not wait either."""
+        with suppress(NoDecoder):  # the first picture will report it
             while len(self._idle) < self._count:
                 self._idle.append(self._new())
 
@@ -123,13 +123,13 @@ class Decoders:
         self._idle.append(decoder)
 
     def stop(self) -> None:
-        """Kill all processes, whatever they do, and start no more."""
+        """Kill all processes, even those at work, and start no more."""
         self._stopped = True
         for decoder in self._running:
             decoder.kill()
 
     async def close(self) -> None:
-        """End all processes; none has work any more."""
+        """End all processes, none of which has work left."""
         self._idle.clear()
         await asyncio.gather(*(decoder.close() for decoder in self._running))
         self._running.clear()
@@ -191,8 +191,8 @@ class Decoder:
     def _start(self, command: list[str]) -> None:
         self._socket, theirs = socket.socketpair()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
-        # It inherits the signals that are blocked in this thread: Ctrl-C, or what an init system sends to a
-        # whole group, is for the worker, which ends its decoders when it has no more pictures.
+        # The child inherits the signals blocked in this thread: Ctrl-C, or a signal to the whole process group, is
+        # for the worker, which ends its decoders when it has no more pictures.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             with theirs:
@@ -210,7 +210,7 @@ class Decoder:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     async def wait_until_ready(self) -> None:
-        """Wait until it has started."""
+        """Wait until the process has started. Raises NoDecoder."""
         if self._ready:
             return
         if self._streams is None:
@@ -224,12 +224,12 @@ class Decoder:
         self._ready = True
 
     def kill(self) -> None:
-        """Kill the process; whoever waits for its answer finds out."""
+        """Kill the process; a pending `analyse` fails."""
         self._process.kill()
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -240,16 +240,15 @@ class Decoder:
     async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
         """Return facts and thumbnail of a picture.
 
-        Decoding may be expected to take `expected` bytes, and takes `memory` at most, by a hard limit. Raises
-        UnreadableImage, MemoryNeeded, and DecoderCrashed. With the last, or when it took too long, the process
-        is gone.
+        Decoding is refused if expected to take more than `expected` bytes; `memory` is the hard limit. Raises
+        UnreadableImage, MemoryNeeded, and DecoderCrashed. After the last, or a time-out, the process is gone.
         """
         await self.wait_until_ready()
         self.pictures += 1
         names = ",".join(codings).encode()
         request = REQUEST.pack(expected, memory, len(names), len(body)) + names
         try:
-            kind, text, thumbnail = await _within(self.job.timeout, self._ask(request, body))
+            kind, text, thumbnail = await _within(self.job.timeout, self._exchange(request, body))
             if kind == ANALYSIS:
                 return Analysis(ImageFacts(**json.loads(text)), thumbnail)
             if kind == NO_MEMORY:
@@ -258,24 +257,24 @@ class Decoder:
             reason = text.decode()
         except TimeoutError:
             await self.close()
-            limit = f"takes longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
+            limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
         except MemoryNeeded:
             raise
-        except (ValueError, TypeError, OverflowError) as error:  # no JSON, no UTF-8, no facts, no number
-            raise await self._crash(f"answers nonsense ({error})") from error
+        except (ValueError, TypeError, OverflowError) as error:  # not JSON, not UTF-8, no facts, no number
+            raise await self._crash(f"sent an invalid answer ({error})") from error
         except BaseException:
-            self._hang_up()  # wherever in the conversation that was
+            self._hang_up()  # the exchange may have ended in the middle
             self.kill()
             raise
         raise TooLargeImage(reason) if kind == TOO_LARGE else UnreadableImage(reason)
 
     async def close(self) -> None:
-        """End the process; there is nothing in it to be lost."""
+        """End the process; it has no state to lose."""
         self._hang_up()
         self.kill()
-        while self._process.poll() is None:  # noqa: ASYNC110 - the loop is not told of its end
-            await asyncio.sleep(_LOOK_S)
+        while self._process.poll() is None:  # noqa: ASYNC110 - the event loop does not watch the process
+            await asyncio.sleep(_POLL_S)
 
     def _hang_up(self) -> None:
         if self._streams is None:
@@ -284,19 +283,19 @@ class Decoder:
             self._streams[1].transport.abort()
 
     async def _crash(self, how: str = "") -> DecoderCrashed:
-        """Return the error for a process that has ended, or for what it did: then it is ended."""
+        """Return the error of a process that has crashed, or that is killed here because of `how`."""
         self._hang_up()
         loop = asyncio.get_running_loop()
-        patience = loop.time() + (0 if how else _STOP_TIMEOUT)
+        patience = loop.time() + (0 if how else _STOP_TIMEOUT_S)
         while (code := self._process.poll()) is None:
             if loop.time() >= patience:
                 self.kill()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         if not how:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return DecoderCrashed(how)
 
-    async def _ask(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
+    async def _exchange(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
         assert self._streams is not None
         _, writer = self._streams
         try:
@@ -314,15 +313,15 @@ class Decoder:
         await self._read(data, REPLY.size)
         kind, text, thumbnail = REPLY.unpack_from(data)
         if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
-            raise await self._crash(f"answers with {text + thumbnail} bytes")
+            raise await self._crash(f"sent {text + thumbnail} bytes")
         middle, end = REPLY.size + text, REPLY.size + text + thumbnail
         await self._read(data, end)
         if len(data) > end:
-            raise await self._crash("answers more than it was asked")
+            raise await self._crash("sent more than was requested")
         return kind, bytes(data[REPLY.size : middle]), bytes(data[middle:])
 
     async def _read(self, data: bytearray, length: int) -> None:
-        """Read on until `data` is so long at least."""
+        """Read until `data` has at least `length` bytes."""
         assert self._streams is not None
         reader, _ = self._streams
         while len(data) < length:
@@ -336,9 +335,9 @@ class Decoder:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` does; raise TimeoutError when its time is over.
+    """Return the result of `work`; raise TimeoutError after `seconds`.
 
-    A tick at a time: had the worker been stopped for minutes (SIGSTOP), the picture is charged one of them.
+    Time is counted in ticks: if the worker was stopped for minutes (SIGSTOP), that counts as one tick only.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -346,7 +345,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     def tick(left: float) -> None:
         nonlocal timer
         if left > 0:
-            timer = loop.call_later(min(left, _TICK), tick, left - _TICK)
+            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
         else:
             limit.reschedule(loop.time())
 

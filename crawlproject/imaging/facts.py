@@ -1,7 +1,7 @@
-"""What a picture's bytes say about it: size, digest, JPEG quality, EXIF.
+"""The facts in a picture's bytes: size, digest, JPEG quality, EXIF.
 
-EXIF comes from strangers, often broken: a tag that cannot be read is left out, and so is what
-would blow up the event. Nothing in here makes a readable picture fail.
+EXIF is untrusted and often broken: a tag that cannot be read is left out, and so is one too large for the event.
+Nothing in here makes a readable picture fail.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from PIL.TiffImagePlugin import TiffImageFile
 from crawlproject.imaging.quality import estimate_quality
 from crawlproject.models import ImageFacts
 
-# Bounds on EXIF, in bytes of JSON. Beyond them are maker's notes and embedded profiles, which nobody reads.
+# Bounds on EXIF, in bytes of JSON. Only maker's notes and embedded profiles exceed them.
 MAX_VALUE = 1024  # of one value
 MAX_DIRECTORY = 16384  # of one directory (IFD0, Exif, GPS) together; the tags after it are left out
 
-# Offsets of other directories: they mean nothing outside the file.
+# Offsets of other directories, meaningless outside the file.
 _POINTERS = frozenset({IFD.Exif, IFD.GPSInfo, IFD.Interop, Base.SubIFDs})
 
-# How a TIFF stores its pixels: sizes, strips, tiles, compression, palette, embedded profiles. TIFF 6.0 keeps
-# that in the same directory as the EXIF tags.
+# How a TIFF stores its pixels: sizes, strips, tiles, compression, palette, embedded profiles. TIFF 6.0 keeps these
+# tags in the same directory as the EXIF tags.
 _TIFF_STRUCTURE = frozenset(
     {
         *range(0xFE, 0x10B),  # NewSubfileType to FillOrder
@@ -50,7 +50,7 @@ _XP_TEXT = frozenset({Base.XPTitle, Base.XPComment, Base.XPAuthor, Base.XPKeywor
 def read_facts(image: ImageFile.ImageFile, body: bytes) -> ImageFacts:
     """Return the facts of an opened picture; `body` is the whole file it was opened from.
 
-    To be called before a JPEG or TIFF is decoded: decoding turns a TIFF upright and forgets its orientation.
+    To be called before decoding, which turns a TIFF upright and drops its orientation.
     """
     width, height = stored_size(image)
     return ImageFacts(
@@ -58,7 +58,7 @@ def read_facts(image: ImageFile.ImageFile, body: bytes) -> ImageFacts:
         height=height,
         filesize=len(body),
         quality=estimate_quality(getattr(image, "quantization", {})),
-        # An MPO is a JPEG with more JPEGs behind it; its first picture is the one that everybody shows.
+        # An MPO is a JPEG followed by more JPEGs; viewers show its first picture.
         format="JPEG" if image.format == "MPO" else str(image.format),
         sha256=hashlib.sha256(body).hexdigest(),
         exif=read_exif(image),
@@ -66,7 +66,7 @@ def read_facts(image: ImageFile.ImageFile, body: bytes) -> ImageFacts:
 
 
 def stored_size(image: ImageFile.ImageFile) -> tuple[int, int]:
-    """Return width and height in stored pixels; of a TIFF, Pillow's `size` is the upright one."""
+    """Return width and height in stored pixels; for a TIFF, Pillow's `size` is that of the upright picture."""
     if isinstance(image, TiffImageFile):
         return image.tag_v2[Base.ImageWidth], image.tag_v2[Base.ImageLength]
     return image.size
@@ -75,9 +75,9 @@ def stored_size(image: ImageFile.ImageFile) -> tuple[int, int]:
 def read_exif(image: Image.Image) -> dict[str, Any] | None:
     """Return the EXIF as hex tag to JSON value, or None when there is none.
 
-    IFD0 and the Exif directory are merged, as their tags do not overlap; GPS has numbers of its own and is
-    nested under "0x8825". Rationals are numbers, null when the denominator is 0. Bytes are text where they
-    are printable, hex digits otherwise. Other directories (preview, interoperability) are left out.
+    IFD0 and the Exif directory are merged, as their tags do not overlap; GPS tags have their own numbers and are
+    nested under "0x8825". Rationals are numbers, null when the denominator is 0. Bytes are text if printable, hex
+    digits otherwise. Other directories (preview, interoperability) are left out.
     """
     try:
         exif = image.getexif()
@@ -98,7 +98,7 @@ def _nested(exif: Image.Exif, pointer: int) -> Mapping[int, Any]:
 
 
 def _directory(tags: Mapping[int, Any], unwanted: frozenset[int] = frozenset()) -> dict[str, Any]:
-    """Return what can be read of a directory, within the bounds."""
+    """Return the readable tags of a directory, within the bounds."""
     values: dict[str, Any] = {}
     room = MAX_DIRECTORY
     for tag in sorted(tags):
@@ -116,7 +116,7 @@ def _directory(tags: Mapping[int, Any], unwanted: frozenset[int] = frozenset()) 
 
 
 def _json_value(value: Any, charset: str) -> Any:
-    """Return an EXIF value as JSON knows it; ValueError when it is too large or of no known type."""
+    """Return an EXIF value as JSON; ValueError when it is too large or of an unknown type."""
     if isinstance(value, (str, bytes, tuple, list)) and len(value) > MAX_VALUE:
         raise ValueError("too large")
     if isinstance(value, str):
@@ -134,7 +134,7 @@ def _json_value(value: Any, charset: str) -> Any:
 
 
 def _text(value: str) -> str:
-    # Pillow reads every text as Latin-1; cameras and editors write UTF-8.
+    # Pillow decodes every text as Latin-1; cameras and editors write UTF-8.
     with suppress(UnicodeError):
         value = value.encode("latin-1").decode()
     return value.rstrip("\0").replace("\0", " ")
@@ -142,7 +142,7 @@ def _text(value: str) -> str:
 
 def _text_or_hex(value: bytes, charset: str) -> str:
     try:
-        # UserComment opens with the name of its character set, eight bytes.
+        # UserComment begins with the name of its character set, eight bytes.
         text = value.removeprefix(b"ASCII\0\0\0").decode(charset).rstrip("\0")
     except UnicodeError:
         return value.hex()

@@ -1,12 +1,12 @@
-"""What imaging raises; not in `crawlproject.errors`, which loads Scrapy: a decoder process does without it."""
+"""The errors of imaging; not in `crawlproject.errors`, which loads Scrapy: a decoder process does not need it."""
 
 
 class UnreadableImage(Exception):
-    """The bytes are no picture that we can read; `str(error)` is the reason for the dead letter."""
+    """The bytes are not a readable picture; `str(error)` is the reason for the dead letter."""
 
 
 class TooLargeImage(UnreadableImage):
-    """The body, without its content coding, is larger than we take."""
+    """The body, without its content codings, is larger than allowed."""
 
 
 class NoDecoder(OSError):
@@ -14,11 +14,11 @@ class NoDecoder(OSError):
 
 
 class DecodersStopped(Exception):
-    """The decoders have been stopped, and look at no more pictures."""
+    """The decoders have been stopped and decode no more pictures."""
 
 
 class MemoryNeeded(MemoryError):
-    """Decoding takes more memory than it may: some `needed` bytes, 0 for unknown; `str(error)` says what does."""
+    """Decoding needs more memory than allowed: some `needed` bytes, 0 for unknown; `str(error)` says for what."""
 
     def __init__(self, reason: str, needed: int) -> None:
         super().__init__(reason)

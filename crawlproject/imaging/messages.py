@@ -1,7 +1,8 @@
-"""What a worker and its decoder processes say to each other.
+"""The messages between a worker and its decoder processes.
 
-A request is what the picture may be expected to take and the hard limit, both in bytes, the lengths of its content
-codings and of its body, and both. A reply is its kind, the lengths of its text and of its thumbnail, and both.
+A request: the memory that decoding is expected to take and the hard limit, both in bytes; the lengths of the
+content codings and of the body; then both. A reply: its kind; the lengths of its text and of its thumbnail; then
+both.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
 UNREADABLE = b"u"  # the text is the reason
 TOO_LARGE = b"l"  # likewise
-NO_MEMORY = b"m"  # the text is JSON: what takes more memory than it may, and how many bytes, 0 for unknown
+NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and how many bytes, 0 for unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds.
 
-    `max_size` is that of a body, in bytes, without its content codings.
+    `max_size` is the largest size of a body in bytes, without its content codings.
     """
 
     max_pixels: int

@@ -1,9 +1,9 @@
-"""The JPEG quality that a file's quantisation tables amount to, as ImageMagick estimates it.
+"""The JPEG quality that corresponds to a file's quantisation tables, as ImageMagick estimates it.
 
-The algorithm is that of `JPEGSetImageQuality` in ImageMagick's coders/jpeg.c (6 and 7 alike). It holds two
-figures of the file, the sum of all table entries and the sum of a few chosen ones, against the same two
-figures of the tables that libjpeg makes for every quality. ImageMagick spells those out as four lists of
-101 numbers; here they are computed, with the same result, from the tables in the JPEG standard.
+The algorithm is that of `JPEGSetImageQuality` in ImageMagick's coders/jpeg.c (6 and 7 alike). It compares two
+figures of the file, the sum of all table entries and the sum of a few selected entries, with the same two figures
+of the tables that libjpeg makes for every quality. ImageMagick lists those as four arrays of 101 numbers; here
+they are computed, with the same result, from the tables in the JPEG standard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _scaled(table: Sequence[int], quality: int) -> list[int]:
 
 
 def _probe(tables: Mapping[int, Sequence[int]]) -> int:
-    """Return the sum of the entries that ImageMagick singles out, of tables 0 and, if there, 1."""
+    """Return the sum of the entries that ImageMagick selects, of table 0 and, if present, table 1."""
     probe = tables[0][2] + tables[0][53]
     if 1 in tables:
         probe += tables[1][0] + tables[1][63]
@@ -76,7 +76,7 @@ def estimate_quality(tables: Mapping[int, Sequence[int]]) -> int | None:
     for quality, (probe_mark, total_mark) in enumerate(_TWO_TABLES if 1 in tables else _ONE_TABLE, start=1):
         if probe < probe_mark and total < total_mark:
             continue
-        # The first quality that is not clearly too low: below 51 ImageMagick wants both figures to fit.
+        # The first quality that is not clearly too low: below 51 ImageMagick requires both figures to fit.
         if quality > 50 or (probe <= probe_mark and total <= total_mark):
             return quality
         break

@@ -1,9 +1,8 @@
 """The thumbnail of a picture: a small JPEG, upright, on white.
 
-The costs are in decoding and in scaling. A JPEG is decoded at a half, a quarter or an eighth of its size, so
-long as that leaves twice what the thumbnail needs, and scaled from there by cykooz_resizer (SIMD,
-without the GIL): 0.4 of the CPU of Pillow's `thumbnail()`, and no worse a picture. Where there is no wheel
-of it, Pillow scales.
+Decoding and scaling are what costs. A JPEG is decoded at a half, a quarter or an eighth of its size, as long as
+that is at least twice the size of the thumbnail, and scaled from there by cykooz_resizer (SIMD, without the GIL):
+0.4 of the CPU of Pillow's `thumbnail()`, at the same quality. Where cykooz_resizer has no wheel, Pillow scales.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ try:
 except ImportError:  # there are wheels for the usual platforms only
     Resizer = None
 
-# The decoded JPEG has at least this many times the width and height of the thumbnail. At 1.25 it would cost a
-# sixth less, and the worst thumbnails would be 0.3 dB below those of a full decode; at 2 there is no difference.
+# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would cost a sixth
+# less, but the worst thumbnails would be 0.3 dB below those of a full decode; at 2 there is no difference.
 _DRAFT = 2.0
 
-# Pixels made plain at a time. A second copy of a large picture, four bytes a pixel, would be as large again.
+# Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.
 _BAND = 1_000_000
 
-# EXIF orientation to what sets the picture upright.
+# EXIF orientation to the transposition that turns the picture upright.
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -43,35 +42,35 @@ _UPRIGHT = {
 def make_thumbnail(image: Image.Image, longest_side: int = 640, quality: int = 85) -> bytes:
     """Return a JPEG of the picture (of its first frame), its longest side at most `longest_side` pixels.
 
-    Smaller pictures keep their size. Decodes `image`, a JPEG perhaps at reduced size. Whatever Pillow raises
-    on broken pixels passes through.
+    Smaller pictures keep their size. Decodes `image`, if a JPEG perhaps at reduced size. What Pillow raises on
+    broken pixels passes through.
     """
     size = fit(image.size, longest_side)
     drafted = image.draft(None, (math.ceil(size[0] * _DRAFT), math.ceil(size[1] * _DRAFT)))
     image.load()
-    # At reduced size the last row and column may stand for less than a whole pixel; the box is exact.
+    # At reduced size the last row and column may cover less than a whole pixel; the box is exact.
     box = drafted[1] if drafted else (0, 0, *image.size)
     small = _small(image, size, box)
     turn = _UPRIGHT.get(_orientation(image))
     if turn is not None:
         small = small.transpose(turn)
     out = io.BytesIO()
-    small.save(out, "JPEG", quality=quality, comment=b"")  # Pillow would copy the comment of the original
+    small.save(out, "JPEG", quality=quality, comment=b"")  # else Pillow copies the comment of the original
     return out.getvalue()
 
 
 def fit(size: tuple[int, int], longest_side: int) -> tuple[int, int]:
-    """Return the size that a picture has as thumbnail: same proportions, never enlarged, never 0."""
+    """Return the size of a picture's thumbnail: same proportions, never enlarged, never 0."""
     scale = min(1.0, longest_side / max(size))
     width, height = (max(1, int(side * scale + 0.5)) for side in size)  # halves up, as Pillow's thumbnail()
     return width, height
 
 
 def _small(image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float]) -> Image.Image:
-    """Return the picture in the size of its thumbnail, as L or RGB, transparency laid on white.
+    """Return the picture in the size of its thumbnail, as L or RGB, on white where it is transparent.
 
-    What needs converting is converted a band of columns at a time, each brought to its height at once. The
-    pixels are those of a conversion in one piece: the resizer, too, does the columns first.
+    A picture that needs converting is converted a band of columns at a time, each band scaled to its height at
+    once. The result is the same as in one piece: the resizer, too, scales the columns first.
     """
     if image.mode in ("L", "RGB") and not image.has_transparency_data:
         return _resized(image, size, box)
@@ -89,7 +88,7 @@ def _small(image: Image.Image, size: tuple[int, int], box: tuple[float, float, f
 
 
 def _plain(image: Image.Image, eight_bits: Callable[[Image.Image], Image.Image] | None) -> Image.Image:
-    """Return the picture in one of the modes L, RGB and RGBA, whatever Pillow opened it in."""
+    """Return the picture in mode L, RGB or RGBA, whichever mode Pillow opened it in."""
     if eight_bits is not None:
         return eight_bits(image)
     if image.has_transparency_data:
@@ -100,10 +99,11 @@ def _plain(image: Image.Image, eight_bits: Callable[[Image.Image], Image.Image] 
 
 
 def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """Return what makes L of a picture of 16 or 32 bits, or of parts of it, by scale, where Pillow would clip.
+    """Return a function that scales a picture of 16 or 32 bits, or parts of it, to mode L; Pillow would clip it.
 
-    16 bits are divided by 257. The values of 32 bits, whole or real, are taken as parts of 1, 255 or 65535,
-    whichever first holds them all; what fits none (elevations, negative numbers) is stretched end to end.
+    16-bit values are divided by 257. 32-bit values, whole or real, are scaled from 0 to 1, 255 or 65535, the first
+    range that contains them all; values outside these ranges (elevations, negative numbers) are stretched from
+    lowest to highest.
     """
     low, high = 0.0, 65535.0
     if not image.mode.startswith("I;16"):
@@ -116,7 +116,7 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
     def convert(part: Image.Image) -> Image.Image:
         values = part if part.mode == "F" else part.convert("I")
         grey = values.point(lambda value: value * scale + (0.5 - low * scale)).convert("L")
-        grey.info.pop("transparency", None)  # a value of the old range
+        grey.info.pop("transparency", None)  # its value is of the old range
         return grey
 
     return convert
@@ -131,10 +131,10 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation that decoding left to do: Pillow turns a TIFF itself, and then says 1."""
+    """Return the EXIF orientation that is left after decoding: Pillow turns a TIFF itself, then reports 1."""
     try:
         return int(image.getexif().get(Base.Orientation, 1))
-    except Exception:  # broken EXIF, of which Pillow raises nearly anything
+    except Exception:  # Pillow raises nearly anything on broken EXIF
         return 1
 
 
@@ -145,5 +145,5 @@ def _resized(image: Image.Image, size: tuple[int, int], box: tuple[float, float,
         return image.resize(size, Image.Resampling.LANCZOS, box)
     options = ResizeOptions(ResizeAlg.convolution(FilterType.lanczos3), crop_box=CropBox(*box))
     small = Image.new(image.mode, size)
-    Resizer().resize_pil(image, small, options)  # a Resizer costs nothing to make, and is never shared
+    Resizer().resize_pil(image, small, options)  # a Resizer is cheap to make, and not shared between threads
     return small

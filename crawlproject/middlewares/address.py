@@ -1,4 +1,4 @@
-"""Keeps requests away from addresses that are nobody's business: private networks, odd ports, other schemes."""
+"""Keeps requests away from addresses that must not be crawled: private networks, unusual ports, other schemes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from crawlproject.worker import worker_of
 
 
 class AddressMiddleware:
-    """Lets a request pass whose URL and whose host's addresses may be asked (politeness/addresses.py).
+    """Lets a request pass if its URL and its host's addresses may be crawled (politeness/addresses.py).
 
-    The frontier has looked the host up before it let a leased request go; if the answer has been forgotten
-    since, the request goes back there. This is for a clear word and an early end: what must not be connected
-    to is not given out by the resolver (net/resolver.py), whichever way a request comes.
+    The frontier looks the host up before it lets a leased request go; if the answer has expired since, the request
+    goes back there. This middleware gives a clear reason early; the guarantee is the resolver's (net/resolver.py),
+    which never returns a forbidden address, wherever a request comes from.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -31,7 +31,7 @@ class AddressMiddleware:
         """Return the middleware of `crawler`.
 
         Raises:
-            ConfigError: its settings lead past the guard.
+            ConfigError: a setting would bypass the address guard.
 
         """
         config.check_guarded(crawler.settings)
@@ -41,14 +41,14 @@ class AddressMiddleware:
         """Return None to let `request` pass, or the request itself to send it back to the frontier.
 
         Raises:
-            AddressRefused: it may not be asked.
-            CannotResolveHostError: the name of its host does not resolve.
-            NoNameServer: nobody knows whether it does.
+            AddressRefused: the URL or an address of its host is forbidden.
+            CannotResolveHostError: the host name does not resolve.
+            NoNameServer: it is unknown whether it does.
 
         """
         resolver = worker_of(self.crawler).resolver
         if request.meta.get("proxy"):
-            raise AddressRefused("a proxy would connect to addresses that nobody has checked")
+            raise AddressRefused("a proxy would connect to unchecked addresses")
         if fault := check_url(request.url):
             raise AddressRefused(fault)
         if not resolver.knows(request.url):
@@ -56,7 +56,7 @@ class AddressMiddleware:
                 return request
             await resolver.look_up(request.url)
             if not resolver.knows(request.url):
-                raise NoNameServer(resolver.trouble or "the host could not be looked up")
+                raise NoNameServer(resolver.outage or "the host could not be looked up")
         if refused := resolver.refusal(request.url):
             self.crawler.stats.inc_value("addresses/refused")
             raise AddressRefused(f"address refused: {refused}")

@@ -1,4 +1,4 @@
-"""Content codings: of pictures, a decoder process undoes them."""
+"""Content codings: those of pictures are left to the decoder process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from crawlproject.models import IDENTIFIER
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):
-    """Scrapy's, in its place, for what is no picture, such as a robots.txt.
+    """Scrapy's middleware for everything but pictures, such as a robots.txt.
 
-    A picture's body, up to `DOWNLOAD_MAXSIZE` of it, would hold up the reactor: see `imaging/codings.py`.
+    Decompressing a picture, of up to `DOWNLOAD_MAXSIZE`, would block the reactor: see `imaging/codings.py`.
     """
 
     def process_response(  # type: ignore[override]  # without the deprecated spider

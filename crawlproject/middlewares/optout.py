@@ -1,4 +1,4 @@
-"""Holds a response against what its owner allows."""
+"""Honours the opt-outs that a response declares."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from crawlproject.politeness.optouts import opt_outs
 
 
 class OptOutMiddleware:
-    """Keeps a picture from the spider if its headers declare one of `CRAWL_OPT_OUTS`; notes all others.
+    """Drops a picture if its headers declare an opt-out in `CRAWL_OPT_OUTS`; records all others.
 
-    What was declared and is only recorded goes with the request, as `meta["opt_out"]`.
+    The recorded opt-outs go with the request, as `meta["opt_out"]`.
     """
 
     def __init__(self, settings: config.Config) -> None:
@@ -33,10 +33,10 @@ class OptOutMiddleware:
         """Return the response.
 
         Raises:
-            OptedOut: its owner forbids that we keep anything of the picture.
+            OptedOut: its owner forbids keeping anything of the picture.
 
         """
-        # Others than pictures, robots.txt above all, may well say "noindex" of themselves.
+        # Only pictures: other responses, robots.txt above all, may well declare "noindex" for themselves.
         if response.status != 200 or IDENTIFIER not in request.meta:
             return response
         declared = opt_outs(response.headers, datetime.now(UTC))

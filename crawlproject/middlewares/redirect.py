@@ -1,4 +1,4 @@
-"""Follows redirects to where we would go by a seed, too."""
+"""Follows redirects, but only to URLs that would be accepted as seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crawlproject.texts import LONGEST_URL
 
 
 class CheckedRedirectMiddleware(RedirectMiddleware):
-    """Scrapy's redirects, but none to a URL that would not be taken as a seed.
+    """Scrapy's redirects, except to a URL that would not be accepted as a seed.
 
     A Location with a user name or password is refused before it is logged, stored, or sent on as a Referer.
     """
@@ -23,17 +23,17 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         """Return the response, or the request that it redirects to.
 
         Raises:
-            AddressRefused: that is not asked.
+            AddressRefused: the URL redirected to is not accepted.
 
         """
         try:
             return super().process_response(request, response)
         except ValueError:
-            raise AddressRefused("redirect to a url that is none") from None
+            raise AddressRefused("redirect to an invalid URL") from None
 
     def _redirect(self, redirected: Request, request: Request, reason: Any) -> Request:
         if len(redirected.url) > LONGEST_URL:
-            raise AddressRefused(f"redirect to a url of {len(redirected.url)} characters, more than {LONGEST_URL}")
+            raise AddressRefused(f"redirect to a URL of {len(redirected.url)} characters, more than {LONGEST_URL}")
         if fault := check_url(redirected.url):
-            raise AddressRefused(f"redirect to a {fault}")
+            raise AddressRefused(f"bad redirect: {fault}")
         return super()._redirect(redirected, request, reason)

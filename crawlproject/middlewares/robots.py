@@ -16,8 +16,8 @@ from crawlproject.worker import worker_of
 class RobotsMiddleware:
     """Lets a request pass if the robots.txt of its host allows it (RFC 9309).
 
-    The frontier has looked the verdict up before it let a leased request go; if it has been forgotten since,
-    the request goes back there. One without a lease (`scrapy shell`) waits for it here.
+    The frontier looks the verdict up before it lets a leased request go; if it has expired since, the request goes
+    back there. A request without a lease (`scrapy shell`) waits for the verdict here.
     """
 
     def __init__(self, crawler: Crawler) -> None:

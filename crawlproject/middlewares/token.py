@@ -18,12 +18,12 @@ from crawlproject.worker import worker_of
 
 
 class TokenMiddleware:
-    """Lets a request pass whose slot has come and was not used; sits next to the downloader.
+    """Lets a request pass if its slot has come and is unused; sits next to the downloader.
 
-    A leased request brings its slot along. If the slot is spent or missed, the request goes back to the
-    frontier, so that nothing waits here and holds a place of the downloader. One for a robots.txt brings the
-    slot that was acquired for it. Any other without a lease (`scrapy shell`) gets a slot of its source here and
-    waits for it. Without a pulse there are none: fail closed.
+    A leased request brings its slot along. If the slot is spent or missed, the request goes back to the frontier,
+    so that it does not wait here and take up a place in the downloader. A request for a robots.txt brings the
+    slot that was acquired for it. Any other request without a lease (`scrapy shell`) gets a slot of its source
+    here and waits for it. Without a pulse there are no slots: the gate fails closed.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -51,10 +51,10 @@ class TokenMiddleware:
         return None
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        """Send a leased request back to the frontier that was too late at the wire, or on a closed connection.
+        """Send a leased request back to the frontier if it was too late, or its connection had been closed.
 
         Raises:
-            SlotMissed: it was one for a robots.txt, which asks for another slot by itself.
+            SlotMissed: the request was for a robots.txt; `RobotsFetcher` takes another slot for it.
 
         """
         if isinstance(exception, SlotMissed):
@@ -71,7 +71,7 @@ class TokenMiddleware:
         """Let a request for a robots.txt pass, which has its slot already.
 
         Raises:
-            SlotMissed: it was not used in time, or was used before.
+            SlotMissed: the slot was not used in time, or was used before.
 
         """
         slot = request.meta[SLOT]
@@ -81,10 +81,10 @@ class TokenMiddleware:
         request.meta[LATEST] = slot + LATE_S
 
     async def _acquire(self, request: Request) -> None:
-        """Wait for a slot of the source that `request` asks.
+        """Wait for a slot of the source that `request` goes to.
 
         Raises:
-            IgnoreRequest: the crawl closes before there is one.
+            IgnoreRequest: the crawl closes before a slot comes.
 
         """
         worker = worker_of(self.crawler)

@@ -1,1 +1,1 @@
-"""From a URL to a socket: addresses that may be reached, names, connections."""
+"""From a URL to a socket: name resolution, the address guard, connections."""

@@ -1,4 +1,4 @@
-"""The bodies that are coming in, all together: hundreds of large ones at a time must not take the memory."""
+"""Bounds the response bodies being received, all together: hundreds of large ones must not exhaust the memory."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MANY = 64 * 1024 * 1024  # bytes under way; beyond, nothing is leased
-MOST = 2 * MANY  # bytes at most
-_PATIENCE_S = 2.0  # beyond `MANY` until one of them has to go: no source keeps a worker idle by dripping
+SOFT_LIMIT = 64 * 1024 * 1024  # bytes received of bodies under way; above it, nothing is leased
+HARD_LIMIT = 2 * SOFT_LIMIT  # bytes
+_PATIENCE_S = 2.0  # above `SOFT_LIMIT` until a body is aborted: no source keeps a worker idle by sending slowly
 
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """One that is coming in for `source`: `break_off` ends it."""
+    """A body being received for `source`; `abort` ends the download."""
 
     source: str
-    break_off: Callable[[], object]
+    abort: Callable[[], object]
     received: int = 0
-    broken_off: bool = False
+    aborted: bool = False
 
 
 class DownloadBudget:
-    """What has come of all bodies under way.
+    """Counts the bytes received of all bodies under way.
 
-    At `MOST` bytes, or when there have been more than `MANY` for a while, the largest of the source that has the
-    most of them is broken off. Its request comes again, with a delivery counted; before its last one it is leased
+    Above `HARD_LIMIT` bytes, or after `_PATIENCE_S` above `SOFT_LIMIT`, the source with the most bytes loses its
+    largest body. That request is tried again, with a delivery counted; before its last delivery it is leased
     alone, with all the memory to itself.
     """
 
@@ -34,43 +34,44 @@ class DownloadBudget:
         self._now = now
         self._under_way: set[Body] = set()
         self._received = 0
-        self._many_since: float | None = None
+        self._over_since: float | None = None
 
     @property
-    def many(self) -> bool:
-        """Whether no more should be asked for."""
-        return self._received > MANY
+    def over_soft_limit(self) -> bool:
+        """Whether nothing more should be leased."""
+        return self._received > SOFT_LIMIT
 
-    def begin(self, source: str, break_off: Callable[[], object]) -> Body:
-        """Return the account of a request that goes out."""
-        body = Body(source, break_off)
+    def begin(self, source: str, abort: Callable[[], object]) -> Body:
+        """Return the account of the body of a request that goes out."""
+        body = Body(source, abort)
         self._under_way.add(body)
         return body
 
     def receive(self, body: Body, count: int) -> None:
-        """Note that `count` more bytes of `body` have come; break one off if there are too many."""
+        """Count `count` more bytes of `body`; abort a body if there are too many."""
         if body not in self._under_way:
             return
         body.received += count
         self._received += count
-        if not self.many:
+        if not self.over_soft_limit:
             return
-        if self._many_since is None:
-            self._many_since = self._now()
-        if self._received > MOST or self._now() - self._many_since > _PATIENCE_S:
+        if self._over_since is None:
+            self._over_since = self._now()
+        if self._received > HARD_LIMIT or self._now() - self._over_since > _PATIENCE_S:
             shares: Counter[str] = Counter()
-            for one in self._under_way:
-                shares[one.source] += one.received
+            for other in self._under_way:
+                shares[other.source] += other.received
             (source, _), *_ = shares.most_common(1)
-            largest = max((one for one in self._under_way if one.source == source), key=lambda one: one.received)
+            of_source = [other for other in self._under_way if other.source == source]
+            largest = max(of_source, key=lambda other: other.received)
             self.end(largest)
-            largest.broken_off = True
-            largest.break_off()
+            largest.aborted = True
+            largest.abort()
 
     def end(self, body: Body) -> None:
-        """Forget a body: it has come, or failed."""
+        """Forget a body that is complete or has failed."""
         if body in self._under_way:
             self._under_way.remove(body)
             self._received -= body.received
-        if not self.many:
-            self._many_since = None
+        if not self.over_soft_limit:
+            self._over_since = None

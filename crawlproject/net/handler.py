@@ -1,4 +1,4 @@
-"""Scrapy's HTTP handler, bounded: in idle connections, in bodies under way, and in time at a stop."""
+"""Scrapy's HTTP handler, bounded: in idle connections, in bodies under way, and in time at shutdown."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from crawlproject.worker import worker_of
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
-    """Scrapy's handler for http and https, with bounds of ours.
+    """Scrapy's handler for http and https, bounded.
 
-    Headers must end (net/protocol.py). Idle connections are kept for a short time, and not too many.
-    Certificates are verified; with CRAWL_TLS_FAILURES=record, one that is not valid is noted in
-    `meta["tls_failure"]`. The bodies under way are bounded together (net/download_budget.py). When the time that a
-    stop gives to requests in flight is over they are broken off, and end as `Stopped`.
+    The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
+    Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
+    `meta["tls_failure"]`. The bodies under way share a budget (net/download_budget.py). Requests still in flight
+    when the shutdown grace ends are aborted, and fail as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -47,18 +47,18 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         self._stop: asyncio.Task[None] | None = None
 
     async def download_request(self, request: Request) -> Response:
-        """Carry out a request.
+        """Download a request.
 
         Raises:
-            MemoryShort: the bodies under way together take more memory than they may, this one the most.
-            SlotMissed: it has come here from the gate too late.
-            Stopped: the worker stops, and cannot wait for the response.
-            TlsFailed: there is no secure connection to be had.
+            MemoryShort: the bodies under way exceed their budget, and this body was chosen to be aborted.
+            SlotMissed: the request came here from the gate too late.
+            Stopped: the worker shuts down and cannot wait for the response.
+            TlsFailed: no secure connection could be made.
 
         """
         worker = worker_of(self._crawler)
         if self._stop is None:
-            self._stop = asyncio.create_task(self._break_off(worker.shutdown.grace_over))
+            self._stop = asyncio.create_task(self._abort_after_grace(worker.shutdown.grace_over))
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
         pool.latest.set(request.meta.pop(LATEST, None))
         carriers: list[Any] = []
@@ -70,17 +70,17 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
         try:
             if worker.shutdown.grace_over.is_set():
-                raise Stopped(f"broken off: {request.url}")
+                raise Stopped(f"aborted: {request.url}")
             response = await super().download_request(request)
         except asyncio.CancelledError:
-            if body.broken_off:
+            if body.aborted:
                 task.uncancel()
                 self._crawler.stats.inc_value("download/broken_off")
-                message = f"broken off after {body.received} bytes: too many came in at the same time"
+                message = f"aborted after {body.received} bytes: too many large bodies at the same time"
                 raise MemoryShort(message) from None
             if worker.shutdown.grace_over.is_set():
                 task.uncancel()
-                raise Stopped(f"broken off: {request.url}") from None
+                raise Stopped(f"aborted: {request.url}") from None
             raise
         except DownloadFailedError as error:
             if failure := tls_failure(error):
@@ -93,10 +93,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta[TLS_FAILURE] = failure
         return response
 
-    async def _break_off(self, grace_over: asyncio.Event) -> None:
+    async def _abort_after_grace(self, grace_over: asyncio.Event) -> None:
         await grace_over.wait()
         for body in list(self._under_way.values()):
-            body.break_off()
+            body.abort()
 
     def _received(self, data: bytes, request: Request) -> None:
         if body := self._under_way.get(request):

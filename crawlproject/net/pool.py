@@ -1,4 +1,4 @@
-"""Connections that are kept open between requests: few, and not for long."""
+"""Connections that are kept open between requests: few, and for a short time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from twisted.web.client import HTTPConnectionPool
 from crawlproject.errors import ConfigError, SlotMissed
 from crawlproject.net.protocol import BoundedFactory
 
-_IDLE_S = 15.0  # that an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
-_MOST_IDLE = 128  # unused connections of all hosts together, for each of http and https
-_MOST_IDLE_A_HOST = 64
+_IDLE_S = 15.0  # how long an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
+_MAX_IDLE = 128  # unused connections of all hosts together, for each of http and https
+_MAX_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the storage, the log, name servers, pictures being decoded
 
-latest: ContextVar[float | None] = ContextVar("latest", default=None)  # of the request that wants a connection
+latest: ContextVar[float | None] = ContextVar("latest", default=None)  # `LATEST` of the request that connects
 carriers: ContextVar[list[Any] | None] = ContextVar("carriers", default=None)  # its transports: sockets, or TLS
 
 
 class BoundedPool(HTTPConnectionPool):
-    """Twisted's pool with a bound on all idle connections together; the one idle for longest goes first."""
+    """Twisted's pool with a bound on all idle connections together; the longest idle is closed first."""
 
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
-        self.maxPersistentPerHost = _MOST_IDLE_A_HOST
+        self.maxPersistentPerHost = _MAX_IDLE_A_HOST
         self.retryAutomatically = False  # without a send slot: see StaleConnection
         self._factory = BoundedFactory
         self.cachedConnectionTimeout = _IDLE_S  # type: ignore[assignment]
@@ -37,11 +37,11 @@ class BoundedPool(HTTPConnectionPool):
     def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         """Return an idle connection, or a new one.
 
-        Fails as SlotMissed when the request that wants it has slept on its way here from the gate for so long,
-        on a machine that has too much to do, that it would go out too late.
+        Fails as SlotMissed when the request was delayed on its way here from the gate, on an overloaded machine,
+        for so long that it would go out too late.
         """
-        last_moment = latest.get()
-        if last_moment is not None and asyncio.get_running_loop().time() > last_moment:
+        deadline = latest.get()
+        if deadline is not None and asyncio.get_running_loop().time() > deadline:
             return defer.fail(SlotMissed("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
@@ -58,18 +58,18 @@ class BoundedPool(HTTPConnectionPool):
         super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
         if connection in self._timeouts:
             self._idle[connection] = key
-        while len(self._timeouts) > _MOST_IDLE:
-            oldest, its_key = self._idle.popitem(last=False)
+        while len(self._timeouts) > _MAX_IDLE:
+            oldest, oldest_key = self._idle.popitem(last=False)
             if oldest in self._timeouts:
                 self._timeouts[oldest].cancel()
-                self._removeConnection(its_key, oldest)
+                self._removeConnection(oldest_key, oldest)
 
     def _removeConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
         super()._removeConnection(key, connection)  # type: ignore[no-untyped-call]
         self._forget(key)
 
     def _forget(self, key: Any) -> None:
-        """Let go of what is idle no more; Twisted keeps an empty list of every host that it ever met."""
+        """Forget connections that are no longer idle; Twisted keeps an empty list for every host it ever met."""
         if not self._connections.get(key, True):
             del self._connections[key]
         while self._idle and next(iter(self._idle)) not in self._timeouts:
@@ -79,13 +79,13 @@ class BoundedPool(HTTPConnectionPool):
 def check_open_files(concurrent: int) -> None:
     """Make sure that a worker of `concurrent` requests may open the files it needs; raise the soft limit to that.
 
-    A host with several addresses may be tried at two at a time.
+    A host with several addresses may be tried at two of them at a time.
 
     Raises:
-        ConfigError: the hard limit (`ulimit -Hn`) is lower.
+        ConfigError: the hard limit (`ulimit -Hn`) is too low.
 
     """
-    needed = 2 * concurrent + 2 * _MOST_IDLE + _OTHER_FILES
+    needed = 2 * concurrent + 2 * _MAX_IDLE + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:

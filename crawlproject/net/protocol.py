@@ -1,6 +1,6 @@
-"""A connection to a site, with a bound on what may come before a body.
+"""A connection to a site, with a bound on the size of response headers.
 
-`DOWNLOAD_MAXSIZE` bounds bodies alone: headers without end would fill the memory until `DOWNLOAD_TIMEOUT`.
+`DOWNLOAD_MAXSIZE` bounds bodies only: endless headers would fill the memory until `DOWNLOAD_TIMEOUT`.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def"
@@ -19,7 +19,7 @@ from twisted.web import _newclient
 
 from crawlproject.errors import StaleConnection
 
-MAX_HEADERS = 262_144  # bytes, as in Chrome; all interim responses and the status line included
+MAX_HEADERS = 262_144  # bytes, as in Chrome; including the status line and all interim responses
 
 
 class HeadersTooLarge(Exception):
@@ -27,20 +27,20 @@ class HeadersTooLarge(Exception):
 
 
 class BoundedProtocol(_LenientHTTP11ClientProtocol):
-    """A connection that is given up when a response's headers do not end."""
+    """A connection that is closed when a response's headers are too large."""
 
     _received = 0
     _requests = 0
 
     def request(self, request):
-        """Send a request; its response is counted from 0."""
+        """Send a request; the bytes of its response are counted from 0."""
         self._received = 0
         self._requests += 1
         sent = super().request(request)
         return sent.addErrback(_never_answered) if self._requests > 1 else sent
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
-        """Count what comes before a body."""
+        """Count the bytes before a body."""
         if self._parser is not None and self._parser.state in {_newclient.STATUS, _newclient.HEADER}:
             self._received += len(bytes)
             if self._received > MAX_HEADERS:
@@ -50,9 +50,9 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
 
 
 def _never_answered(failure: Failure) -> Failure:
-    """Tell a connection that the site had closed meanwhile from other trouble.
+    """Tell a kept-open connection that the site has closed meanwhile from other failures.
 
-    Twisted's pool would send the request again by itself, without a send slot.
+    Twisted's pool would send the request again on its own, without a send slot.
     """
     if failure.check(_newclient.ResponseNeverReceived, _newclient.RequestTransmissionFailed):
         reasons = failure.value.reasons  # type: ignore[union-attr]
@@ -62,7 +62,7 @@ def _never_answered(failure: Failure) -> Failure:
 
 
 class BoundedFactory(_LenientHTTP11ClientFactory):
-    """Makes such connections for the pool."""
+    """Makes `BoundedProtocol` connections for the pool."""
 
     def buildProtocol(self, addr: IAddress | None) -> BoundedProtocol:  # noqa: N802, D102 - Twisted's name
         return BoundedProtocol(self._quiescentCallback)

@@ -1,4 +1,4 @@
-"""From a host's name to the addresses that may be asked: looked up once, checked, remembered."""
+"""From a host name to addresses that may be connected to: looked up once, checked, cached."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FLAGS = pycares.ARES_FLAG_NOSEARCH  # names of strangers are whole: none is asked within our own domain
+_FLAGS = pycares.ARES_FLAG_NOSEARCH  # names from URLs are complete: the search domain is not appended
 _TRIES = 2  # of each name server
-_A_TRY_S = 2.5  # the first; c-ares doubles it
-_PATIENCE_S = 10.0  # for one name, however many servers there are
-_A_MOMENT_S = 0.03  # that leases wait for names; their slots bear that
-_LEAST_S, _MOST_S = 30.0, 3600.0  # that an answer is good for, whatever its TTL
-_STALE_S = 3600.0  # more that one serves while a new one is looked up (RFC 8767)
-_FAILED_S = 30.0  # until a name that failed is looked up again
-_FAILED_SERVES_S = 600.0  # that it is known to have failed: a source may have a slot once in minutes
-_MOST_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
-# What c-ares says where no server has answered, or the one that did could not.
-_NO_WORD = {
+_TRY_TIMEOUT_S = 2.5  # of the first try; c-ares doubles it
+_QUERY_TIMEOUT_S = 10.0  # for one name, however many servers there are
+_PREPARE_S = 0.03  # how long leases wait for look-ups; their slots can bear that
+_MIN_TTL_S, _MAX_TTL_S = 30.0, 3600.0  # bounds on an answer's TTL
+_STALE_S = 3600.0  # how long an expired answer serves while a new one is looked up (RFC 8767)
+_RETRY_FAILED_S = 30.0  # until a name that failed is looked up again
+_FAILURE_KEPT_S = 600.0  # how long a failure is kept: a source may have a slot only every few minutes
+_MAX_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
+# Errors of c-ares that mean: no server answered, or a server could not answer.
+_NO_ANSWER = {
     pycares.errno.ARES_ETIMEOUT,
     pycares.errno.ARES_ECONNREFUSED,
     pycares.errno.ARES_ESERVFAIL,
@@ -53,19 +53,19 @@ _NO_WORD = {
     pycares.errno.ARES_EFORMERR,
     pycares.errno.ARES_EBADRESP,
     pycares.errno.ARES_EOF,
-    pycares.errno.ARES_ECANCELLED,  # by us, with the resolver that has been replaced
+    pycares.errno.ARES_ECANCELLED,  # by `_probe`, when it replaces the resolver
     pycares.errno.ARES_EDESTRUCTION,
 }
-_A_PROBE_S = 5.0  # that name servers have to say something
-_LATELY_S = 1.0  # after a word of theirs in which they are not asked for one
+_PROBE_TIMEOUT_S = 5.0
+_RECENT_ANSWER_S = 1.0  # no probe is sent this soon after an answer
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
-_MOST_NAMES = 20_000
-_MOST_LOOKED_FOR = 512  # at a time; those beyond are when their requests are parked
+_MAX_NAMES = 20_000
+_MAX_LOOKUPS = 512  # at a time; further hosts are looked up when their requests are parked
 
 
 class Answer(NamedTuple):
-    """What is known of a host: its addresses, or why there are none; times on `loop.time()`."""
+    """What is known of a host: its addresses, or why it has none; times on `loop.time()`."""
 
     addresses: tuple[Address, ...]
     failure: str
@@ -79,35 +79,35 @@ class _Resolution:
         self.name = name
 
     def cancel(self) -> None:
-        """Do nothing: who no longer asks does not look at the answer."""
+        """Do nothing: the look-up goes on, and its result is ignored."""
 
 
 @implementer(IHostnameResolver)
 class Resolver:
-    """Twisted's name resolver, and the address guard: what it does not give out is not connected to.
+    """Twisted's name resolver and the address guard: an address that it does not return is never connected to.
 
-    The addresses that were checked are the ones connected to, so that a second answer (DNS rebinding) changes
-    nothing. Names are asked for by c-ares, without a thread for each, in bounded time; a name that does not
-    answer holds up nobody else. Answers and failures are remembered, bounded in number. One that has run out
-    serves for a while longer, so that no request waits for a name between its send slot and the wire.
+    The addresses checked are the addresses connected to, so that a second answer (DNS rebinding) changes nothing.
+    c-ares sends the queries, without a thread for each and in bounded time; a name that gets no answer delays no
+    other. Answers and failures are cached, bounded in number. An expired answer serves for a while longer, so
+    that no request waits for DNS between its send slot and the wire.
 
-    The frontier has a name looked up before it lets its first request go (`prepare`, `look_up`).
+    The frontier has a host looked up before it lets the first request for it go (`prepare`, `look_up`).
 
-    `trouble` says what is wrong while no name server answers anything; "" while one does. That is found out when
-    a name gets no word: if the root of all names does not either, nor a name that was found before, it is no
-    fault of that name's. Then nothing is looked up, and unknown names stay unknown, until one of the two is
-    answered.
+    `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a
+    query gets no answer: two probes follow, for the DNS root and for a name that was resolved before. If neither
+    is answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until a
+    probe is answered.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
         self.settings = settings
         self.reactor = reactor
         self._answers: OrderedDict[str, Answer] = OrderedDict()
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._lookups: dict[str, asyncio.Task[None]] = {}
         self._resolver: aiodns.DNSResolver | None = None
-        self.trouble = ""
-        self._heard = -math.inf  # when a name server said something
-        self._recovered = -math.inf  # when they did so for the first time after trouble
+        self.outage = ""
+        self._answered_at = -math.inf  # when a name server last answered
+        self._recovered_at = -math.inf  # when the last outage ended
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
 
@@ -117,27 +117,27 @@ class Resolver:
         return cls(config.load(crawler.settings), reactor)
 
     def install_on_reactor(self) -> None:
-        """Become the resolver of all of Twisted's connections in this process."""
+        """Become the resolver for all of Twisted's connections in this process."""
         self.reactor.installNameResolver(self)
 
     # The guard
 
     def refusal(self, url: str) -> str | None:
-        """Return why the addresses of the URL's host may not be reached; None also while they are not known."""
+        """Return why the addresses of the URL's host are forbidden; None also while they are unknown."""
         answer = self._answer(_host(url))
         return self._forbidden(answer.addresses, port_of(url)) if answer else None
 
     def failure(self, url: str) -> str | None:
-        """Return why the name of the URL's host does not resolve, None when it does, or is not known."""
+        """Return why the name of the URL's host does not resolve; None when it does, or is not known."""
         answer = self._answer(_host(url))
         return answer.failure or None if answer else None
 
     def knows(self, url: str) -> bool:
-        """Tell whether the host of `url` was looked up."""
+        """Tell whether the host of `url` has been looked up."""
         return self._answer(_host(url)) is not None
 
     def may_be_reached(self, url: str) -> bool:
-        """Tell whether it is known that the host of `url` has addresses, and that they may be asked."""
+        """Tell whether the host of `url` is known to have addresses that may be connected to."""
         return self.knows(url) and self.refusal(url) is None and self.failure(url) is None
 
     def _forbidden(self, addresses: Iterable[Address], port: int) -> str | None:
@@ -146,8 +146,8 @@ class Resolver:
     # Looking up
 
     async def prepare(self, urls: Iterable[str]) -> None:
-        """See to it that the hosts of `urls` are known soon; wait a moment for those that are not."""
-        if self.trouble:
+        """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
+        if self.outage:
             return
         now = asyncio.get_running_loop().time()
         unknown = set()
@@ -155,22 +155,22 @@ class Resolver:
             answer = self._answers.get(host)
             if literal(host) is not None or (answer is not None and answer.renew > now):
                 continue
-            if len(self._looking) < _MOST_LOOKED_FOR:
-                task = self._look(host)
-                if answer is None or answer.failure or answer.until <= now + _A_MOMENT_S:
+            if len(self._lookups) < _MAX_LOOKUPS:
+                task = self._start_lookup(host)
+                if answer is None or answer.failure or answer.until <= now + _PREPARE_S:
                     unknown.add(task)
         if unknown:
-            await asyncio.wait(unknown, timeout=_A_MOMENT_S)
+            await asyncio.wait(unknown, timeout=_PREPARE_S)
 
     async def look_up(self, url: str) -> None:
-        """Find out about the host of `url`; afterwards `knows` it, unless there is `trouble`."""
-        if not self.knows(url) and not self.trouble:
-            await asyncio.wait([self._look(_host(url))])
+        """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
+        if not self.knows(url) and not self.outage:
+            await asyncio.wait([self._start_lookup(_host(url))])
 
     async def close(self) -> None:
         """End the look-ups under way."""
-        beside = (self._probing, self._recovery)
-        tasks = [*self._looking.values(), *(task for task in beside if task is not None)]
+        background = (self._probing, self._recovery)
+        tasks = [*self._lookups.values(), *(task for task in background if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -187,122 +187,123 @@ class Resolver:
         self._answers.move_to_end(host)
         return answer
 
-    def _look(self, host: str) -> asyncio.Task[None]:
-        task = self._looking.get(host)
+    def _start_lookup(self, host: str) -> asyncio.Task[None]:
+        task = self._lookups.get(host)
         if task is None:
-            task = self._looking[host] = asyncio.create_task(self._find(host))
-            task.add_done_callback(lambda _: self._looking.pop(host, None))
+            task = self._lookups[host] = asyncio.create_task(self._look_up(host))
+            task.add_done_callback(lambda _: self._lookups.pop(host, None))
         return task
 
-    async def _find(self, host: str) -> None:
+    async def _look_up(self, host: str) -> None:
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            addresses, ttl = await self._ask(host)
+            addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
-            self._heard = now()
-            ttl = min(max(ttl, _LEAST_S), _MOST_S)
-            answer = Answer(self._chosen(addresses), "", now() + ttl, now() + ttl + _STALE_S)
+            self._answered_at = now()
+            ttl = min(max(ttl, _MIN_TTL_S), _MAX_TTL_S)
+            answer = Answer(self._selected(addresses), "", now() + ttl, now() + ttl + _STALE_S)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
             before = self._answer(host)
             if before is not None and not before.failure:
-                # A server that fails for a while takes no site away whose addresses we know.
-                answer = before._replace(renew=now() + _FAILED_S)
-            elif _is_silence(error) and not await self._answering():
-                self._wait_for_an_answer(str(error.args[-1]))
+                # The known addresses stay: a name server that fails for a while must not make a site unreachable.
+                answer = before._replace(renew=now() + _RETRY_FAILED_S)
+            elif _is_no_answer(error) and not await self._servers_answer():
+                self._begin_outage(str(error.args[-1]))
                 return
-            elif _is_silence(error) and self._recovered > began:
-                return  # nobody was there to ask
+            elif _is_no_answer(error) and self._recovered_at > began:
+                return  # the query fell into an outage that is over: it says nothing about the name
             else:
                 text = str(error.args[-1] if error.args else "") or type(error).__name__
                 answer = Answer(
-                    (), f"{host[:253]} does not resolve: {text}", now() + _FAILED_S, now() + _FAILED_SERVES_S
+                    (), f"{host[:253]} does not resolve: {text}", now() + _RETRY_FAILED_S, now() + _FAILURE_KEPT_S
                 )
         self._answers[host] = answer
         self._answers.move_to_end(host)
-        while len(self._answers) > _MOST_NAMES:
+        while len(self._answers) > _MAX_NAMES:
             self._answers.popitem(last=False)
 
-    # Name servers that are away
+    # Outages of the name servers
 
-    async def _answering(self) -> bool:
-        """Tell whether the name servers say anything; all whose names get no word share one probe."""
-        if asyncio.get_running_loop().time() - self._heard < _LATELY_S:
+    async def _servers_answer(self) -> bool:
+        """Tell whether any name server answers; all look-ups without an answer share one probe."""
+        if asyncio.get_running_loop().time() - self._answered_at < _RECENT_ANSWER_S:
             return True
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
         return await asyncio.shield(self._probing)
 
     async def _probe(self) -> bool:
-        # Asked by a resolver of its own, which remembers nothing and has read /etc/resolv.conf as it is now.
+        # A new resolver: it caches nothing, and reads /etc/resolv.conf as it is now.
         try:
             resolver = self._open()
         except (OSError, pycares.AresError):
             return False
         try:
-            heard = await self._hears(resolver)
-            if heard and self.trouble:
+            answered = await self._answers_probe(resolver)
+            if answered and self.outage:
                 resolver, self._resolver = self._resolver or self._open(), resolver
-            return heard
+            return answered
         finally:
             await resolver.close()
 
-    async def _hears(self, resolver: aiodns.DNSResolver) -> bool:
-        questions: list[asyncio.Future[Any]] = [resolver.query_dns(".", "SOA")]
+    async def _answers_probe(self, resolver: aiodns.DNSResolver) -> bool:
+        queries: list[asyncio.Future[Any]] = [resolver.query_dns(".", "SOA")]
         if known := next((host for host, answer in reversed(self._answers.items()) if answer.addresses), None):
-            questions.append(resolver.getaddrinfo(known, type=socket.SOCK_STREAM))
-        done, late = await asyncio.wait(questions, timeout=_A_PROBE_S)
-        for question in late:
-            question.cancel()
-        if all([_is_silence(question.exception()) for question in done]):  # noqa: C419 - each is to be looked at
+            queries.append(resolver.getaddrinfo(known, type=socket.SOCK_STREAM))
+        done, late = await asyncio.wait(queries, timeout=_PROBE_TIMEOUT_S)
+        for query in late:
+            query.cancel()
+        if all([_is_no_answer(query.exception()) for query in done]):  # noqa: C419 - every exception is retrieved
             return False
-        self._heard = asyncio.get_running_loop().time()
+        self._answered_at = asyncio.get_running_loop().time()
         return True
 
-    def _wait_for_an_answer(self, why: str) -> None:
-        if not self.trouble:
+    def _begin_outage(self, why: str) -> None:
+        if not self.outage:
             servers = ", ".join(self.settings.dns_servers) or "the system's"
-            self.trouble = (
-                f"no name server answers ({servers}; {why}): see to CRAWL_DNS_SERVERS, or the network and "
-                "/etc/resolv.conf of this machine; they are asked until one does"
+            self.outage = (
+                f"no name server answers ({servers}; {why}): check CRAWL_DNS_SERVERS, or the network and "
+                "/etc/resolv.conf of this machine; they are queried until one answers"
             )
-            logger.warning("Hosts whose addresses are not known wait: %s", self.trouble)
+            logger.warning("Hosts with unknown addresses wait: %s", self.outage)
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        pause, answering = _PAUSE_S, False
-        while not answering:
+        pause, answered = _PAUSE_S, False
+        while not answered:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             try:
-                answering = await self._answering()
+                answered = await self._servers_answer()
             except Exception:
-                logger.exception("Bug in asking the name servers; going on")
-        self.trouble, self._recovered = "", asyncio.get_running_loop().time()
+                logger.exception("Bug in querying the name servers; going on")
+        self.outage, self._recovered_at = "", asyncio.get_running_loop().time()
         logger.info("Name servers answer again")
 
-    def _chosen(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
-        """Return the few to keep: of each family the first; if there is one that may not be asked, that alone."""
+    def _selected(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
+        """Return the few to keep: the first of each family; if any is forbidden, that address alone."""
         for address in addresses:
             if self._forbidden([address], _WEB_PORT):
                 return (address,)
-        # One that only the web's ports are open of speaks for all, where others are open on every port.
-        closed = [address for address in addresses if self._forbidden([address], _NO_PORT)]
-        first = closed[:1] or list(addresses[:1])
+        # Where some addresses are open on every port, one open on the web's ports only must be kept: it is
+        # stricter.
+        strict = [address for address in addresses if self._forbidden([address], _NO_PORT)]
+        first = strict[:1] or list(addresses[:1])
         others = [address for address in addresses if address != first[0]]
         others.sort(key=lambda address: address.version == first[0].version)
-        return (*first, *others[: _MOST_ADDRESSES - 1])
+        return (*first, *others[: _MAX_ADDRESSES - 1])
 
-    async def _ask(self, host: str) -> tuple[tuple[Address, ...], float]:
-        """Return what the name servers say: addresses in the order to try them in, seconds that they are good."""
+    async def _query(self, host: str) -> tuple[tuple[Address, ...], float]:
+        """Return the name servers' answer: addresses in the order to try them, and their TTL in seconds."""
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_QUERY_TIMEOUT_S):
                 if self._resolver is None:
                     self._resolver = self._open()
                 found = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
         except TimeoutError:
-            raise TimeoutError("the name servers took too long") from None
+            raise TimeoutError("the name servers did not answer in time") from None
         addresses = []
         for node in found.nodes:
             name, *_, scope = node.addr if len(node.addr) == 4 else (*node.addr, 0)
@@ -312,7 +313,7 @@ class Resolver:
 
     def _open(self) -> aiodns.DNSResolver:
         servers = self.settings.dns_servers or None
-        return aiodns.DNSResolver(servers, timeout=_A_TRY_S, tries=_TRIES, rotate=True, flags=_FLAGS)
+        return aiodns.DNSResolver(servers, timeout=_TRY_TIMEOUT_S, tries=_TRIES, rotate=True, flags=_FLAGS)
 
     # Twisted's interface
 
@@ -324,12 +325,12 @@ class Resolver:
         addressTypes: Sequence[type] | None = None,  # noqa: N803
         transportSemantics: str = "TCP",  # noqa: N803
     ) -> Any:
-        """Give out the addresses of a host that may be asked at a port.
+        """Pass the addresses of a host to Twisted, if all may be connected to at this port.
 
         Raises:
-            AddressRefused: they may not.
-            CannotResolveHostError: it is known that there are none.
-            NoNameServer: that cannot be found out at present.
+            AddressRefused: they must not be connected to.
+            CannotResolveHostError: the host is known to have no address.
+            NoNameServer: no name server answers at the moment.
 
         """
         host = _ascii(hostName)
@@ -343,8 +344,8 @@ class Resolver:
                 raise AddressRefused(refused)
             self._give(resolutionReceiver, answer, portNumber)
             return resolution
-        if self.trouble:
-            raise NoNameServer(self.trouble)
+        if self.outage:
+            raise NoNameServer(self.outage)
 
         def found(_: asyncio.Task[None]) -> None:
             late = self._answer(host)
@@ -353,7 +354,7 @@ class Resolver:
                 late = None
             self._give(resolutionReceiver, late, portNumber)
 
-        self._look(host).add_done_callback(found)
+        self._start_lookup(host).add_done_callback(found)
         return resolution
 
     @staticmethod
@@ -365,9 +366,9 @@ class Resolver:
 
 
 def resolver_of_process(settings: Config) -> Resolver:
-    """Return the resolver that all connections of this process go by; installed, if it was not.
+    """Return the resolver of all connections of this process, installing it if necessary.
 
-    Without it, as when a script of one's own runs the crawler, nothing would guard the addresses.
+    Without it, as when a user's own script runs the crawler, nothing would guard the addresses.
     """
     reactor = sys.modules.get("twisted.internet.reactor")  # not imported: that would install one
     present = getattr(reactor, "nameResolver", None)
@@ -378,10 +379,10 @@ def resolver_of_process(settings: Config) -> Resolver:
     return present
 
 
-def _is_silence(error: BaseException | None) -> bool:
-    """Tell whether no name server has answered: neither with addresses nor that there are none."""
+def _is_no_answer(error: BaseException | None) -> bool:
+    """Tell whether `error` means that no name server answered, neither with addresses nor that there are none."""
     if isinstance(error, aiodns.error.DNSError):
-        return bool(error.args) and error.args[0] in _NO_WORD
+        return bool(error.args) and error.args[0] in _NO_ANSWER
     return isinstance(error, TimeoutError)
 
 
@@ -391,9 +392,9 @@ def _host(url: str) -> str:
 
 
 def _ascii(host: str) -> str:
-    """Return a host as in a URL: lower case, `xn--` where it is not ASCII. Twisted hands it out in Unicode."""
+    """Return a host as in a URL: lower case, `xn--` where it is not ASCII. Twisted passes it in Unicode."""
     host = host.lower()
     if not host.isascii():
-        with suppress(UnicodeError):  # no name that DNS could know
+        with suppress(UnicodeError):  # not a valid DNS name
             return idna.encode(host, uts46=True).decode()
     return host

@@ -1,4 +1,4 @@
-"""Takes a send slot for a request that brings none: for a robots.txt, or from `scrapy shell`."""
+"""Takes a send slot for a request without a lease: for a robots.txt, or from `scrapy shell`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ async def take_send_slot(
     is_ready: Callable[[], bool] = lambda: True,
     calls: AbstractAsyncContextManager[object] | None = None,
 ) -> float | None:
-    """Wait for a slot of `source`, or of the source of `domain`, and return its moment, which has just come.
+    """Wait for a slot of `source`, or of the source of `domain`, and return it when its moment has come.
 
-    A slot that was far ahead is confirmed: its source may have been halted since. None is taken unless `is_ready`
-    says that it could be used. `fetch_lock` names the origin whose lock shall outlast the wait; `calls` bounds
-    the calls to Redis that are under way.
+    A slot far ahead is confirmed before use: its source may have been halted since. No slot is taken unless
+    `is_ready` says that it could be used. `fetch_lock` names the origin whose lock must outlast the wait; `calls`
+    bounds the concurrent calls to Redis.
 
     Returns:
-        The slot, on `loop.time()`; None when the worker stops, or no slot was to be had for `patience_s` seconds.
+        The slot, on `loop.time()`; None when the worker stops, or after `patience_s` seconds without a slot.
 
     """
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Puts what is known of a picture into its event."""
+"""Makes the event of a picture."""
 
 from __future__ import annotations
 

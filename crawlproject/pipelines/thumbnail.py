@@ -1,4 +1,4 @@
-"""Looks at the picture once, in a process beside: its facts, its thumbnail, and that one's way into the store."""
+"""Decodes a picture once, in a separate process, for its facts and its thumbnail, and stores the thumbnail."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from crawlproject.worker import worker_of
 class ThumbnailPipeline:
     """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
 
-    A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
-    does not survive, goes on as a `Failure`. While the storage is down, or no decoder can be started, it goes on
-    as `StorageUnavailable`. Trouble with the thumbnail alone is raised. None of that costs the source anything.
-    When the grace of a stop is over, decoders are killed and what they had is handed back.
+    A decoder process opens the picture and decodes it once. A picture that cannot be read, or that crashes its
+    decoder, goes on as a `Failure`. While the storage is down, or no decoder can be started, it goes on as
+    `StorageUnavailable`. An error in storing this one thumbnail is raised. None of that counts against the source.
+    When the shutdown grace is over, decoders are killed and the pictures they had are given back.
     """
 
-    def __init__(self, settings: config.Config, store: Storage, crawler: Crawler | None = None) -> None:
+    def __init__(self, settings: config.Config, storage: Storage, crawler: Crawler | None = None) -> None:
         self.settings = settings
-        self.store = StorageWriter(store, crawler)
+        self.storage = StorageWriter(storage, crawler)
         self.crawler = crawler
         self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
@@ -51,14 +51,14 @@ class ThumbnailPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the pipeline with the store that `IMAGES_STORE` names."""
+        """Return the pipeline with the storage that `IMAGES_STORE` names."""
         settings = config.load(crawler.settings)
         return cls(settings, open_storage(settings.images_store, crawler.settings), crawler)
 
     def open_spider(self) -> None:
-        """Have decoders ready when pictures come, and watch for the end of a stop's grace."""
+        """Have decoders ready when pictures come, and watch for the end of the shutdown grace."""
         if self.crawler is not None:
-            if hasattr(self.crawler.spider, "request_for"):  # not for `scrapy shell`
+            if hasattr(self.crawler.spider, "request_for"):  # not in `scrapy shell`
                 self.decoders.begin()
             self._grace_over = asyncio.create_task(self._stop(worker_of(self.crawler).shutdown.grace_over))
 
@@ -67,23 +67,23 @@ class ThumbnailPipeline:
         self.decoders.stop()
 
     async def close_spider(self) -> None:
-        """End the processes; nothing is left for them to do by now."""
+        """End the decoder processes, which have nothing left to do by now."""
         if self._grace_over is not None:
             self._grace_over.cancel()
         self.circuit.close()
-        self.store.close()
+        self.storage.close()
         self.decoders.stop()
         await self.decoders.close()
         atexit.unregister(self.decoders.stop)
 
     async def process_item(self, item: Any) -> Any:
-        """Return a `FetchedImage` with facts and thumbnail for its body, or what it came to; other items as is."""
+        """Return a `FetchedImage` with facts and thumbnail instead of a body, or a failure; other items as is."""
         if not isinstance(item, FetchedImage):
             return item
         try:
             analysis = await self._decode(item)
         except DecodersStopped:
-            reason = "the worker stops, and looks at no more pictures"
+            reason = "the worker stops and decodes no more pictures"
             return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
         except NoDecoder as error:
             return StorageUnavailable(item.identifier, item.url, item.source, str(error))
@@ -94,26 +94,26 @@ class ThumbnailPipeline:
         item.facts = analysis.facts
         name = thumbnail_name(item.identifier)
         try:
-            await self.store.write(name, analysis.thumbnail)
+            await self.storage.write(name, analysis.thumbnail)
         except StorageDown as error:
             return StorageUnavailable(item.identifier, item.url, item.source, str(error))
         item.thumbnail = name
         return item
 
     async def _decode(self, item: FetchedImage) -> Analysis:
-        """Have a picture decoded when it is its source's turn."""
+        """Decode a picture when it is its source's turn."""
         async with self.semaphore.turn(item.source):
-            if self.circuit.trouble:
-                raise NoDecoder(self.circuit.trouble)
+            if self.circuit.outage:
+                raise NoDecoder(self.circuit.outage)
             try:
                 return await self.decoders.analyse(item.body, item.codings)
             except NoDecoder as error:
                 self.circuit.trip(
-                    f"pictures cannot be decoded ({printable(str(error), 300)}): see to this machine's memory, "
-                    "its limits of processes and open files, and the worker's Python; it is tried until they can",
+                    f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
+                    "its limits on processes and open files, and the worker's Python; retrying until it works",
                     self._probe,
                 )
-                raise NoDecoder(self.circuit.trouble) from error
+                raise NoDecoder(self.circuit.outage) from error
 
     async def _probe(self) -> Exception | None:
         try:

@@ -1,1 +1,1 @@
-"""Decisions about politeness, without any input or output."""
+"""The rules of politeness, without any input or output."""

@@ -1,8 +1,8 @@
-"""Which addresses may be crawled: public ones, on the web's ports, and what the operator has opened.
+"""Which addresses may be crawled: public addresses on the web's ports, and what the operator has opened.
 
-What a stranger's URL, DNS answer or redirect names is never trusted: the host that a crawler reaches may be the
-operator's own (server-side request forgery, OWASP; CWE-918). The tables are IANA's special-purpose registries
-(RFC 6890 and its updates), spelled out because `ipaddress.is_global` differs between versions of Python.
+URLs, DNS answers and redirects are never trusted: they may lead the crawler to the operator's own hosts
+(server-side request forgery, OWASP; CWE-918). The tables are IANA's special-purpose registries (RFC 6890 and its
+updates), spelled out because `ipaddress.is_global` differs between versions of Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crawlproject.texts import url_fault
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB_PORTS = frozenset({80, 443})
-RECENT = 1024  # URLs, hosts: each is looked at several times on its way from its lease to the wire
+RECENT = 1024  # URLs or hosts cached: each is checked several times on its way from its lease to the wire
 
 _SPECIAL: tuple[tuple[str, str], ...] = (
     ("this network", "0.0.0.0/8"),
@@ -50,34 +50,34 @@ _SPECIAL: tuple[tuple[str, str], ...] = (
     ("segment routing", "5f00::/16"),
 )
 _SPECIAL_NETWORKS = tuple((kind, ipaddress.ip_network(network)) for kind, network in _SPECIAL)
-_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out for global unicast
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that IANA has allocated for global unicast
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes are the IPv4 address
 
-# What browsers take for an IPv4 address (WHATWG URL, "ends in a number") and resolvers read in various ways.
+# What browsers take for an IPv4 address (WHATWG URL, "ends in a number") and resolvers interpret differently.
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
 @lru_cache(RECENT)
 def check_url(url: str) -> str | None:
-    """Return what forbids a URL by its spelling alone; its host's addresses are another matter."""
+    """Return why a URL is forbidden by its spelling alone, None if it is not; addresses are checked elsewhere."""
     if fault := url_fault(url):
         return fault
     host = urlsplit(url).hostname or ""
     if literal(host) is None and _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
-        return f"odd spelling of an address: {host[:60]!r}"
+        return f"unusual spelling of an address: {host[:60]!r}"
     return None
 
 
 @lru_cache(RECENT)
 def port_of(url: str) -> int:
-    """Return the port that a URL, one that `check_url` lets pass, asks at."""
+    """Return the port of a URL that has passed `check_url`."""
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 @lru_cache(RECENT)
 def literal(host: str) -> Address | None:
-    """Return the address that a host spells in the one usual way, None for a name."""
+    """Return the address that a host is in its usual spelling, None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -87,10 +87,10 @@ def literal(host: str) -> Address | None:
 def check_addresses(
     addresses: Iterable[Address], port: int, networks: Iterable[Network], ports: Iterable[int]
 ) -> str | None:
-    """Return what forbids to ask a host of `addresses` at `port`: one bad address suffices.
+    """Return why a host with `addresses` must not be connected to at `port`; None if it may.
 
-    A name with a public and a private address is how DNS rebinding begins. `networks` are open, on every port;
-    everywhere else `ports` are, beside 80 and 443.
+    One forbidden address suffices: a name with a public and a private address is how DNS rebinding begins.
+    `networks` are open on every port; elsewhere `ports` are open besides 80 and 443.
     """
     for address in addresses:
         if _in_any(address, networks):
@@ -104,11 +104,11 @@ def check_addresses(
 
 def _in_any(address: Address, networks: Iterable[Network]) -> bool:
     inner = _inner(address)
-    return any(one in network for one in (address, inner) if one is not None for network in networks)
+    return any(form in network for form in (address, inner) if form is not None for network in networks)
 
 
 def _inner(address: Address) -> Address | None:
-    """Return the IPv4 address within one of IPv6 that stands for it: mapped, or behind a NAT64."""
+    """Return the IPv4 address that an IPv6 address embeds (IPv4-mapped, or NAT64), None if it embeds none."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -117,7 +117,7 @@ def _inner(address: Address) -> Address | None:
 
 
 def _special(address: Address) -> str | None:
-    """Return what makes an address none of the public Internet's."""
+    """Return the kind of an address that is not public, None for a public address."""
     if getattr(address, "scope_id", None):
         return "scoped"
     inner = _inner(address)

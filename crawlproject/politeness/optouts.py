@@ -1,4 +1,4 @@
-"""What the headers of a response forbid us to do with its picture."""
+"""Opt-outs: what the headers of a response forbid doing with its picture."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 
 from crawlproject.models import OPT_OUTS
 
-_OURS = frozenset({"crawlproject", "*"})  # our product token, and everybody's
-_WITH_VALUE = ("max-", "unavailable_after")  # what has a colon and is no bot's name begins so
+_OURS = frozenset({"crawlproject", "*"})  # our product token, and the one for all bots
+_WITH_VALUE = ("max-", "unavailable_after")  # rules with a colon, to be told from the names of bots
 _WEEKDAY = re.compile(r"\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*")
 _LONGEST_DATE = 64  # characters
 
@@ -18,17 +18,17 @@ _LONGEST_DATE = 64  # characters
 def opt_outs(
     headers: Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]], now: datetime
 ) -> tuple[str, ...]:
-    """Return which of `OPT_OUTS` the headers of a response declare to us, sorted.
+    """Return which of `OPT_OUTS` the headers of a response declare for us, sorted.
 
     X-Robots-Tag is read as Google documents it ("Robots meta tag, data-nosnippet, and X-Robots-Tag
-    specifications"): `botname:` scopes what follows it in its header to that bot, what stands before any name
-    is for all, and the two add up. `none` is `noindex`, and so is an `unavailable_after` before `now`. `noai`
-    and `noimageai` are DeviantArt's (2022). Content-Usage is that of draft-ietf-aipref-attach with the labels
-    of draft-ietf-aipref-vocab, -01 to -08; Content-Signal that of contentsignals.org (Cloudflare, 2025);
-    tdm-reservation that of the TDM Reservation Protocol (W3C community group report, 2024).
+    specifications"): `botname:` limits the rules after it in the same header to that bot, rules before any name
+    are for all bots, and both apply together. `none` means `noindex`, and so does an `unavailable_after` before
+    `now`. `noai` and `noimageai` are DeviantArt's (2022). Content-Usage is that of draft-ietf-aipref-attach with
+    the labels of draft-ietf-aipref-vocab, -01 to -08; Content-Signal that of contentsignals.org (Cloudflare,
+    2025); tdm-reservation that of the TDM Reservation Protocol (W3C community group report, 2024).
 
-    The two dictionaries are read more leniently than RFC 9651 has it: a "no" in a header that is malformed
-    elsewhere, or that another member contradicts, still is a "no". Nothing raises, whatever the headers hold.
+    The two dictionaries are read more leniently than RFC 9651 demands: a "no" still counts in a header that is
+    malformed elsewhere, or if another member contradicts it. Nothing raises, whatever the headers contain.
     """
     found: set[str] = set()
     for name, values in headers.items():
@@ -49,7 +49,7 @@ def _text(value: bytes | str) -> str:
 
 
 def _robots_rules(value: str, now: datetime) -> Iterator[str]:
-    """Yield the rules of an X-Robots-Tag that are for us, known or not."""
+    """Yield the rules of an X-Robots-Tag that apply to us, known or not."""
     ours = True
     parts = iter(value.split(","))
     for part in parts:
@@ -59,14 +59,14 @@ def _robots_rules(value: str, now: datetime) -> Iterator[str]:
             name, _, rest = rest.partition(":")
         name = name.strip()
         if name == "unavailable_after" and _WEEKDAY.fullmatch(rest):
-            rest += "," + next(parts, "")  # the comma was one of the date's (RFC 822, RFC 850)
+            rest += "," + next(parts, "")  # the comma belongs to the date (RFC 822, RFC 850)
         if ours:
             gone = name == "none" or (name == "unavailable_after" and _is_past(rest, now))
             yield "noindex" if gone else name
 
 
 def _is_past(date: str, now: datetime) -> bool:
-    """Say whether `date`, in a format of RFC 822, RFC 850 or ISO 8601, has come; False if it is none."""
+    """Tell whether `date` (in RFC 822, RFC 850 or ISO 8601 format) is past; False if it is not a date."""
     text = date.strip().upper()
     for parse in (datetime.fromisoformat, parsedate_to_datetime) if len(text) <= _LONGEST_DATE else ():
         try:
@@ -78,8 +78,8 @@ def _is_past(date: str, now: datetime) -> bool:
 
 
 def _denied(value: str) -> Iterator[str]:
-    """Yield the keys of a dictionary (`train-ai=n, search=y`) whose value is a no; parameters are ignored."""
+    """Yield the keys of a dictionary (`train-ai=n, search=y`) whose value means no; parameters are ignored."""
     for member in value.split(","):
-        key, _, said = member.partition(";")[0].partition("=")
-        if said.strip() in {"n", "no"}:
+        key, _, answer = member.partition(";")[0].partition("=")
+        if answer.strip() in {"n", "no"}:
             yield key.strip()

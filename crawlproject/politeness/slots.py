@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-HORIZON_S = 0.25  # that send slots are reserved ahead
-LATE_S = 0.05  # that the slot of a request without a lease may be used late
+HORIZON_S = 0.25  # how far ahead send slots are reserved
+LATE_S = 0.05  # how late a request without a lease may use its slot
 
-LONGEST_S = 0.25
+MAX_LATE_S = 0.25
 
 
 def tolerance(rate: float) -> float:
-    """Return the seconds that a slot of a source of `rate` requests a second may be used late.
+    """Return how many seconds late a slot of a source of `rate` requests a second may be used.
 
-    What is sent late joins what is sent on time. If lateness is at most L, whatever arrives within a second
-    had its slot within 1 + L seconds, so that there are at most ceil(rate x (1 + L)) of it; the contract
-    allows 1.1 x rate + 1. That leaves L a tenth of a second at least. Half of it is for the way from here to
-    the site, on which requests may overtake one another.
+    Late requests join those sent on time. If lateness is at most L, the requests that arrive within one second had
+    their slots within 1 + L seconds, so that there are at most ceil(rate x (1 + L)) of them; the contract allows
+    1.1 x rate + 1. That leaves at least a tenth of a second for L. Half of it is reserved for the way to the site,
+    on which requests may overtake one another.
     """
     allowed = math.floor(1.1 * rate + 1e-9) + 1
-    return min((allowed / rate - 1) / 2, LONGEST_S)
+    return min((allowed / rate - 1) / 2, MAX_LATE_S)

@@ -1,4 +1,4 @@
-"""What each site's robots.txt allows (RFC 9309): one copy for all workers in Redis, remembered here."""
+"""What each site's robots.txt allows (RFC 9309): one copy for all workers in Redis, cached here."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from crawlproject.worker import Shutdown
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 60.0  # that a request waits for a robots.txt; the lock on fetching it lasts as long
+_PATIENCE_S = 60.0  # how long a request waits for a robots.txt; the lock on fetching it lasts as long
 _TRY_AGAIN_S = 0.25
-_A_MOMENT_S = 0.03  # that leases wait for what Redis knows; their slots bear that
-_REMEMBERED_S = 90.0  # that a worker goes by its own memory, at most; it renews it after half of that
-_MOST_BYTES = 64 * 1024 * 1024  # of memory for what is remembered
-_PARSED = 40  # bytes of memory that a byte of robots.txt takes, parsed (measured: 18 to 46)
-_LARGE = 32 * 1024  # bytes of a robots.txt that takes long to read
-_MOST_ORIGINS = 20_000
-_MOST_LOOKED_FOR = 512  # at a time; those beyond are when they are parked
-_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
-# Seconds that leases are granted ahead, and a bit. Where a host turns out to want more time between requests, its
-# rules become known only after that: what is waiting for slots as close as before comes back for others.
-_AHEAD_S = 0.3
-_REFUSED_S = 3600.0  # until a robots.txt that led to a refused address is asked for again
+_PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can bear that
+_KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
+_MAX_BYTES = 64 * 1024 * 1024  # of memory for the copies
+_PARSED_FACTOR = 40  # bytes of memory per byte of robots.txt, parsed (measured: 18 to 46)
+_LARGE = 32 * 1024  # bytes; a larger robots.txt takes long to parse
+_MAX_ORIGINS = 20_000
+_MAX_LOOKUPS = 512  # at a time; further origins are looked up when their requests are parked
+_MAX_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
+# How far ahead leases are granted, and a bit more. Where a host turns out to want more time between requests, its
+# rules are published only after that: until then, leases with slots as close together as before are given back.
+_LEASED_AHEAD_S = 0.3
+_REFUSED_S = 3600.0  # until a robots.txt that led to a refused address is fetched again
 
 
 class Verdict(NamedTuple):
     """Whether a URL may be fetched, and why not.
 
-    `retry_in` (seconds) is set when that is not known: the robots.txt could not be had.
+    `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched.
     """
 
     allowed: bool
@@ -50,18 +50,18 @@ class Verdict(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    until: float  # loop.time(), as `renew`: when to look it up anew, so that it is never missed
-    renew: float
+    until: float  # on loop.time(), like `renew`
+    renew: float  # when to look it up again, so that no request has to wait
     body: bytes
     rules: Rules | None  # None: everything is allowed
-    refused: Verdict | None  # for every URL
+    refused: Verdict | None  # the verdict on every URL
 
 
 class RobotsCache:
-    """The verdicts of robots.txt, for every request of every spider.
+    """The robots.txt verdicts, for every request of every spider.
 
-    `verdict` looks at memory only. What it does not know `look_up` finds out: from the shared copy in Redis, or
-    by fetching it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
+    `verdict` looks at memory only. `look_up` gets a missing robots.txt from the shared copy in Redis, or fetches
+    it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class RobotsCache:
         self.fetcher = RobotsFetcher(crawler, state, resolver, shutdown)
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
         self._size = 0
-        self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._calls = asyncio.Semaphore(_CALLS)
+        self._lookups: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
 
     # Verdicts
 
@@ -83,13 +83,13 @@ class RobotsCache:
         return self._copy(url, source) is not None
 
     def verdict(self, url: str, source: str) -> Verdict | None:
-        """Return what is known of a URL of `source`, None when it must be looked up."""
+        """Return the verdict on a URL of `source`, None when it must be looked up."""
         copy = self._copy(url, source)
         if copy is None or copy.refused is not None:
             return copy and copy.refused
         if copy.rules is None or copy.rules.allows(url):
             return Verdict(allowed=True)
-        if len(copy.body) > _LARGE:  # to find the line in it takes too long here
+        if len(copy.body) > _LARGE:  # finding the line would hold up the event loop
             return Verdict(False, "disallowed; scrapy explain names the line")
         rule = copy.rules.rule_for(url)
         return Verdict(False, f"line {rule[0]}, {printable(rule[1])}" if rule else "disallowed")
@@ -98,7 +98,7 @@ class RobotsCache:
         try:
             key = (robots_url(url), source)
         except ValueError as error:
-            return _Copy(math.inf, math.inf, b"", None, Verdict(False, f"there is none: {error}"))
+            return _Copy(math.inf, math.inf, b"", None, Verdict(False, f"no robots.txt: {error}"))
         copy = self._copies.get(key)
         if copy is None or copy.until <= asyncio.get_running_loop().time():
             return None
@@ -106,47 +106,47 @@ class RobotsCache:
         return copy
 
     async def prepare(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """See to it that the verdicts of URLs of sources are known soon; wait a moment for those that are not."""
+        """Start look-ups for the (URL, source) pairs; wait at most `_PREPARE_S` for verdicts not yet known."""
         now = asyncio.get_running_loop().time()
         unknown, origins = set(), set()
         for url, source in wanted:
-            with suppress(ValueError):  # an odd URL has none
+            with suppress(ValueError):  # an odd URL has no robots.txt
                 origins.add((robots_url(url), source))
         for origin, source in origins:
             copy = self._copies.get((origin, source))
-            if (copy is None or copy.renew <= now) and len(self._looking) < _MOST_LOOKED_FOR:
-                task = self._look(origin, source)
-                if copy is None or copy.until <= now + _A_MOMENT_S:
+            if (copy is None or copy.renew <= now) and len(self._lookups) < _MAX_LOOKUPS:
+                task = self._start_lookup(origin, source)
+                if copy is None or copy.until <= now + _PREPARE_S:
                     unknown.add(task)
         if unknown:
-            await asyncio.wait(unknown, timeout=_A_MOMENT_S)
+            await asyncio.wait(unknown, timeout=_PREPARE_S)
 
     async def look_up(self, url: str, source: str) -> Verdict | None:
-        """Find out about a URL of `source`; None when that takes too long, or the crawl closes."""
+        """Get the verdict on a URL of `source`; None when that takes too long, or the crawl closes."""
         if self.knows(url, source):
             return self.verdict(url, source)
-        await asyncio.wait([self._look(robots_url(url), source)], timeout=_PATIENCE_S)
+        await asyncio.wait([self._start_lookup(robots_url(url), source)], timeout=_PATIENCE_S)
         return self.verdict(url, source)
 
     async def close(self) -> None:
         """End the look-ups under way."""
-        tasks = list(self._looking.values())
-        while any(not task.done() for task in tasks):  # redis-py may swallow one, on Python 3.11
+        tasks = list(self._lookups.values())
+        while any(not task.done() for task in tasks):  # redis-py may swallow a cancellation, on Python 3.11
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=1.0)
 
     # Copies
 
-    def _look(self, origin: str, source: str) -> asyncio.Task[None]:
+    def _start_lookup(self, origin: str, source: str) -> asyncio.Task[None]:
         key = (origin, source)
-        task = self._looking.get(key)
+        task = self._lookups.get(key)
         if task is None:
-            task = self._looking[key] = asyncio.create_task(self._find(origin, source))
-            task.add_done_callback(lambda _: self._looking.pop(key, None))
+            task = self._lookups[key] = asyncio.create_task(self._look_up(origin, source))
+            task.add_done_callback(lambda _: self._lookups.pop(key, None))
         return task
 
-    async def _find(self, origin: str, source: str) -> None:
+    async def _look_up(self, origin: str, source: str) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_S
         while not self.shutdown.has_begun:
@@ -154,7 +154,7 @@ class RobotsCache:
                 async with self._calls:
                     reply = await self.state.scripts.look_robots(self.state.worker, origin, source)
                 if reply.slower:
-                    await asyncio.sleep(_AHEAD_S)
+                    await asyncio.sleep(_LEASED_AHEAD_S)
                 if reply.what == "fetch":
                     if not await self._fetch_for_all(origin, source):
                         return
@@ -171,10 +171,10 @@ class RobotsCache:
     async def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
         rules = refused = None
         now = asyncio.get_running_loop().time()
-        life = min(max(seconds, 1.0), _REMEMBERED_S)
+        life = min(max(seconds, 1.0), _KEPT_S)
         renew = now + life / 2
         if what == "unreachable":
-            # No longer than those wait that it turns away: they come back to ask again.
+            # Kept no longer than the requests it turns away wait: then they come back and need a new verdict.
             life = max(seconds, _TRY_AGAIN_S)
             renew = now + life
             refused = Verdict(False, f"robots unreachable: {reason}", life)
@@ -186,19 +186,19 @@ class RobotsCache:
             longest = self.config.robots_delay_max
             if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
                 refused = Verdict(
-                    False, f"it asks for {rules.delay:g} s between requests, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
+                    False, f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
                 )
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
-        self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED
-        while self._size > _MOST_BYTES or len(self._copies) > _MOST_ORIGINS:
+        self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED_FACTOR
+        while self._size > _MAX_BYTES or len(self._copies) > _MAX_ORIGINS:
             _, dropped = self._copies.popitem(last=False)
-            self._size -= len(dropped.body) * _PARSED
+            self._size -= len(dropped.body) * _PARSED_FACTOR
 
     # Fetching
 
     async def _fetch_for_all(self, origin: str, source: str) -> bool:
-        """Fetch a robots.txt and share what came of it; False if it could not be asked for."""
+        """Fetch a robots.txt and share the result; False if it could not be requested."""
         fetched = Fetched("")
         try:
             fetched = await self.fetcher.fetch(origin, source, self._calls)
@@ -210,10 +210,10 @@ class RobotsCache:
         delay = 0.0
         if fetched.kind == "rules":
             delay = (await _parse(fetched.body)).delay or 0.0
-            if delay > self.config.robots_delay_max:  # a host that is skipped slows its source's others not down
+            if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
-            logger.debug("%s cannot be had: %s", origin, printable(fetched.reason), extra={"source": source})
+            logger.debug("%s cannot be fetched: %s", origin, printable(fetched.reason), extra={"source": source})
         async with self._calls:
             slower = await self.state.scripts.keep_robots(
                 self.state.worker,
@@ -228,9 +228,9 @@ class RobotsCache:
                 retry_max=self.config.retry_delay_max,
             )
         if slower:
-            await asyncio.sleep(_AHEAD_S)
+            await asyncio.sleep(_LEASED_AHEAD_S)
 
 
 async def _parse(body: bytes) -> Rules:
-    """Parse a robots.txt; a large one takes half a second, which nobody else shall wait."""
+    """Parse a robots.txt; a large one takes half a second, and is parsed in a thread."""
     return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)

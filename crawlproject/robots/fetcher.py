@@ -1,4 +1,4 @@
-"""Fetches a robots.txt, redirects included, each request with a send slot of the source that pays for it."""
+"""Fetches a robots.txt, following redirects; each request has a send slot of the source that pays for it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
 from crawlproject.worker import Shutdown
 
-MOST_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least that many are followed
+MAX_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least five are to be followed
 
 _PATIENCE_S = 60.0  # for a send slot; twice as long as a download may take
-_LOOK_S = 0.25  # between looks whether the worker stops
-_LARGEST = 50_000_000  # bytes that one may have (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; few are read
+_POLL_S = 0.25  # between checks whether the worker stops
+_MAX_DOWNLOAD = (
+    50_000_000  # bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read
+)
 
 
 class Fetched(NamedTuple):
-    """What came of a fetch.
+    """The result of a fetch.
 
-    `kind` is "rules" (they are in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it
-    leads to a refused address, see `body`), "unreachable" (see `reason`), or "" when nothing was requested.
+    `kind` is "rules" (in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it leads to a
+    refused address, see `body`), "unreachable" (see `reason`), or "" when nothing was requested.
     """
 
     kind: str
@@ -45,7 +47,7 @@ class Fetched(NamedTuple):
 
 
 class RobotsFetcher:
-    """Downloads by Scrapy's engine, so that gate and address guard see these requests, too."""
+    """Downloads through Scrapy's engine, so that the gate and the address guard see these requests, too."""
 
     def __init__(self, crawler: Crawler, state: State, resolver: Resolver, shutdown: Shutdown) -> None:
         self.crawler = crawler
@@ -55,12 +57,12 @@ class RobotsFetcher:
         self._received: dict[Request, int] = {}  # bytes of the downloads under way
 
     async def fetch(self, origin: str, source: str, calls: AbstractAsyncContextManager[object]) -> Fetched:
-        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, another host for itself.
+        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, others for themselves.
 
-        `calls` bounds the calls to Redis that are under way.
+        `calls` bounds the concurrent calls to Redis.
         """
         url = origin
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             try:
                 outcome = await self._refusal(url) or await self._get(url, source, origin, calls)
                 if isinstance(outcome, Fetched):
@@ -73,10 +75,10 @@ class RobotsFetcher:
                 return Fetched("" if isinstance(error, NoNameServer) else "unreachable", reason=str(error))
             except Exception as error:  # whatever a download can meet, and a Location can be
                 return Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
-        return Fetched("none")  # 2.3.1.2: too many redirects, it may be taken for unavailable
+        return Fetched("none")  # RFC 9309, 2.3.1.2: after too many redirects it may be taken for unavailable
 
     async def _refusal(self, url: str) -> Fetched | None:
-        """Return why `url` cannot be requested at all, before a slot is spent on it; None if it can."""
+        """Return why `url` cannot be requested, before a slot is spent on it; None if it can."""
         await self.resolver.look_up(url)
         if not self.resolver.knows(url):
             return Fetched("")
@@ -88,10 +90,10 @@ class RobotsFetcher:
     async def _get(
         self, url: str, source: str, origin: str, calls: AbstractAsyncContextManager[object]
     ) -> Fetched | str:
-        """Return what came of requesting `url`, or where it redirects to.
+        """Return the result of requesting `url`, or the URL that it redirects to.
 
-        Waiting for a slot takes up no place of the downloader. It may be far ahead, where a source gets one in
-        minutes; the lock on `origin` lasts beyond it.
+        Waiting for a slot takes up no place in the downloader. The slot may be minutes ahead, if the source is
+        slow; the lock on `origin` outlasts it.
         """
         domain = domain_of_url(url)
         payer = {"source": source} if domain == domain_of_url(origin) else {"domain": domain}
@@ -113,9 +115,9 @@ class RobotsFetcher:
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
                 "download_timeout": min(self.state.config.download_timeout, _PATIENCE_S / 2),
-                "download_maxsize": _LARGEST,
+                "download_maxsize": _MAX_DOWNLOAD,
             }
-            # Not compressed: what is read of it can then be counted.
+            # Not compressed, so that the bytes read can be counted.
             request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
             self.crawler.stats.inc_value("robots/requests")
             try:
@@ -126,20 +128,22 @@ class RobotsFetcher:
             return Fetched("") if response is None else _outcome(response)
 
     def _has_room(self) -> bool:
-        """Tell whether another download may begin: hosts that hang leave half of the downloader to others."""
+        """Tell whether another download may begin: hanging hosts may take half of the downloader at most."""
         return len(self._received) < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 2, 1)
 
     async def _download(self, request: Request) -> Response | None:
-        """Return the response; None when the worker stops, which shall not wait for it."""
+        """Return the response; None when the worker stops, which does not wait for it."""
         connect: Callable[..., None] = self.crawler.signals.connect
         if not self._received:
             connect(self._bytes_received, signal=signals.bytes_received)
         self._received[request] = 0
         download = asyncio.ensure_future(self.crawler.engine.download_async(request))
-        download.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also at the end
+        download.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # retrieved, for asyncio's log
         try:
             while not download.done():
-                await asyncio.wait([download], timeout=_LOOK_S)
+                await asyncio.wait([download], timeout=_POLL_S)
                 if self.shutdown.has_begun:
                     return None
             response: Response = download.result()
@@ -151,7 +155,7 @@ class RobotsFetcher:
                 self.crawler.signals.disconnect(self._bytes_received, signal=signals.bytes_received)
 
     def _bytes_received(self, data: bytes, request: Request) -> None:
-        """Stop at what is read of a robots.txt at most (RFC 9309, 2.5)."""
+        """Stop the download after `MAX_BYTES` (RFC 9309, 2.5)."""
         if request not in self._received:
             return
         self._received[request] += len(data)
@@ -160,7 +164,7 @@ class RobotsFetcher:
 
 
 def _refused(reason: str) -> Fetched:
-    return Fetched("refused", f"robots.txt at an address that is refused: {reason}".encode())
+    return Fetched("refused", f"robots.txt at a refused address: {reason}".encode())
 
 
 def _redirected(url: str, location: bytes) -> str:
@@ -168,7 +172,7 @@ def _redirected(url: str, location: bytes) -> str:
 
     Raises:
         ValueError: the URL is too long.
-        AddressRefused: it is not one that may be requested.
+        AddressRefused: the URL must not be requested.
 
     """
     if len(location) > LONGEST_URL:

@@ -1,1 +1,1 @@
-"""Sources: how large they are, which hosts are theirs, and the rate that follows. Pure rules."""
+"""Sources: their sizes, their hosts, and the rates that follow from the sizes. Pure rules."""

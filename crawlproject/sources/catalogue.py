@@ -16,7 +16,7 @@ from crawlproject.sources.rates import rate_for
 
 
 class BadRow(NamedTuple):
-    """A row of the catalogue that makes no sense: its number from 1, whose it is if it says so, and why."""
+    """An invalid row of the catalogue: its number from 1, its source if it names one, and what is wrong."""
 
     number: int
     source: str | None
@@ -25,10 +25,10 @@ class BadRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What the catalogue says: the rate by size of each source, and the source of each registrable domain.
+    """The parsed catalogue: the rate of each source by its size, and the source of each registrable domain.
 
-    `options` has what it says beside: source to JSON with `circuit` (rules as the scripts read them) and
-    `robots` ("ignore"). `bad` are the rows that were left out.
+    `options` has everything else: source to JSON with `circuit` (rules as the scripts read them) and `robots`
+    ("ignore"). `bad` are the rows that were left out.
     """
 
     limits: Mapping[str, float]
@@ -38,20 +38,20 @@ class Catalogue:
 
 
 def parse_catalogue(text: str | bytes) -> Catalogue:
-    """Read a catalogue: a JSON array of rows as docs/flow.md describes them.
+    """Parse a catalogue: a JSON array of rows as docs/flow.md describes them.
 
-    A domain that several sources claim goes to the smallest: a seed without a source shall not be fetched
-    faster than the least of them can bear. A row that makes no sense is left out; of two for the same source that
-    is the second.
+    A domain that several sources claim goes to the smallest: a seed without a source must not be fetched faster
+    than the smallest of them can bear. An invalid row is left out; so is the second of two rows for the same
+    source.
 
     Raises:
-        CatalogueError: it is not such an array, or none of its rows makes sense.
+        CatalogueError: it is not such an array, or none of its rows is valid.
 
     """
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CatalogueError(f"the catalogue is no JSON: {error}") from None
+        raise CatalogueError(f"the catalogue is not JSON: {error}") from None
     if not isinstance(rows, list):
         raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")
     limits: dict[str, float] = {}
@@ -63,7 +63,7 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
             source, size, hosts = _row(row)
             of_source = _options(row)
             if source in limits:
-                raise ValueError(f"{source} stands there twice")
+                raise ValueError(f"{source} is listed twice")
         except ValueError as error:
             bad.append(BadRow(number, _source_of(row), str(error)))
             continue
@@ -74,13 +74,13 @@ def parse_catalogue(text: str | bytes) -> Catalogue:
             claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
     if bad and not limits:
         raise CatalogueError(
-            f"none of the {len(rows)} rows of the catalogue makes sense; row {bad[0].number}: {bad[0].reason}"
+            f"none of the {len(rows)} rows of the catalogue is valid; row {bad[0].number}: {bad[0].reason}"
         )
     return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options, bad)
 
 
 def _source_of(row: Any) -> str | None:
-    """Return whose row it is, as far as it says."""
+    """Return the source that a row names, None if it names none."""
     try:
         return source_name(row.get("source_name")) if isinstance(row, dict) else None
     except ValueError:
@@ -96,10 +96,10 @@ def _row(row: Any) -> tuple[str, int, set[str]]:
         raise ValueError(f"image_count of {source} must be a whole number from 0, not {size!r}")
     hosts = row.get("hosts") or []
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-        raise ValueError(f"hosts of {source} must be a list of names")
+        raise ValueError(f"hosts of {source} must be a list of host names")
     url = row.get("source_url") or ""
     if not isinstance(url, str):
-        raise ValueError(f"source_url of {source} must be a text")  # noqa: TRY004
+        raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
     domains = {domain_of(host) for host in hosts} | {domain_of_url(url)}
     return source, size, domains - {""}
 

@@ -1,4 +1,4 @@
-"""Registrable domains: what a URL belongs to when nobody says which source it is of."""
+"""Registrable domains: the source of a URL that names none."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 @cache
 def _suffixes() -> tldextract.TLDExtract:
-    import tldextract  # here: it brings requests along, and most commands ask for no domain
+    import tldextract  # here: it imports requests, and most commands need no domain
 
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)  # the list it ships with: no download
 
 
 @lru_cache(maxsize=65_536)
 def domain_of(host: str) -> str:
-    """Return the registrable domain of a host; an address or a name without one is its own.
+    """Return the registrable domain of a host; an address, or a name without one, is its own.
 
-    Names in other scripts come out as in a request's URL (`xn--...`), so that both spellings are one source.
+    Names in other scripts are returned as in a request's URL (`xn--...`), so that both spellings are one source.
     """
     host = host.lower().rstrip(".")
     if not host.isascii():
-        with suppress(UnicodeError):  # no name that DNS could know: left as it is
+        with suppress(UnicodeError):  # not a valid DNS name: left as it is
             host = host.encode("idna").decode()
     parts = _suffixes()(host)
     label = parts.subdomain.rpartition(".")[2]
     if parts.suffix or not label or parts.domain.isdecimal():
         return parts.top_domain_under_public_suffix or host
-    return f"{label}.{parts.domain}"  # the list's last rule: of an unknown name the last label is the suffix
+    return f"{label}.{parts.domain}"  # the list's default rule: the last label of an unknown name is the suffix
 
 
 def domain_of_url(url: str) -> str:
-    """Return the registrable domain of the URL's host, "" when it has none."""
+    """Return the registrable domain of the URL's host, "" when it has no host."""
     return domain_of(urlsplit(url).hostname or "")

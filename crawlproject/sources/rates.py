@@ -1,4 +1,4 @@
-"""From the size of a source to its rate."""
+"""The rate of a source, from its size or an operator's override."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def rate_for(size: int) -> float:
 
 
 def override_of(value: bytes) -> float | None:
-    """Return the rate that an operator's override spells, 0 for "nothing goes out"; None if it is no rate.
+    """Return the rate of an operator's override, 0 for "nothing goes out"; None if it is not a valid rate.
 
-    The least is one request in twelve days, the most 100,000 a second: what is beyond is a slip.
+    The lowest is one request in twelve days, the highest 100,000 a second: anything beyond is a typing error.
     """
     try:
         rate = float(value)

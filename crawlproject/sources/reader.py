@@ -1,4 +1,4 @@
-"""Reads the catalogue from where `CRAWL_SOURCES` says."""
+"""Reads the catalogue from the file or URL in `CRAWL_SOURCES`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_catalogue(place: str) -> Catalogue:
     """Read the catalogue from a file or an HTTP URL. Blocks.
 
     Raises:
-        CatalogueError: it cannot be read, or makes no sense.
+        CatalogueError: it cannot be read, or is invalid.
 
     """
     try:

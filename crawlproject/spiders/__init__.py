@@ -1,1 +1,1 @@
-"""The spiders."""
+"""Scrapy's spiders."""

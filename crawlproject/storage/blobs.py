@@ -1,4 +1,4 @@
-"""Where thumbnails are kept, and under which names."""
+"""The storage of thumbnails: its interface, and the names of thumbnails."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_userinfo
 
-PROBE = ".probe"  # no thumbnail's name: those begin with a folder
-PROBE_SIZE = 16_384  # bytes; a nearly full disk takes a tiny file for long
+PROBE = ".probe"  # never the name of a thumbnail: those begin with a folder
+PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
 
 _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
 
 
 def thumbnail_name(identifier: str) -> str:
-    """Return where the thumbnail of `identifier` lies in the store: by the identifier alone, and never outside.
+    """Return the path of the thumbnail of `identifier` in the storage; it depends on the identifier alone.
 
-    The first two hex digits of its SHA-1 are the folder. Characters outside `[A-Za-z0-9._-]` are
-    percent-encoded; a name that gets too long is the SHA-1. Names are ASCII, so that no file system
-    normalises them. Two identifiers that differ in the case of letters alone are kept apart by a
-    file system that tells cases apart, and by every object store; others are not what to keep thumbnails on.
+    It never leads outside. The folder is the first two hex digits of the identifier's SHA-1. Characters outside
+    `[A-Za-z0-9._-]` are percent-encoded; a name that would be too long is the SHA-1. Names are ASCII, so that no
+    file system normalises them. A case-sensitive file system, or an object store, is needed to keep identifiers
+    apart that differ only in case.
     """
     digest = hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest()
     name = re.sub("~", "%7E", quote(identifier, safe="._-"))
@@ -38,11 +38,11 @@ def thumbnail_name(identifier: str) -> str:
 
 
 class Storage(Protocol):
-    """Where thumbnails are kept. `write` blocks, may be called from several threads, and replaces."""
+    """Stores thumbnails. `write` blocks, may be called from several threads, and overwrites."""
 
     @property
     def place(self) -> str:
-        """The store's name for messages."""
+        """The storage's name for messages."""
 
     @property
     def remedy(self) -> str:
@@ -51,12 +51,12 @@ class Storage(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, wholly or not at all."""
 
-    def is_lasting(self, error: Exception) -> bool:
-        """Tell whether what `write` raised cannot pass by itself."""
+    def is_permanent(self, error: Exception) -> bool:
+        """Tell whether an error raised by `write` will not pass without an operator."""
 
 
 def open_storage(uri: str, settings: Any) -> Storage:
-    """Return the store that `IMAGES_STORE` names; a relative folder is one of the project's.
+    """Return the storage that `IMAGES_STORE` names; a relative folder is relative to the project's folder.
 
     Raises:
         Exception: see FolderStorage and S3Storage.
@@ -68,12 +68,12 @@ def open_storage(uri: str, settings: Any) -> Storage:
 
 
 def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
-    """Return what reads a thumbnail by its name, and makes nothing; it blocks, and raises what the store says."""
+    """Return a function that reads a thumbnail by its name. It blocks, creates nothing, and raises what fails."""
     if not uri.startswith("s3://"):
         folder = _folder_of(uri)
         return lambda name: (folder / name).read_bytes()
-    store = functools.cache(lambda: S3Storage(uri, settings))
-    return lambda name: store().read(name)
+    bucket = functools.cache(lambda: S3Storage(uri, settings))
+    return lambda name: bucket().read(name)
 
 
 def _folder_of(uri: str) -> Path:
@@ -81,28 +81,30 @@ def _folder_of(uri: str) -> Path:
 
 
 def check_storage(uri: str, settings: Any) -> str | None:
-    """Try to write to the store that `IMAGES_STORE` names; return what keeps us from it for now, None if nothing.
+    """Try to write to the storage that `IMAGES_STORE` names; return why that fails for now, None if it succeeds.
 
-    Blocks, for half a minute at most. What may pass by itself is no reason not to start: workers that a
-    supervisor starts again during an outage would only run in circles. They wait, as they do later on.
+    Blocks, for half a minute at most. A temporary error does not prevent the start: during an outage a supervisor
+    would only restart the workers over and over. They wait, as they do later on.
 
     Raises:
-        ConfigError: it cannot be written, and that will not pass.
+        ConfigError: it cannot be written, and the error is permanent.
 
     """
     try:
-        store = open_storage(uri, settings)
+        storage = open_storage(uri, settings)
     except Exception as error:  # whatever boto and the file system find wrong
         raise ConfigError(f"IMAGES_STORE={printable(uri, 500)} cannot be used: {described(error)}") from None
     try:
-        store.write(PROBE, bytes(PROBE_SIZE))
+        storage.write(PROBE, bytes(PROBE_SIZE))
     except Exception as error:
-        if store.is_lasting(error):
-            raise ConfigError(f"IMAGES_STORE={store.place} cannot be written: {described(error)}") from None
-        return f"thumbnails cannot be stored in {store.place} at present ({described(error)}): {store.remedy}"
+        if storage.is_permanent(error):
+            raise ConfigError(f"IMAGES_STORE={storage.place} cannot be written: {described(error)}") from None
+        return (
+            f"thumbnails cannot be stored in {storage.place} at the moment ({described(error)}): {storage.remedy}"
+        )
     return None
 
 
 def described(error: Exception) -> str:
-    """Return what a store says, for a log line."""
+    """Return an error of the storage, for a log line."""
     return printable(without_userinfo(f"{type(error).__name__}: {error}".strip(": ")), 300)

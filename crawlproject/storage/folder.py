@@ -12,10 +12,10 @@ from pathlib import Path
 from crawlproject.texts import printable
 
 _PARTS = ".parts"
-_PARTS_KEPT_S = 86_400.0  # that a file half written may still be somebody's
+_PARTS_KEPT_S = 86_400.0  # a partial file younger than this may still be in use
 
-# What an operator must change; other trouble of a folder (a full disk, an input/output error) may pass.
-_LASTING = frozenset(
+# Errors that an operator must fix; others (a full disk, an input/output error) may pass.
+_PERMANENT = frozenset(
     {
         errno.EACCES,
         errno.EEXIST,
@@ -34,12 +34,12 @@ _LASTING = frozenset(
 class FolderStorage:
     """Thumbnails as files of a folder.
 
-    They are written in its folder `.parts` and renamed into place. Both are made here, or by the first write that
-    can where the disk is full, and never again, so that a volume that is unmounted while the crawl runs is
-    missed, and not replaced by an empty folder.
+    They are written in its subfolder `.parts` and renamed into place. Both folders are made here (on a full disk,
+    by the first write that can) and never again: so a volume that is unmounted while the crawl runs causes an
+    error, and is not replaced by an empty folder.
 
     Raises:
-        OSError: there is no such folder, it cannot be made, and that will not pass by itself.
+        OSError: the folder does not exist and cannot be made, and the error is permanent.
 
     """
 
@@ -55,9 +55,9 @@ class FolderStorage:
         try:
             self._make()
         except OSError as error:
-            if self.is_lasting(error):
+            if self.is_permanent(error):
                 raise
-            # A disk that is full, say: a write finds out whether it still is.
+            # For example a full disk: a later write finds out whether it still is.
 
     def _make(self) -> None:
         self.parts.mkdir(parents=True, exist_ok=True)
@@ -65,21 +65,21 @@ class FolderStorage:
         self._made = True
 
     def _sweep(self) -> None:
-        """Remove what processes that died left half written."""
+        """Remove partial files that dead processes left behind."""
         for part in self.parts.iterdir():
             try:
                 if time.time() - part.stat().st_mtime > _PARTS_KEPT_S:
                     part.unlink()
-            except FileNotFoundError:  # another worker that starts was faster, or it is in place by now
+            except FileNotFoundError:  # removed by another starting worker, or renamed into place meanwhile
                 continue
 
     def write(self, name: str, data: bytes) -> None:
-        """Write to a file beside, then rename: a reader, or a crash, never sees half a thumbnail."""
+        """Write to a file in `.parts`, then rename: no reader sees half a thumbnail, and no crash leaves one."""
         if not self._made:
             self._make()
         path = self.folder / name
         part = self.parts / f"{self._parts_of}-{next(self._numbers)}"
-        # By the system's calls alone: after each of them a thread has to win Python's lock from the event loop.
+        # Plain system calls, and few: after each of them the thread competes with the event loop for the GIL.
         try:
             file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
@@ -96,10 +96,10 @@ class FolderStorage:
                 path.parent.mkdir(exist_ok=True)
                 part.replace(path)
         except BaseException:
-            with suppress(OSError):  # what has gone wrong is worth more than what follows from it
+            with suppress(OSError):  # the first error is the one to report
                 part.unlink(missing_ok=True)
             raise
 
-    def is_lasting(self, error: Exception) -> bool:
-        """Tell a folder that cannot be written from a disk that is full."""
-        return isinstance(error, OSError) and error.errno in _LASTING
+    def is_permanent(self, error: Exception) -> bool:
+        """Tell whether an operator must fix the folder; a full disk, for example, may pass."""
+        return isinstance(error, OSError) and error.errno in _PERMANENT

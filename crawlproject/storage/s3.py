@@ -9,17 +9,17 @@ from crawlproject.texts import printable, without_userinfo
 
 
 class S3Storage:
-    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; unset ones are boto's defaults.
+    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; boto's defaults if unset.
 
-    Not Scrapy's `S3FilesStore`: that writes from the reactor's pool, which names are resolved in, and sends
+    Not Scrapy's `S3FilesStore`: that writes from the reactor's thread pool, which also resolves names, and sends
     an ACL, which buckets refuse by default since 2023.
 
     Raises:
-        Exception: the settings make no sense to boto.
+        Exception: boto rejects the settings.
 
     """
 
-    remedy = "see to the store, its bucket and the AWS_* settings"
+    remedy = "check the storage, its bucket and the AWS_* settings"
 
     def __init__(self, uri: str, settings: Any) -> None:
         import boto3
@@ -57,8 +57,8 @@ class S3Storage:
         body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         return body
 
-    def is_lasting(self, error: Exception) -> bool:
-        """Tell what S3 refuses from what it does not manage now, and from an endpoint that does not answer."""
+    def is_permanent(self, error: Exception) -> bool:
+        """Tell whether S3 refuses the request as such; overload, or a silent endpoint, may pass."""
         from botocore import exceptions as boto
 
         if isinstance(error, boto.ClientError):

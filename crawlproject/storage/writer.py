@@ -1,4 +1,4 @@
-"""The circuit of the thumbnail store: what is to be done while it is down."""
+"""Writes thumbnails to the storage, and pauses leasing while the storage is down."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Storage, described
 from crawlproject.threads import in_thread
 from crawlproject.worker import worker_of
 
-_AT_ONCE = 16  # writes, each in a thread
-_DEADLINE_S = 40.0  # that one write may take, a second attempt of the client's included
-_LOOK_S = 0.25  # between looks whether the crawl closes
-_LAST_S = 3.0  # that writes get when it does
+_MAX_WRITES = 16  # at a time, each in a thread
+_WRITE_TIMEOUT_S = 40.0  # for one write, including a second attempt by the client
+_POLL_S = 0.25  # between checks whether the crawl closes
+_CLOSING_S = 3.0  # how long pending writes get when the crawl closes
 
 
 class StorageWriter:
-    """Writes thumbnails, and finds out whose fault it is if one cannot be written.
+    """Writes thumbnails; when a write fails, finds out whether the storage or that one thumbnail is to blame.
 
     Each write that fails is followed by a probe: an object as large as the thumbnail, under a fixed name, by the
-    same client. If that fails, too, the store is down: nothing is leased and every write is refused, until a
-    probe goes well. If it goes well, the write is tried once more, probe included; what fails beside two good
-    probes is trouble with that one thumbnail.
+    same client. If the probe fails, too, the storage is down: nothing is leased and every write is refused, until
+    a probe succeeds. If the probe succeeds, the write is tried once more, with another probe; a write that fails
+    twice while both probes succeed is a fault of that one thumbnail.
 
-    A write that hangs holds up neither the worker nor its end: it has a deadline, and a thread that the
-    process need not wait for. While a probe hangs there is no other.
+    A write that hangs delays neither the worker nor its shutdown: it has a time-out, and a daemon thread. While a
+    probe hangs, no other is started.
     """
 
-    def __init__(self, store: Storage, crawler: Crawler | None = None) -> None:
-        self.store = store
+    def __init__(self, storage: Storage, crawler: Crawler | None = None) -> None:
+        self.storage = storage
         self.crawler = crawler
         self._circuit = Circuit("store", crawler)
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_MAX_WRITES)
         self._probing: asyncio.Task[Exception | None] | None = None
         self._probe_write: asyncio.Future[None] | None = None
 
     @property
-    def trouble(self) -> str:
-        """What the store says, while it is down."""
-        return self._circuit.trouble
+    def outage(self) -> str:
+        """What is wrong while the storage is down; "" while it is not."""
+        return self._circuit.outage
 
     async def write(self, name: str, data: bytes) -> None:
         """Store a thumbnail.
 
         Raises:
-            StorageDown: the store takes nothing, or the crawl closes before it has taken this.
-            Exception: it does not take this one: whatever the store says.
+            StorageDown: the storage is down, or the crawl closes before the thumbnail is stored.
+            Exception: the storage rejects this one thumbnail; the error is the storage's own.
 
         """
         loop = asyncio.get_running_loop()
         writing = asyncio.create_task(self._write(name, data))
         deadline = math.inf
         while not writing.done():
-            await asyncio.wait((writing,), timeout=_LOOK_S)
+            await asyncio.wait((writing,), timeout=_POLL_S)
             if not writing.done() and self._is_closing():
-                deadline = min(deadline, loop.time() + (0.0 if self.trouble else _LAST_S))
+                deadline = min(deadline, loop.time() + (0.0 if self.outage else _CLOSING_S))
                 if loop.time() >= deadline:
                     writing.cancel()
                     raise StorageDown("the crawl closes")
@@ -73,48 +73,48 @@ class StorageWriter:
     async def _write(self, name: str, data: bytes) -> None:
         async with self._places:
             for last in (False, True):
-                if self.trouble:
-                    raise StorageDown(self.trouble)
-                failed = await _end_of(self._start(name, data))
-                if failed is None:
+                if self.outage:
+                    raise StorageDown(self.outage)
+                error = await _outcome(self._start(name, data))
+                if error is None:
                     return
-                found = await self._probe_once(len(data))
-                if found is not None:
-                    self._trip(found, len(data))
-                    raise StorageDown(self.trouble)
+                probe_error = await self._probe_once(len(data))
+                if probe_error is not None:
+                    self._trip(probe_error, len(data))
+                    raise StorageDown(self.outage)
                 if last:
-                    raise failed
+                    raise error
 
     async def _probe_once(self, size: int) -> Exception | None:
-        """Probe, or wait for the probe under way: a hundred writes may fail at once."""
+        """Probe, or wait for the probe under way: many writes may fail at once."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe(size))
         return await asyncio.shield(self._probing)
 
     async def _probe(self, size: int) -> Exception | None:
-        """Return what keeps an object of `size` bytes from being stored, None if nothing does."""
+        """Return the error of storing an object of `size` bytes, None if it succeeds."""
         if self._probe_write is None or self._probe_write.done():
             self._probe_write = self._start(PROBE, bytes(max(size, PROBE_SIZE)))
-        failed = await _end_of(self._probe_write)
-        if failed is not None:
+        error = await _outcome(self._probe_write)
+        if error is not None:
             self._circuit.count("probes_failed")
-        return failed
+        return error
 
     def _trip(self, error: Exception, size: int) -> None:
         self._circuit.trip(
-            f"thumbnails cannot be stored in {self.store.place} ({described(error)}): {self.store.remedy}; "
-            "it is tried until they can",
+            f"thumbnails cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
+            "retrying until they can",
             lambda: self._probe_once(size),
         )
 
     def _start(self, name: str, data: bytes) -> asyncio.Future[None]:
-        return in_thread("store", lambda: self.store.write(name, data))
+        return in_thread("store", lambda: self.storage.write(name, data))
 
     def _is_closing(self) -> bool:
         return self.crawler is not None and worker_of(self.crawler).shutdown.has_begun
 
 
-async def _end_of(write: asyncio.Future[None]) -> Exception | None:
-    """Return what a write raises; one that takes too long goes on by itself."""
-    await asyncio.wait((write,), timeout=_DEADLINE_S)
-    return write.exception() if write.done() else TimeoutError(f"no end after {_DEADLINE_S:g} s")  # type: ignore[return-value]
+async def _outcome(write: asyncio.Future[None]) -> Exception | None:
+    """Return the error of a write, None if it succeeds; a write that takes too long is left running."""
+    await asyncio.wait((write,), timeout=_WRITE_TIMEOUT_S)
+    return write.exception() if write.done() else TimeoutError(f"not done after {_WRITE_TIMEOUT_S:g} s")  # type: ignore[return-value]

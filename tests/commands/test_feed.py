@@ -41,8 +41,8 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
     assert done.stdout == "5 seeds fed, 3 rejected\n"
     told = done.stderr.splitlines()
     assert [line.partition(": ")[0] for line in told] == [f"{tsv}:4", f"{jsonl}:2", "-:2"]
-    assert "without http" in told[0]
-    assert "no url" in told[1]
+    assert "must begin with http" in told[0]
+    assert "no URL" in told[1]
     assert "blanks" in told[2]
     assert [json.loads(seed) if seed[0] == "{" else seed for seed in seeds(redis_url)] == [
         {"url": A, "identifier": "1", "source": "Museum"},
@@ -132,6 +132,6 @@ def test_on_a_terminal_there_is_a_progress_bar(
     os.close(ours)
     assert "feeding" in shown
     assert "100%" in shown
-    assert f"{path}:2: url without http:// or https://: ftp://a/[red]" in shown
+    assert f"{path}:2: URL must begin with http:// or https://: ftp://a/[red]" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
     assert done.stdout == b"1 seeds fed, 1 rejected\n"

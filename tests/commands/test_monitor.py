@@ -21,7 +21,9 @@ def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
             said = scrapy(*command, "-s", f"CRAWL_METRICS_PORT={port}")
             assert said.returncode == 1
             (words,) = [line for line in said.stderr.splitlines() if "INFO" not in line and "CRAWL_" in line]
-            assert words.startswith(f"scrapy {command[0]}: CRAWL_METRICS_PORT={port} cannot be had at 127.0.0.1")
+            assert words.startswith(
+                f"scrapy {command[0]}: CRAWL_METRICS_PORT={port} is not available at 127.0.0.1"
+            )
             assert "Traceback" not in said.stderr
 
 

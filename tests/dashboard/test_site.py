@@ -271,7 +271,7 @@ def test_it_is_open_to_a_network_with_a_password_alone(scrapy: Scrapy) -> None:
         one.listen()
         port = one.getsockname()[1]
         said = scrapy("monitor", CRAWL_METRICS_PORT=str(free_port()), CRAWL_DASHBOARD_PORT=str(port))
-    assert f"CRAWL_DASHBOARD_PORT={port} cannot be had at 127.0.0.1" in said.stderr
+    assert f"CRAWL_DASHBOARD_PORT={port} is not available at 127.0.0.1" in said.stderr
 
 
 def test_redis_that_is_away_is_said_and_found_again(monitor: Monitor, redis_url: str) -> None:

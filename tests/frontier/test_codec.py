@@ -66,7 +66,7 @@ def test_a_request_comes_back_as_it_was(more: dict[str, Any]) -> None:
     assert attributes(again) == attributes(request)
 
 
-def test_a_request_of_another_class_is_stored_by_what_it_sends() -> None:
+def test_a_request_of_a_subclass_is_stored_as_a_plain_request() -> None:
     request = JsonRequest(URL, data={"a": 1}, dumps_kwargs={"sort_keys": True})
     again = codec.decode(codec.encode(request, SPIDER), SPIDER)
     assert (again.method, again.body, again.headers) == (request.method, b'{"a": 1}', request.headers)
@@ -137,12 +137,12 @@ def test_what_cannot_be_stored_is_refused_at_once(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("meta", [{}, {SOURCE: "museum"}, {b"identifier": "1"}])
-def test_what_the_spider_cannot_do_without_is_missed_at_once(meta: dict[Any, Any]) -> None:
+def test_an_entry_without_the_meta_that_the_spider_needs_is_a_bad_entry(meta: dict[Any, Any]) -> None:
     with pytest.raises(BadEntry, match="no 'identifier' in its meta"):
         codec.decode(packed({"url": URL, "meta": meta}), ImagesSpider())
 
 
-def test_no_switch_of_scrapys_comes_back_from_redis() -> None:
+def test_no_scrapy_option_is_read_back_from_redis() -> None:
     hostile = {
         "proxy": "http://10.0.0.1:3128",
         "_auth_proxy": "x",
@@ -178,7 +178,7 @@ META = st.sampled_from(
 @given(
     data=st.dictionaries(NAMES, WILD), meta=st.dictionaries(META, WILD), whole=WILD, header=st.binary(max_size=4)
 )
-def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again(
+def test_any_entry_is_bad_or_a_request_that_can_be_stored_again(
     data: dict[str, Any], meta: dict[str, Any], whole: object, header: bytes
 ) -> None:
     for entry in (
@@ -212,7 +212,7 @@ def test_whatever_is_stored_is_a_bad_entry_or_a_request_that_can_be_stored_again
         packed([0] * 1_000_000),
     ],
 )
-def test_a_large_or_deep_one_is_refused_quickly(entry: bytes) -> None:
+def test_a_large_or_deep_entry_is_refused_quickly(entry: bytes) -> None:
     began = time.thread_time()
     with pytest.raises(BadEntry):
         codec.decode(entry, SPIDER)
@@ -298,13 +298,13 @@ def test_a_pickle_is_never_loaded(tmp_path: Path, header: bytes) -> None:
         packed({"url": URL, "meta": {"redirect_times": "1"}}),
     ],
 )
-def test_an_entry_that_is_none_is_a_bad_entry(entry: bytes) -> None:
+def test_a_malformed_entry_is_a_bad_entry(entry: bytes) -> None:
     with pytest.raises(BadEntry) as caught:
         codec.decode(entry, SPIDER)
     assert str(caught.value).startswith("stored request ")
 
 
-def test_noise_is_a_bad_entry_or_a_request_and_never_anything_else() -> None:
+def test_noise_is_a_bad_entry_or_a_request_and_nothing_else() -> None:
     chance = random.Random(7)
     good = codec.encode(Request(URL, callback=SPIDER.parse, meta={IDENTIFIER: "1", "n": [1, {"a": b"b"}]}), SPIDER)
     bad = 0
@@ -357,7 +357,7 @@ def test_a_renewed_request_has_nothing_counted_against_it() -> None:
         packed({"meta": {}}),
     ],
 )
-def test_renewing_what_is_no_request_of_ours_raises_nothing(entry: bytes) -> None:
+def test_renewing_a_foreign_entry_raises_nothing(entry: bytes) -> None:
     again = codec.renewed(entry)
     assert codec.deliveries_of(again) == 0
     assert again[2:3] == entry[2:3]
@@ -373,7 +373,7 @@ def test_renewing_what_is_no_request_of_ours_raises_nothing(entry: bytes) -> Non
         ({"redirect_urls": [URL, "x"]}, URL),
     ],
 )
-def test_the_url_that_it_all_began_with(meta: dict[str, Any], url: str) -> None:
+def test_the_url_before_any_redirect(meta: dict[str, Any], url: str) -> None:
     request = Request("https://cdn.org/2", meta=meta)
     assert codec.seed_url(request) == url
     assert codec.seed_url(Response("https://cdn.org/2", request=request).request or Request(URL)) == url

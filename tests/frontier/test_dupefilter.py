@@ -18,13 +18,13 @@ def address(identifier: str | None, url: str = "https://museum.org/a.jpg", **mor
     return SEEN.address(Request(url, meta={} if identifier is None else {IDENTIFIER: identifier}, **more))
 
 
-def test_addresses_stay_what_they_are() -> None:
+def test_addresses_never_change() -> None:
     """What was seen last year must be found where it was put: a change here forgets half a billion of them."""
     assert address("6f1c") == SeenAddress("f88e9", 8_666_909_410_364)
     assert address(None) == SeenAddress("c9fe7", 4_526_985_325_557)
 
 
-def test_a_request_is_its_identifier_and_its_url_and_nothing_else() -> None:
+def test_the_address_depends_on_identifier_and_url_only() -> None:
     assert address("1") == address("1", priority=4, headers={"A": "b"}, dont_filter=True)
     assert address("1") == SEEN.address(Request("https://museum.org/a.jpg", meta={IDENTIFIER: "1", RETRIES: 1}))
     others = {

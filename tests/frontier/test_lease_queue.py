@@ -112,7 +112,7 @@ async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:
     assert worker.woken == 2
 
 
-async def test_who_asks_before_the_slot_is_woken_for_it_once(state: State) -> None:
+async def test_a_pop_before_the_slot_leads_to_one_wake_up(state: State) -> None:
     worker = Worker(state)
     await worker.ready(rate=20)
     await worker.put("a", "b")
@@ -171,7 +171,7 @@ async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State)
     assert request.meta[LEASE].deliveries == 0
 
 
-async def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_goes_on(state: State) -> None:
+async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(state: State) -> None:
     worker = Worker(state)
     await worker.ready()
     await worker.put_entries(b"\x09\x00\x00garbage", b"\x01\x00\x00\xc1", b"\x01")
@@ -186,7 +186,7 @@ async def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_goes_on(state: 
     assert await worker.redis.get(state.keys.outstanding) == b"1"
 
 
-async def test_no_more_is_leased_than_there_is_room_for(state: State) -> None:
+async def test_leases_never_exceed_the_room(state: State) -> None:
     worker = Worker(state, capacity=8)
     await worker.ready()
     await worker.put(*(str(n) for n in range(20)))
@@ -260,7 +260,7 @@ async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> No
     assert len(worker.queue) == 0
 
 
-async def test_what_waits_at_the_end_goes_back_in_its_order(state: State) -> None:
+async def test_waiting_leases_go_back_in_order_at_shutdown(state: State) -> None:
     worker = Worker(state)
     await worker.ready(rate=40)
     await worker.put("a", "b", "c", "d")
@@ -285,7 +285,7 @@ async def test_statistics_name_a_bounded_number_of_sources(state: State, monkeyp
     assert worker.stat("crawl/(others)/failed") == 1
 
 
-async def test_beside_a_suspect_there_is_room_for_nothing(state: State) -> None:
+async def test_a_quarantined_request_leaves_no_room_for_others(state: State) -> None:
     worker = Worker(state)
     await worker.ready()
     await worker.put("a")

@@ -67,7 +67,7 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
-async def test_a_spider_that_no_seeds_feed_crawls_by_itself_what_cannot_be_stored(redis_url: str) -> None:
+async def test_a_spider_without_seeds_crawls_requests_that_cannot_be_stored(redis_url: str) -> None:
     one = scheduler_for(redis_url)
     spider = type(one.crawler.spider).__mro__[1](name="default")  # a plain Spider, as scrapy shell has
     await maybe_deferred_to_future(one.open(spider))
@@ -86,7 +86,7 @@ async def test_a_spider_that_no_seeds_feed_crawls_by_itself_what_cannot_be_store
         ("http://cdn.test/b.jpg", "cdn.test"),
     ],
 )
-async def test_a_redirect_is_leased_anew_from_the_source_it_asks(
+async def test_a_redirect_is_leased_anew_from_the_source_it_leads_to(
     scheduler: FrontierScheduler, location: str, payer: str
 ) -> None:
     await lead(scheduler, museum=50)
@@ -104,7 +104,7 @@ async def test_a_redirect_is_leased_anew_from_the_source_it_asks(
     assert await scheduler.state.redis.get(scheduler.state.keys.outstanding) == b"1"
 
 
-async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> None:
+async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:
     one = scheduler_for(redis_url)
     assert one.crawler.spider is not None
     await maybe_deferred_to_future(one.open(one.crawler.spider))
@@ -123,7 +123,7 @@ async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> 
     await one.state.close()
 
 
-async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(scheduler: FrontierScheduler) -> None:
+async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierScheduler) -> None:
     await lead(scheduler, museum=20)
     await asyncio.sleep(0.1)
     redis: Any = scheduler.state.redis
@@ -135,7 +135,7 @@ async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(schedule
             await asyncio.sleep(0.05)
 
 
-async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(
+async def test_closing_does_not_block_the_loop_when_seeds_have_just_come(
     scheduler: FrontierScheduler,
 ) -> None:
     slot: Any = scheduler.crawler.engine._slot

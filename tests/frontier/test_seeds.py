@@ -88,17 +88,17 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
     ("line", "reason"),
     [
         # plain lines
-        ("", "no url"),
-        ("   \n", "no url"),
+        ("", "no URL"),
+        ("   \n", "no URL"),
         (b"\xff\xfe", "UTF-8"),
-        ("museum.org/a.jpg", "without http"),
-        ("/a.jpg", "without http"),
-        ("//museum.org/a.jpg", "without http"),
-        ("ftp://museum.org/a.jpg", "without http"),
-        ("file:///etc/passwd", "without http"),
-        ("data:image/png;base64,AAAA", "without http"),
-        ("javascript:alert(1)", "without http"),
-        ("redis://127.0.0.1/", "without http"),
+        ("museum.org/a.jpg", "must begin with http"),
+        ("/a.jpg", "must begin with http"),
+        ("//museum.org/a.jpg", "must begin with http"),
+        ("ftp://museum.org/a.jpg", "must begin with http"),
+        ("file:///etc/passwd", "must begin with http"),
+        ("data:image/png;base64,AAAA", "must begin with http"),
+        ("javascript:alert(1)", "must begin with http"),
+        ("redis://127.0.0.1/", "must begin with http"),
         ("http:museum.org", "without a host"),
         ("http:///a.jpg", "without a host"),
         ("http://", "without a host"),
@@ -108,7 +108,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ("http://../a.jpg", "without a host"),
         ("http://user@/", "a user name or password"),
         *(
-            (f"http://{host}/", "a host that no name can be")
+            (f"http://{host}/", "an invalid host name")
             for host in [
                 "*",
                 "a|b",
@@ -123,20 +123,20 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
                 "．．",
             ]
         ),
-        ("http://museum.org\\a.jpg", "a host that no name can be"),
+        ("http://museum.org\\a.jpg", "an invalid host name"),
         ("http://museum.org:0/", "port 0"),
-        ("http://museum.org:99999/", "url that is none"),
-        ("http://museum.org:-1/", "url that is none"),
-        ("http://museum.org:http/", "url that is none"),
-        ("http://[::1/", "url that is none"),
-        ("http://exa\u2100mple.org/", "url that is none"),
+        ("http://museum.org:99999/", "invalid URL"),
+        ("http://museum.org:-1/", "invalid URL"),
+        ("http://museum.org:http/", "invalid URL"),
+        ("http://[::1/", "invalid URL"),
+        ("http://exa\u2100mple.org/", "invalid URL"),
         ("http://museum.org/a b.jpg", "blanks"),
         ("http://museum.org/a\tb", "blanks"),
         ("http://museum.org/\r\nHost: x", "blanks"),
         ("http://museum.org/\x00", "blanks"),
         ("http://museum.org/\x7f", "blanks"),
         ("http://a/" + "x" * (LONGEST_URL - 8), f"more than {LONGEST_URL}"),
-        ("http://a/\ud800", "url that is none"),
+        ("http://a/\ud800", "invalid URL"),
         # what is no object
         ("{", "not JSON"),
         ('{"url": "http://a/"', "not JSON"),
@@ -147,14 +147,14 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('["http://a/"]', "not an object"),
         ('"http://a/"', "not an object"),
         # what is no url in it
-        ("{}", "no url: None"),
-        ('{"url": null}', "no url: None"),
-        ('{"url": 5}', "no url: 5"),
-        ('{"url": ["http://a/"]}', "no url: ['http://a/']"),
-        ('{"url": "  "}', "no url"),
-        ('{"url": "museum.org"}', "without http"),
-        ('{"url": "http://a/\\ud800"}', "url that is none"),
-        ('{"uri": "http://a/"}', "no url"),
+        ("{}", "no URL: None"),
+        ('{"url": null}', "no URL: None"),
+        ('{"url": 5}', "no URL: 5"),
+        ('{"url": ["http://a/"]}', "no URL: ['http://a/']"),
+        ('{"url": "  "}', "no URL"),
+        ('{"url": "museum.org"}', "must begin with http"),
+        ('{"url": "http://a/\\ud800"}', "invalid URL"),
+        ('{"uri": "http://a/"}', "no URL"),
         # what makes no sense beside it
         ('{"url": "http://a/", "uuid": ["x"]}', "uuid"),
         ('{"url": "http://a/", "uuid": {}}', "uuid"),
@@ -174,7 +174,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "again": 1}', "again"),
     ],
 )
-def test_a_line_that_is_no_seed(line: str | bytes, reason: str) -> None:
+def test_an_invalid_line(line: str | bytes, reason: str) -> None:
     with pytest.raises(BadSeed) as caught:
         parse_seed(line)
     words = str(caught.value)
@@ -226,7 +226,9 @@ def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None
         ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", None),
     ],
 )
-def test_a_request_is_its_sources_or_its_hosts(line: str, source: str | None, domain: str | None) -> None:
+def test_the_source_of_a_request_is_named_or_found_by_its_host(
+    line: str, source: str | None, domain: str | None
+) -> None:
     request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER, SeenFilter())
     assert (request.source, request.domain) == (source, domain)
     assert not request.again
@@ -344,7 +346,7 @@ def test_a_url_of_any_kind_is_a_seed_or_a_dead_letter(text: str, form: str) -> N
         b"\xff\xfe" + GOOD.encode("utf-16-le"),
     ],
 )
-def test_what_is_large_deep_or_odd_is_understood_quickly(line: bytes | str) -> None:
+def test_large_deep_or_odd_seeds_are_parsed_quickly(line: bytes | str) -> None:
     understood(line)
 
 

@@ -44,7 +44,7 @@ def test_gives_what_was_encoded(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_no_more_than_the_limit_ever_comes_out(name: str) -> None:
+def test_output_never_exceeds_the_limit(name: str) -> None:
     coding = name.partition(",")[0]
     body = ENCODERS[name](DATA)
     assert decoded(body, [coding], len(DATA)) == DATA
@@ -58,7 +58,7 @@ def test_no_more_than_the_limit_ever_comes_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
-def test_junk_is_unreadable_and_half_a_body_half_decoded(name: str) -> None:
+def test_junk_is_unreadable_and_of_half_a_body_the_beginning_is_decoded(name: str) -> None:
     with pytest.raises(UnreadableImage, match=f"content coding {name}: "):
         decoded(b"\xff\xd8\xff\xe0 no such coding" * 9, [name], LIMIT)
     body = ENCODERS[name](DATA)
@@ -66,19 +66,19 @@ def test_junk_is_unreadable_and_half_a_body_half_decoded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_what_does_not_compress_takes_no_longer(name: str) -> None:
+def test_incompressible_data_takes_no_longer(name: str) -> None:
     body = ENCODERS[name](random.Random(0).randbytes(10_000_000))
     began = time.process_time()
     decoded(body, [name.partition(",")[0]], 2**30)
     assert time.process_time() - began < 1.0
 
 
-def test_codings_are_undone_in_reverse_and_not_without_end() -> None:
+def test_nested_codings_are_undone_in_reverse_up_to_a_limit() -> None:
     assert decoded(brotli.compress(gzip.compress(DATA)), ["gzip", "br"], LIMIT) == DATA
-    with pytest.raises(UnreadableImage, match="3 content codings"):
+    with pytest.raises(UnreadableImage, match="3 nested content codings"):
         decoded(b"", ["gzip"] * 3, LIMIT)
 
 
-def test_a_coding_that_nobody_knows_is_none() -> None:
+def test_an_unknown_coding_is_ignored() -> None:
     assert decoded(DATA, ["binary"], LIMIT) == DATA
     assert decoded(gzip.compress(DATA), ["utf-8", "gzip"], LIMIT) == DATA

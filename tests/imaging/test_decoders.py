@@ -21,7 +21,7 @@ from PIL import Image
 from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import FORMATS, analyse
-from crawlproject.imaging.decoders import MIB, MOST, SHARE, Decoder, Decoders
+from crawlproject.imaging.decoders import MAX_MEMORY, MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
@@ -109,7 +109,7 @@ async def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> 
     assert await reason(make(), body) == str(caught.value)
 
 
-async def test_processes_that_were_begun_take_the_first_pictures(make: Make) -> None:
+async def test_processes_started_ahead_take_the_first_pictures(make: Make) -> None:
     one = make(2)
     one.begin()
     async with asyncio.timeout(5):
@@ -121,7 +121,7 @@ async def test_processes_that_were_begun_take_the_first_pictures(make: Make) -> 
     assert set(children()) <= begun
 
 
-async def test_processes_that_cannot_be_begun_are_the_first_pictures_business(
+async def test_a_failed_start_ahead_is_reported_by_the_first_picture(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -141,9 +141,7 @@ async def test_a_process_that_has_died_before_its_picture_is_replaced(make: Make
     assert first not in children()
 
 
-async def test_a_process_takes_many_pictures_and_is_replaced_some_day(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_is_replaced_after_many_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders, "_PICTURES", 3)
     one = make()
     seen = []
@@ -154,7 +152,7 @@ async def test_a_process_takes_many_pictures_and_is_replaced_some_day(
     assert [seen.count(pid) for pid in dict.fromkeys(seen)] == [2, 2, 1]
 
 
-async def test_as_many_processes_as_pictures_at_a_time_and_no_more(make: Make) -> None:
+async def test_there_are_as_many_processes_as_concurrent_pictures(make: Make) -> None:
     one = make(3)
 
     async def work() -> int:
@@ -166,7 +164,7 @@ async def test_as_many_processes_as_pictures_at_a_time_and_no_more(make: Make) -
     assert children() == []
 
 
-async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_takes_no_other_along(make: Make) -> None:
+async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_harms_no_other(make: Make) -> None:
     one = make(2)
 
     async def crash() -> set[str]:
@@ -180,7 +178,7 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_takes_no_oth
     assert len(good) == 1
 
 
-async def test_a_crash_that_a_fresh_process_does_not_have_is_forgiven(make: Make, tmp_path: Path) -> None:
+async def test_a_crash_that_does_not_recur_in_a_fresh_process_is_forgiven(make: Make, tmp_path: Path) -> None:
     assert (await make().analyse(trap(CRASH_ONCE))).facts.format == "JPEG"
     assert (tmp_path / "crashed").exists()
 
@@ -194,28 +192,31 @@ async def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", [SPIN, SLEEP])
-async def test_a_picture_has_so_much_time_and_no_more(make: Make, kind: bytes) -> None:
+async def test_the_time_for_a_picture_is_limited(make: Make, kind: bytes) -> None:
     one = make(timeout=0.5)
     await one.analyse(GOOD)
     began = time.monotonic()
-    assert await reason(one, trap(kind)) == "takes longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
+    assert await reason(one, trap(kind)) == "took longer to decode than CRAWL_DECODE_TIMEOUT (0.5 s)"
     assert 0.4 < time.monotonic() - began < 5
     assert children() == []
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
-async def test_memory_is_limited_hard(make: Make) -> None:
+async def test_memory_has_a_hard_limit(make: Make) -> None:
     one = make()
-    assert await reason(one, trap(HOG)) == f"takes more memory than the {MOST // MIB} MiB that a picture may have"
+    assert (
+        await reason(one, trap(HOG))
+        == f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
+    )
     (pid,) = children()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
-    assert MOST < int(peak.split()[1]) * 1024 < MOST + 64 * MIB
+    assert MAX_MEMORY < int(peak.split()[1]) * 1024 < MAX_MEMORY + 64 * MIB
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
 async def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decoded(make: Make) -> None:
     words = await reason(make(), large_webp(10_000, 9_000))
-    assert words.endswith("a picture may have: some 1440 MB, being WEBP of 10000 x 9000 pixels")
+    assert words.endswith("a picture may have: some 1440 MB for WEBP of 10000 x 9000 pixels")
 
 
 async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
@@ -233,11 +234,11 @@ async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) ->
         made = await asyncio.gather(*(one.analyse(each) for each in [body, GOOD, body, GOOD, body, GOOD]))
     assert [each.facts.width for each in made] == [3000, 90] * 3
     assert sorted(limits)[:6] == [SHARE] * 6
-    assert all(SHARE < limit < MOST for limit in sorted(limits)[6:])
+    assert all(SHARE < limit < MAX_MEMORY for limit in sorted(limits)[6:])
     assert len(limits) == 9
 
 
-async def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
+async def test_the_memory_limit_depends_on_the_picture() -> None:
     one = Decoder(JOB)
     assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE)).facts.width == 1000
     with pytest.raises(MemoryNeeded):  # too much, it says
@@ -248,16 +249,16 @@ async def test_what_a_decoder_may_have_depends_on_the_picture() -> None:
     await one.close()
 
 
-async def test_a_decoder_that_talks_nonsense_is_not_believed(make: Make) -> None:
+async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
     one = make()
     assert "crashes the decoder: answers" in await reason(one, trap(BABBLE))
     assert "crashes the decoder: answers" in await reason(one, trap(BEG_MORE))
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
-async def test_one_that_keeps_asking_for_memory_gets_all_and_no_more(make: Make) -> None:
+async def test_a_decoder_that_keeps_requesting_memory_gets_the_maximum_once(make: Make) -> None:
     async with asyncio.timeout(10):
-        assert "takes more memory than" in await reason(make(), trap(BEG))
+        assert "needs more memory than" in await reason(make(), trap(BEG))
 
 
 async def test_signals_are_for_the_worker(make: Make) -> None:
@@ -271,7 +272,9 @@ async def test_signals_are_for_the_worker(make: Make) -> None:
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint({signal.SIGINT, signal.SIGTERM})
 
 
-async def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_decoder_that_does_not_start_is_an_internal_fault(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     one = make()
     with pytest.raises(NoDecoder, match="does not start: exit code 1"):
@@ -285,7 +288,7 @@ async def test_one_that_does_not_start_is_trouble_of_our_own(make: Make, monkeyp
     assert len(children()) == 1
 
 
-async def test_processes_begun_in_vain_are_asked_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_that_failed_to_start_are_tried_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     one = make(2)
     one.begin()
@@ -310,7 +313,7 @@ async def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Mak
         await one.analyse(GOOD)
 
 
-async def test_a_look_that_is_cancelled_leaves_nothing_behind(make: Make) -> None:
+async def test_a_cancelled_analysis_leaves_nothing_behind(make: Make) -> None:
     one = make()
     await one.analyse(GOOD)
     look = asyncio.create_task(one.analyse(trap(SLEEP)))
@@ -322,7 +325,7 @@ async def test_a_look_that_is_cancelled_leaves_nothing_behind(make: Make) -> Non
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
-async def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> None:
+async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> None:
     """A few seconds of `benchmarks/fuzz_pictures.py`."""
     one = make(2)
     source = mutations(seed=7)
@@ -336,7 +339,7 @@ async def test_mutated_pictures_crash_no_decoder_and_hold_none(make: Make) -> No
                 ended.add("analysed")
             except UnreadableImage as error:
                 ended.add("unreadable")
-                assert not str(error).startswith(("crashes", "takes longer"))
+                assert not str(error).startswith(("crashes", "took longer"))
 
     await asyncio.gather(work(), work())
     assert ended == {"analysed", "unreadable"}

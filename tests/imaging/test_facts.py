@@ -173,7 +173,7 @@ def test_the_whole_is_bounded_however_many_tags_there_are() -> None:
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "CMYK", "I;16", "F"])
 @pytest.mark.parametrize("compression", ["raw", "tiff_deflate"])
-def test_of_a_tiff_the_layout_of_its_pixels_is_no_exif(mode: str, compression: str) -> None:
+def test_the_pixel_layout_of_a_tiff_is_not_exif(mode: str, compression: str) -> None:
     tags = Image.Exif()
     tags[0x13B] = "Ada"
     assert facts(picture("TIFF", mode, exif=tags, compression=compression)).exif == {"0x13b": "Ada"}
@@ -186,7 +186,7 @@ def test_reads_the_exif_directory_of_a_tiff() -> None:
     assert facts(picture("TIFF", tiffinfo=tags)).exif == {"0x9003": "2024:01:01 00:00:00"}
 
 
-def test_finds_the_exif_of_a_png_behind_its_pixels() -> None:
+def test_finds_the_exif_of_a_png_after_its_pixels() -> None:
     plain = picture("PNG")
     block = exif([text(0x13B, b"Ada!!")])[6:]
     chunk = struct.pack(">L", len(block)) + b"eXIf" + block + struct.pack(">L", zlib.crc32(b"eXIf" + block))
@@ -200,7 +200,7 @@ GOOD = exif([text(0x13B, b"Ada!!"), text(0x10F, b"Canon\0")], [text(0x9003, b"20
 
 
 @pytest.mark.parametrize("length", range(6, len(GOOD)))
-def test_half_an_exif_gives_what_can_be_read(length: int) -> None:
+def test_truncated_exif_gives_what_can_be_read(length: int) -> None:
     found = exif_of(GOOD[:length], "PNG")
     whole = exif_of(GOOD)
     assert whole is not None
@@ -214,7 +214,7 @@ def test_one_broken_directory_does_not_cost_the_others() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_exif_costs_the_facts(seed: int) -> None:
+def test_broken_exif_never_loses_the_facts(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(100):
         block = bytearray(GOOD)

@@ -37,7 +37,7 @@ class Desk:
             await self.ends[name].wait()
 
 
-async def test_pictures_come_in_their_order_however_many_their_source_has() -> None:
+async def test_pictures_are_decoded_in_order_however_many_their_source_has() -> None:
     desk = Desk(3)  # a fast source beside many slow ones must not wait for one of each
     await desk.bring("a1", "a2", "b1", "a3", "c1", "a4", "d1")
     await desk.end("a1", "a2", "b1", "a3", "c1", "a4", "d1")
@@ -45,7 +45,7 @@ async def test_pictures_come_in_their_order_however_many_their_source_has() -> N
 
 
 @pytest.mark.parametrize(("places", "most"), [(2, 1), (3, 2), (4, 3)])
-async def test_one_source_leaves_a_place_to_those_that_wait(places: int, most: int) -> None:
+async def test_one_source_leaves_a_place_to_waiting_sources(places: int, most: int) -> None:
     desk = Desk(places)
     slow = [f"s{n}" for n in range(9)]
     await desk.bring(*slow)
@@ -61,7 +61,7 @@ async def test_one_source_leaves_a_place_to_those_that_wait(places: int, most: i
 
 
 @pytest.mark.parametrize("places", [1, 2])
-async def test_who_has_taken_long_lets_others_go_first_for_as_long(
+async def test_a_source_that_took_long_lets_others_go_first_for_as_long(
     places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LONG_S", 0.05)
@@ -79,7 +79,7 @@ async def test_who_has_taken_long_lets_others_go_first_for_as_long(
     assert len(desk.begun) > places + 10
 
 
-async def test_who_has_taken_long_waits_for_nobody_who_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_took_long_does_not_wait_when_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LONG_S", 0.01)
     desk = Desk(1)
     await desk.bring("s0", "s1")
@@ -88,7 +88,7 @@ async def test_who_has_taken_long_waits_for_nobody_who_is_not_there(monkeypatch:
     assert desk.begun == ["s0", "s1"]
 
 
-async def test_those_that_let_others_go_first_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_yielding_sources_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LONG_S", 0.0)
     desk = Desk(1)
     for n in range(300):
@@ -98,10 +98,10 @@ async def test_those_that_let_others_go_first_are_not_remembered_for_ever(monkey
     await asyncio.sleep(0.02)
     await desk.bring("a0")
     await desk.end("a0")
-    assert len(desk.semaphore._second) < 5
+    assert len(desk.semaphore._yielding) < 5
 
 
-async def test_who_goes_away_takes_no_place_along() -> None:
+async def test_a_cancelled_turn_releases_its_place() -> None:
     desk = Desk(1)
     await desk.bring("a1", "a2", "b1", "c1")
     desk.tasks["a2"].cancel()  # it waits

@@ -117,7 +117,7 @@ def test_equals_what_identify_printed_once() -> None:
 
 
 @pytest.mark.parametrize("quality", range(1, 101))
-def test_finds_the_quality_that_libjpeg_was_asked_for(quality: int) -> None:
+def test_finds_the_quality_given_to_libjpeg(quality: int) -> None:
     assert estimate_quality(tables(jpeg("RGB", quality=quality))) == quality
     assert estimate_quality(tables(jpeg("L", quality=quality))) == quality
 
@@ -127,7 +127,7 @@ def test_without_tables_there_is_no_quality() -> None:
 
 
 @pytest.mark.parametrize(("quality", "said"), [(80, NO_ESTIMATE), (85, 63), (90, 76), (95, 88)])
-def test_numbers_of_tables_matter_as_they_do_to_identify(quality: int, said: int) -> None:
+def test_table_numbers_matter_as_they_do_to_identify(quality: int, said: int) -> None:
     luminance, chrominance = tables(jpeg("RGB", quality=quality)).values()
     # Recorded from pictures whose tables had been renumbered.
     assert estimate_quality({0: luminance, 2: chrominance}) == said

@@ -91,7 +91,7 @@ def test_decodes_a_large_jpeg_at_reduced_size() -> None:
     assert image.size == (1501, 1000)
 
 
-def test_leaves_comment_and_exif_behind() -> None:
+def test_drops_comment_and_exif() -> None:
     tags = Image.Exif()
     tags[0x13B] = "Ada"
     body = encoded(Image.new("RGB", (30, 20)), "JPEG", comment=b"made by", exif=tags)
@@ -120,7 +120,7 @@ def test_is_upright(orientation: int, format_: str) -> None:
             assert colour(made, x, y) == colour(upright, 2 * x, 2 * y)
 
 
-def test_a_strange_orientation_is_none() -> None:
+def test_an_invalid_orientation_is_ignored() -> None:
     for value in (0, 9, 60000):
         tags = Image.Exif()
         tags[0x112] = value
@@ -204,7 +204,7 @@ def test_a_transparent_value_of_16_bits_is_not_taken_for_one_of_8() -> None:
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_numbers_beyond_all_scales_are_stretched(mode: str) -> None:
+def test_values_outside_all_ranges_are_stretched(mode: str) -> None:
     image = Image.new(mode, (60, 20), -100_000)
     image.paste(100_000, (20, 0, 40, 20))
     image.paste(0, (40, 0, 60, 20))
@@ -213,7 +213,7 @@ def test_numbers_beyond_all_scales_are_stretched(mode: str) -> None:
 
 
 @pytest.mark.parametrize("format_", ["GIF", "WEBP", "PNG", "TIFF", "AVIF"])
-def test_of_moving_pictures_the_first_is_shown(format_: str) -> None:
+def test_the_first_frame_of_an_animation_is_shown(format_: str) -> None:
     first, second = Image.new("RGB", (80, 40), "blue"), Image.new("RGB", (80, 40), "lime")
     body = encoded(first, format_, save_all=True, append_images=[second, second])
     assert getattr(opened(body), "n_frames", 1) >= 2

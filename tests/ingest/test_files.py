@@ -80,15 +80,15 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
     ("row", "reason"),
     [
         (f"{A}\t5\tx\ty", "4 columns, more than the header's 3"),
-        ("\t5\t", "no url: None"),
-        (f"{A}\tx\t", "priority that is no whole number: 'x'"),
-        (f"{A}\t--5\t", "priority that is no whole number: '--5'"),
-        (f"{A}\t{'9' * 5000}\t", "priority that is no whole number: '999"),
-        (f"{A}\t1.5\t", "priority that is no whole number: '1.5'"),
+        ("\t5\t", "no URL: None"),
+        (f"{A}\tx\t", "priority must be a whole number: 'x'"),
+        (f"{A}\t--5\t", "priority must be a whole number: '--5'"),
+        (f"{A}\t{'9' * 5000}\t", "priority must be a whole number: '999"),
+        (f"{A}\t1.5\t", "priority must be a whole number: '1.5'"),
         (f"{A}\t\ta b", "source 'a b'"),
         ("https://museum.org/a b\t\t", "blanks"),
-        ("ftp://museum.org/\t\t", "without http"),
-        (f'"{A}"\t\t', "without http"),  # in TSV a quotation mark is a character like others
+        ("ftp://museum.org/\t\t", "must begin with http"),
+        (f'"{A}"\t\t', "must begin with http"),  # in TSV a quotation mark is a character like others
     ],
 )
 def test_a_bad_row_is_told_and_the_rest_goes_in(tmp_path: Path, row: str, reason: str) -> None:
@@ -117,7 +117,7 @@ def test_quoted_csv(tmp_path: Path) -> None:
         (2, {"url": A, "uuid": "1"}),
         (3, {"url": B, "uuid": "2"}),
         (5, {"url": C, "uuid": "3"}),
-        (6, "!url with blanks or control characters"),
+        (6, "!URL with spaces or control characters"),
     ]
 
 
@@ -150,14 +150,14 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("ftp://museum.org/a.jpg", "without http"),
-        ("file:///etc/passwd", "without http"),
+        ("ftp://museum.org/a.jpg", "must begin with http"),
+        ("file:///etc/passwd", "must begin with http"),
         ("museum.org/a b", "blanks"),
-        ("http://museum.org:99999/", "url that is none"),
-        ("javascript:alert(1)", "url that is none"),
+        ("http://museum.org:99999/", "invalid URL"),
+        ("javascript:alert(1)", "invalid URL"),
         ("{", "not JSON"),
-        ('{"url": 5}', "no url: 5"),
-        ('{"uuid": "1"}', "no url: None"),
+        ('{"url": 5}', "no URL: 5"),
+        ('{"uuid": "1"}', "no URL: None"),
         ("[1]", "not an object"),
         ('"x"', "not an object"),
         ("[" * 100_000, "not JSON"),
@@ -181,7 +181,7 @@ def test_bytes_that_are_no_utf8_spoil_their_own_line_only(tmp_path: Path) -> Non
     found = lines(tmp_path, content)
     assert [number for number, _ in found] == [1, 2, 3]
     assert (found[0][1], found[2][1]) == (A, B)
-    assert found[1][1].startswith("!url that is none")
+    assert found[1][1].startswith("!invalid URL")
     assert lines(tmp_path, f"url\ttitle\n{A}\tcaf\udce9\n".encode(errors="surrogateescape")) == [(2, A)]
 
 
@@ -193,7 +193,7 @@ def test_a_file_of_nothing(tmp_path: Path, content: str) -> None:
 def test_blank_lines_before_the_header_count(tmp_path: Path) -> None:
     assert lines(tmp_path, f"\n\nurl,uuid\n\n{A},\nx y,\n") == [
         (5, A),
-        (6, "!url with blanks or control characters"),
+        (6, "!URL with spaces or control characters"),
     ]
 
 

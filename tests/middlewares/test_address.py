@@ -212,7 +212,7 @@ def test_no_spelling_answer_or_redirect_leads_to_a_private_address(guarded: Craw
     )  # what is no absolute URL leads back to the site, which has no such page
     assert guarded.redis.xlen(KEYS.dead) + len(rot) == len(payloads) + len(Site.payloads)
     reasons = {payloads[int(name[5:])]: reason for name, reason in dead.items() if name.startswith("seed-")}
-    said = ("address refused: ", "odd spelling of an address", "url with", "url that is none", "dns: ")
+    said = ("address refused: ", "unusual spelling of an address", "URL ", "invalid URL", "dns: ")
     assert [pair for pair in reasons.items() if not pair[1].startswith(said)] == []
     assert sum(reason.startswith("address refused: ") for reason in reasons.values()) > 40
 
@@ -238,4 +238,4 @@ def test_a_robots_txt_that_leads_to_a_private_address_refuses_its_pictures(
         server.shutdown()
         server.server_close()
     assert trap.caught == []
-    assert guarded.dead()["a"].startswith("robots.txt: robots.txt at an address that is refused: loopback address")
+    assert guarded.dead()["a"].startswith("robots.txt: robots.txt at a refused address: loopback address")

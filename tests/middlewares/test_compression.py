@@ -28,6 +28,6 @@ def test_a_picture_reaches_the_spider_as_it_came() -> None:
     assert (made.body, made.headers["Content-Encoding"]) == (BODY, b"gzip")
 
 
-def test_all_else_is_decoded_as_ever() -> None:
+def test_everything_else_is_decoded_as_usual() -> None:
     made = received()
     assert (made.body, "Content-Encoding" in made.headers) == (b"Disallow:", False)

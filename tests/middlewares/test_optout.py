@@ -48,13 +48,13 @@ def test_by_default_every_opt_out_refuses_and_the_error_names_it(headers: dict[s
     assert OPT_OUT not in asked.meta
 
 
-def test_one_that_the_setting_does_not_name_is_noted_with_the_request() -> None:
+def test_an_opt_out_that_the_setting_does_not_name_is_noted_with_the_request() -> None:
     asked, answer = request(), response({"X-Robots-Tag": "noindex, noai", "TDM-Reservation": "1"})
     assert middleware(CRAWL_OPT_OUTS="noimageai").process_response(asked, answer) is answer
     assert asked.meta[OPT_OUT] == ["noai", "noindex", "tdm-reservation"]
 
 
-def test_one_that_forbids_is_enough_and_is_the_one_that_is_named() -> None:
+def test_one_forbidding_opt_out_is_enough_and_is_named() -> None:
     answer = response({"X-Robots-Tag": "noindex, noai", "TDM-Reservation": "1"})
     with pytest.raises(OptedOut, match=r"^noai \(X-Robots-Tag\)$"):
         middleware(CRAWL_OPT_OUTS="noai").process_response(request(), answer)
@@ -73,17 +73,17 @@ def test_a_response_without_opt_outs_leaves_no_note() -> None:
 
 
 @pytest.mark.parametrize("status", [206, 301, 304, 403, 404, 410, 429, 500])
-def test_other_statuses_pass_for_there_is_no_picture_to_keep(status: int) -> None:
+def test_other_statuses_pass_as_there_is_no_picture_to_keep(status: int) -> None:
     asked, answer = request(), response({"X-Robots-Tag": "noai"}, status)
     assert middleware().process_response(asked, answer) is answer
     assert OPT_OUT not in asked.meta
 
 
-def test_what_is_no_picture_may_say_noindex_of_itself() -> None:
+def test_other_responses_may_declare_noindex_for_themselves() -> None:
     answer = response({"X-Robots-Tag": "noindex"})
     assert middleware().process_response(Request("https://museum.org/robots.txt"), answer) is answer
 
 
-def test_a_crawl_has_what_its_settings_say() -> None:
+def test_a_crawl_uses_its_settings() -> None:
     crawler = get_crawler(ImagesSpider, {"CRAWL_OPT_OUTS": "noai,tdm-reservation"})
     assert OptOutMiddleware.from_crawler(crawler).forbidding == {"noai", "tdm-reservation"}

@@ -146,7 +146,7 @@ CASES = {
         "2.3.1.4 a redirect to what we cannot ask",
         None,
         (),
-        dict.fromkeys(BOTH, "robots.txt at an address that is refused: url without http"),
+        dict.fromkeys(BOTH, "robots.txt at a refused address: URL must begin with http"),
         moved("ftp://127.0.0.1/robots.txt"),
     ),
     # Its bytes
@@ -227,7 +227,7 @@ CASES = {
         (),
         {
             "/a.jpg": "robots.txt: line 2, Disallow: /",
-            "/robots.txt?seed": "no picture in a supported format",
+            "/robots.txt?seed": "not a picture in a supported format",
         },
         asked=("/robots.txt", "/robots.txt?seed"),
     ),
@@ -354,7 +354,7 @@ def crawl_all(folder: Path, url: str) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CASES, ids=[f"{case.title} ({name})" for name, case in CASES.items()])
-def test_what_is_fetched_and_why_the_rest_is_not(outcome: Outcome, name: str) -> None:
+def test_what_is_fetched_and_why_the_rest_is_refused(outcome: Outcome, name: str) -> None:
     case = CASES[name]
     assert sorted(outcome.fetched[name]) == sorted(case.fetched)
     assert outcome.pictures[name] == set(case.fetched)
@@ -366,21 +366,21 @@ def test_what_is_fetched_and_why_the_rest_is_not(outcome: Outcome, name: str) ->
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "ok"])  # others are sent there
-def test_robots_txt_is_asked_for_as_often_as_it_takes(outcome: Outcome, name: str) -> None:
+def test_robots_txt_is_fetched_as_often_as_needed(outcome: Outcome, name: str) -> None:
     assert outcome.asked[name] == list(CASES[name].asked)
 
 
-def test_two_others_are_sent_to_this_one(outcome: Outcome) -> None:
+def test_two_other_cases_redirect_to_this_one(outcome: Outcome) -> None:
     assert outcome.asked["ok"] == ["/robots.txt"] * 3
 
 
-def test_what_robots_txt_refuses_is_no_status_of_the_source(outcome: Outcome) -> None:
+def test_a_refusal_by_robots_txt_is_not_a_status_of_the_source(outcome: Outcome) -> None:
     for name, case in CASES.items():
         pictures = len(case.fetched) + (name == "itself")
         assert len(outcome.statuses[name]) == pictures, name
 
 
-def test_no_seed_is_left_and_nothing_failed_of_our_own(outcome: Outcome) -> None:
+def test_no_seed_is_left_and_no_internal_fault_occurred(outcome: Outcome) -> None:
     assert outcome.outstanding == b"0"
     assert "Traceback" not in outcome.log
     assert "frontier/faults" not in outcome.log
@@ -412,7 +412,7 @@ class Endless(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
-def test_no_more_is_read_than_counts_of_a_robots_txt_without_an_end(
+def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
     tmp_path: Path, environment: dict[str, str], redis_url: str
 ) -> None:
     crawl = Crawl(tmp_path, environment, redis_url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproject.net.download_budget import MANY, MOST, DownloadBudget
+from crawlproject.net.download_budget import HARD_LIMIT, SOFT_LIMIT, DownloadBudget
 
 MIB = 1024 * 1024
 
@@ -24,19 +24,19 @@ class Crowd:
             self.bodies.receive(self.under_way[name], count * MIB)
 
 
-def test_below_the_bound_nothing_happens() -> None:
+def test_below_the_limits_nothing_is_aborted() -> None:
     crowd = Crowd()
     crowd.receive(a1=20, a2=20, b1=20)
-    assert not crowd.bodies.many
+    assert not crowd.bodies.over_soft_limit
     crowd.receive(b1=5)
-    assert crowd.bodies.many
+    assert crowd.bodies.over_soft_limit
     assert crowd.broken == []
     crowd.bodies.end(crowd.under_way["b1"])
     crowd.bodies.end(crowd.under_way["b1"])
-    assert not crowd.bodies.many
+    assert not crowd.bodies.over_soft_limit
 
 
-def test_at_the_most_the_largest_of_the_source_with_the_most_goes() -> None:
+def test_above_the_hard_limit_the_largest_body_of_the_largest_source_is_aborted() -> None:
     crowd = Crowd()
     crowd.receive(a1=20, a2=25, a3=20, b1=45)
     assert crowd.broken == []
@@ -46,7 +46,7 @@ def test_at_the_most_the_largest_of_the_source_with_the_most_goes() -> None:
     assert crowd.broken == ["a2"]
 
 
-def test_who_drips_does_not_keep_the_others_waiting() -> None:
+def test_a_slow_body_does_not_keep_leasing_paused() -> None:
     crowd = Crowd()
     crowd.receive(a1=33, a2=34)
     crowd.time = 1.9
@@ -55,11 +55,11 @@ def test_who_drips_does_not_keep_the_others_waiting() -> None:
     crowd.time = 2.1
     crowd.receive(b1=1)
     assert crowd.broken == ["a2"]
-    assert not crowd.bodies.many
+    assert not crowd.bodies.over_soft_limit
     crowd.receive(a1=40)  # a while begins anew
     assert crowd.broken == ["a2"]
 
 
-def test_one_alone_may_have_what_a_body_may_have() -> None:
-    assert MANY > 50_000_000  # DOWNLOAD_MAXSIZE
-    assert MOST == 2 * MANY
+def test_one_body_alone_may_reach_the_maximum_size() -> None:
+    assert SOFT_LIMIT > 50_000_000  # DOWNLOAD_MAXSIZE
+    assert HARD_LIMIT == 2 * SOFT_LIMIT

@@ -91,7 +91,7 @@ def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
     crawl.run(CRAWL_MAX_RETRIES="0")
 
 
-def test_a_valid_certificate_is_nothing_to_speak_of(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
+def test_a_valid_certificate_is_not_mentioned(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
     with https(authority.issue_cert("museum.org")) as port:
         crawl_https(crawl, port, {"SSL_CERT_FILE": trusted, "CRAWL_TLS_FAILURES": "record"})
     (event,) = crawl.events(KEYS.image_events)
@@ -102,7 +102,7 @@ def test_a_valid_certificate_is_nothing_to_speak_of(crawl: Crawl, authority: tru
     ("name", "known", "refused", "recorded"),
     [
         ("museum.org", False, "tls: certificate verify failed", "unable to get local issuer certificate"),
-        ("gallery.org", True, "tls: certificate of another name", "certificate of another name"),
+        ("gallery.org", True, "tls: certificate is for another name", "certificate is for another name"),
     ],
 )
 def test_an_invalid_certificate_is_refused_or_recorded(
@@ -150,7 +150,7 @@ class SlowPicture(Picture):
         super().do_GET()
 
 
-def test_a_failure_is_that_of_the_connection_that_the_picture_came_by(
+def test_the_failure_recorded_is_that_of_the_pictures_connection(
     crawl: Crawl, authority: trustme.CA, trusted: str
 ) -> None:
     server = Mixed(authority.issue_cert("museum.org"), authority.issue_cert("gallery.org"))
@@ -193,8 +193,8 @@ class Connection:
         self.closed = True
 
 
-def test_idle_connections_are_bounded_in_all_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MOST_IDLE", 3)
+def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_MAX_IDLE", 3)
     bounded = BoundedPool(installed_reactor)
     idle = [Connection() for _ in range(5)]
     for number, connection in enumerate(idle):
@@ -220,7 +220,7 @@ class Punctual(Picture):
         super().do_GET()
 
 
-def test_what_has_slept_between_the_gate_and_the_wire_takes_another_slot(crawl: Crawl) -> None:
+def test_a_request_delayed_between_gate_and_wire_takes_another_slot(crawl: Crawl) -> None:
     crawl.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "traps")
     crawl.options = ["-s", f"DOWNLOAD_HANDLERS={json.dumps({'http': 'sleepy.SleepyHandler'})}"]
     with served(Punctual) as port:
@@ -276,7 +276,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 
 @pytest.mark.judges
-def test_what_meets_a_connection_that_the_site_has_closed_takes_another_slot(crawl: Crawl) -> None:
+def test_a_request_on_a_connection_closed_by_the_site_takes_another_slot(crawl: Crawl) -> None:
     with served(Fickle) as port:
         for number in range(12):
             seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
@@ -311,7 +311,7 @@ class Huge(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(crawl: Crawl) -> None:
+def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) -> None:
     with served(Huge) as port:
         for number in range(12):
             seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
@@ -327,7 +327,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_that_they_may_have(cra
                 break
     reasons = crawl.dead()
     assert len(reasons) == 12
-    assert all("no picture in a supported format" in reason for reason in reasons.values()), reasons
+    assert all("not a picture in a supported format" in reason for reason in reasons.values()), reasons
     assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
 
 
@@ -346,7 +346,7 @@ def hang(folder: Path, *paths: str) -> None:
 
 
 @pytest.mark.judges
-def test_a_stop_breaks_off_what_takes_longer_than_the_grace_and_hands_it_back(crawl: Crawl) -> None:
+def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(crawl: Crawl) -> None:
     folder = fill(crawl, 12)
     hang(folder, *(f"{n}.jpg" for n in range(4)))
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

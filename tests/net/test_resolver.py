@@ -67,7 +67,7 @@ async def resolver(zone: Zone) -> AsyncIterator[Resolver]:
     zone.forget()
 
 
-async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Resolver, zone: Zone) -> None:
+async def test_a_name_is_looked_up_once_and_its_addresses_returned(resolver: Resolver, zone: Zone) -> None:
     zone.records["museum.org"] = [["198.51.100.7", "198.51.100.8"]]
     assert not resolver.knows("http://museum.org/")
     await asyncio.gather(*(resolver.look_up(f"http://MUSEUM.org/{number}") for number in range(20)))
@@ -77,12 +77,12 @@ async def test_a_name_is_looked_up_once_and_its_addresses_given_out(resolver: Re
     assert zone.asked == ["museum.org"]
 
 
-async def test_what_was_not_looked_up_before_is_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
+async def test_an_unknown_name_is_looked_up_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
     zone.records["museum.org"] = [["198.51.100.7"]]
     assert await given(resolver, "museum.org", 443) == [("198.51.100.7", 443)]
 
 
-async def test_a_private_address_is_not_given_out(
+async def test_a_private_address_is_not_returned(
     resolver: Resolver, zone: Zone, caplog: pytest.LogCaptureFixture
 ) -> None:
     zone.records["museum.org"] = [["198.51.100.7", "10.0.0.1"]]
@@ -104,33 +104,33 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
     assert zone.asked == ["rebind.org"]  # its TTL is 0, but nobody asks at the wire
 
 
-async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
+async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST_S", 0.05)
+    monkeypatch.setattr(module, "_MIN_TTL_S", 0.05)
     zone.records["museum.org"] = [["198.51.100.7"], ["198.51.100.8"]]
-    monkeypatch.setattr(module, "_MOST_S", 0.05)
+    monkeypatch.setattr(module, "_MAX_TTL_S", 0.05)
     await resolver.prepare(["http://museum.org/"])
     await asyncio.sleep(0.06)
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
     assert resolver.knows("http://museum.org/")
-    while len(zone.asked) < 2 or resolver._looking:
+    while len(zone.asked) < 2 or resolver._lookups:
         await asyncio.sleep(0.01)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
-async def test_a_name_server_that_fails_takes_no_known_site_away(
+async def test_known_addresses_survive_a_failing_name_server(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST_S", 0.01)
-    monkeypatch.setattr(module, "_MOST_S", 0.01)
-    monkeypatch.setattr(module, "_PATIENCE_S", 1.5)
+    monkeypatch.setattr(module, "_MIN_TTL_S", 0.01)
+    monkeypatch.setattr(module, "_MAX_TTL_S", 0.01)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.5)
     zone.records["museum.org"] = [["198.51.100.7"], None]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
     await resolver.prepare(["http://museum.org/"])
-    await asyncio.gather(*resolver._looking.values())
+    await asyncio.gather(*resolver._lookups.values())
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
 
 
@@ -144,22 +144,22 @@ async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Reso
     assert "loopback" in str(resolver.refusal("http://trap.org/"))
 
 
-async def test_a_failure_is_known_for_longer_than_it_is_fresh(
+async def test_a_failure_is_kept_longer_than_until_its_next_look_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FAILED_S", 0.01)
+    monkeypatch.setattr(module, "_RETRY_FAILED_S", 0.01)
     zone.records["museum.org"] = [[], ["198.51.100.7"]]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
     assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
     assert not resolver.may_be_reached("http://museum.org/")
     await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
-    while resolver._looking:
+    while resolver._lookups:
         await asyncio.sleep(0.01)
     assert resolver.may_be_reached("http://museum.org/")
 
 
-async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zone: Zone) -> None:
+async def test_a_failure_has_its_reason_and_is_cached(resolver: Resolver, zone: Zone) -> None:
     await resolver.look_up("http://nothing.invalid/")
     assert resolver.knows("http://nothing.invalid/")
     assert not resolver.may_be_reached("http://nothing.invalid/")
@@ -169,10 +169,10 @@ async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zo
     assert set(zone.asked) == {"nothing.invalid"}
 
 
-async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
+async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.5)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
@@ -185,17 +185,20 @@ async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     async with asyncio.timeout(5):
         await silent
         await hanging
-    assert resolver.failure("http://silent.org/") == "silent.org does not resolve: the name servers took too long"
+    assert (
+        resolver.failure("http://silent.org/")
+        == "silent.org does not resolve: the name servers did not answer in time"
+    )
 
 
-async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_NAMES", 10)
+async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_NAMES", 10)
     for number in range(15):
         await resolver.look_up(f"http://{number}.museum.org/")
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
 
 
-async def test_names_in_other_scripts_are_those_of_their_urls(resolver: Resolver, zone: Zone) -> None:
+async def test_names_in_other_scripts_match_their_urls(resolver: Resolver, zone: Zone) -> None:
     zone.records["xn--strae-oqa.de"] = [["198.51.100.7"]]
     await resolver.look_up("http://xn--strae-oqa.de/")
     assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted asks
@@ -215,20 +218,20 @@ async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) ->
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(module, "_A_PROBE_S", 0.3)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(module, "_PROBE_TIMEOUT_S", 0.3)
     monkeypatch.setattr(module, "_PAUSE_S", 0.05)
-    monkeypatch.setattr(module, "_LATELY_S", 0.0)
+    monkeypatch.setattr(module, "_RECENT_ANSWER_S", 0.0)
 
 
 async def answering_again(resolver: Resolver) -> None:
     async with asyncio.timeout(5):
-        while resolver.trouble:
+        while resolver.outage:
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
-async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
+async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
     resolver: Resolver, zone: Zone, hurried: None, outage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -239,7 +242,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
     else:
         zone.rcodes["*"] = getattr(dnslib.RCODE, outage)
     await asyncio.gather(*(resolver.look_up(f"http://{number}.org/") for number in range(9)))
-    assert resolver.trouble.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
+    assert resolver.outage.startswith(f"no name server answers ({os.environ['CRAWL_DNS_SERVERS']}; ")
     for number in range(9):
         assert not resolver.knows(f"http://{number}.org/")
         assert resolver.failure(f"http://{number}.org/") is None
@@ -247,7 +250,7 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
             await given(resolver, f"{number}.org")
     assert await given(resolver, "known.org") == [("198.51.100.7", 80)]
     await asyncio.sleep(0.3)
-    assert resolver.trouble
+    assert resolver.outage
     zone.away = False
     zone.rcodes.clear()
     await answering_again(resolver)
@@ -255,20 +258,20 @@ async def test_name_servers_that_answer_nothing_are_no_fault_of_the_sites(
     await resolver.look_up("http://1.org/")
     assert await given(resolver, "1.org") == [("198.51.100.8", 80)]
     said = [record.message for record in caplog.records]
-    assert said[0].startswith("Hosts whose addresses are not known wait: no name server answers (")
+    assert said[0].startswith("Hosts with unknown addresses wait: no name server answers (")
     assert said[1:] == ["Name servers answer again"]
 
 
-async def test_name_servers_that_are_not_there(resolver: Resolver, hurried: None) -> None:
+async def test_name_servers_that_do_not_exist(resolver: Resolver, hurried: None) -> None:
     gone = resolver_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
     await gone.look_up("http://museum.org/")
-    assert gone.trouble
+    assert gone.outage
     assert not gone.knows("http://museum.org/")
     await gone.close()
 
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
-async def test_one_domain_whose_servers_fail_is_its_own_trouble(
+async def test_one_domain_whose_servers_fail_is_not_an_outage(
     resolver: Resolver, zone: Zone, hurried: None, outage: str
 ) -> None:
     for number in range(5):
@@ -277,31 +280,31 @@ async def test_one_domain_whose_servers_fail_is_its_own_trouble(
         else:
             zone.rcodes[f"{number}.broken.org"] = getattr(dnslib.RCODE, outage)
     await asyncio.gather(*(resolver.look_up(f"http://{number}.broken.org/") for number in range(5)))
-    assert not resolver.trouble
+    assert not resolver.outage
     for number in range(5):
         assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
 
 
-async def test_name_servers_that_tell_nothing_of_the_root_are_there(
+async def test_name_servers_that_do_not_answer_for_the_root_are_not_down(
     resolver: Resolver, zone: Zone, hurried: None
 ) -> None:
     zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
     await resolver.look_up("http://known.org/")
     await resolver.look_up("http://broken.org/")
-    assert not resolver.trouble
+    assert not resolver.outage
     assert resolver.failure("http://broken.org/")
 
 
-async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
+async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
     resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
     zone.records["late.org"] = [None]
     late = asyncio.create_task(resolver.look_up("http://late.org/"))
     await asyncio.sleep(0.1)  # no word so far
     zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
     await resolver.look_up("http://museum.org/")
-    assert resolver.trouble
+    assert resolver.outage
     zone.rcodes.clear()
     await answering_again(resolver)
     await late
@@ -316,7 +319,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.stop()
 
 
-def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(crawl: Crawl, zone: Zone) -> None:
+def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zone: Zone) -> None:
     port = free_port()
     crawl.source("museum", 100, pictures=20)
     names = dnslib.server.DNSServer(
@@ -329,7 +332,7 @@ def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(c
             seed = {"url": url, "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
         crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
-        crawl.until(lambda: "Hosts whose addresses are not known wait: no name server answers" in crawl.log())
+        crawl.until(lambda: "Hosts with unknown addresses wait: no name server answers" in crawl.log())
         time.sleep(2)
         assert crawl.redis.get(KEYS.outstanding) == b"20"
         assert crawl.redis.keys(KEYS.robots_of + "*") == []
@@ -344,7 +347,7 @@ def test_a_crawl_waits_for_its_name_servers_and_nothing_is_held_against_a_site(c
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 20
     assert crawl.redis.hget(KEYS.totals, "retried") is None
     log = crawl.log()
-    assert log.count("Hosts whose addresses are not known wait") == 1
+    assert log.count("Hosts with unknown addresses wait") == 1
     assert log.count("Name servers answer again") == 1
     assert "'names/returned'" in log
     assert "Traceback" not in log

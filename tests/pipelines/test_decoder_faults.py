@@ -36,7 +36,7 @@ def seed(crawl: Crawl, server: Server, source: str, *names: str) -> None:
 
 @pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.judges
-def test_a_stop_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
+def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
     names = [f"{n}" for n in range(20)]
     with Server({name: plain(trap(SLEEP)) for name in names}) as server:
         crawl.source("museum", 100)
@@ -80,7 +80,7 @@ def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(30)))
         crawl.start(PYTHONPATH=str(broken))
-        crawl.until(lambda: all(logged(crawl, "Nothing is leased: pictures cannot be decoded (a decoder process")))
+        crawl.until(lambda: all(logged(crawl, "Leasing paused: pictures cannot be decoded (a decoder process")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         time.sleep(2)  # probes
         assert crawl.redis.get(KEYS.outstanding) == b"30"
@@ -89,7 +89,7 @@ def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -
         crawl.finish()
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(30))
     assert not crawl.dead()
-    assert logged(crawl, "Nothing is leased: pictures") == [1]
+    assert logged(crawl, "Leasing paused: pictures") == [1]
     assert logged(crawl, "Traceback") == [0]
     assert "'decoders/down': 1" in crawl.log()
 

@@ -12,7 +12,7 @@ from crawlproject.pipelines.metadata import MetadataPipeline
 FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
 
 
-def test_an_event_holds_all_that_is_known_of_the_picture() -> None:
+def test_an_event_contains_everything_known_about_the_picture() -> None:
     item = FetchedImage(
         identifier="6f1c",
         url="https://museum.org/a.jpg",

@@ -65,7 +65,7 @@ def deliveries(crawl: Crawl) -> int:
     return sum(entry[1] for entry in entries)
 
 
-def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: Crawl) -> None:
+def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=200)
     store, away = crawl.folder / "thumbnails", crawl.folder / "away"
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -74,7 +74,7 @@ def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: 
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 40)
         store.rename(away)
         store.write_text("in its place")
-        crawl.until(lambda: all(logged(crawl, "Nothing is leased: thumbnails cannot be stored in")))
+        crawl.until(lambda: all(logged(crawl, "Leasing paused: thumbnails cannot be stored in")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         before = len(crawl.arrivals("photos"))
         done = crawl.redis.xlen(KEYS.image_events)
@@ -92,7 +92,7 @@ def test_a_folder_that_vanishes_under_all_workers_costs_nothing_but_time(crawl: 
     assert all((store / event["thumbnail"]).is_file() for event in events)
     assert list((store / ".parts").iterdir()) == []
     assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-    assert logged(crawl, "Nothing is leased") == [1, 1]
+    assert logged(crawl, "Leasing paused") == [1, 1]
     assert logged(crawl, "Traceback") == [0, 0]
     assert all("'store/down': 1" in crawl.log(number) for number in range(2))
 
@@ -132,7 +132,7 @@ def test_a_disk_that_is_full_at_the_start_is_waited_for(crawl: Crawl) -> None:
         with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
             crawl.seed("photos", *(f"{n}.jpg" for n in range(5)))
             crawl.start(IMAGES_STORE=str(disk / "thumbnails"))
-            crawl.until(lambda: all(logged(crawl, "Nothing is leased: thumbnails cannot be stored in")))
+            crawl.until(lambda: all(logged(crawl, "Leasing paused: thumbnails cannot be stored in")))
             assert all(logged(crawl, "No space left on device: "))
             subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(disk)], check=True)
             crawl.finish()
@@ -164,7 +164,7 @@ def test_an_s3_that_fails_costs_nothing_but_time(crawl: Crawl, gate: Gate) -> No
     assert "S3CRET" not in crawl.log(0) + crawl.log(1)
 
 
-def test_a_worker_whose_store_hangs_stops_within_seconds_and_hands_back(crawl: Crawl, gate: Gate) -> None:
+def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl: Crawl, gate: Gate) -> None:
     crawl.source("photos", 100, pictures=100)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
@@ -186,7 +186,7 @@ def test_a_worker_whose_store_hangs_stops_within_seconds_and_hands_back(crawl: C
     assert not crawl.dead()
 
 
-def test_a_worker_whose_store_is_down_stops_at_once(crawl: Crawl) -> None:
+def test_a_worker_whose_storage_is_down_stops_at_once(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=60)
     store = crawl.folder / "thumbnails"
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -204,7 +204,7 @@ def test_a_worker_whose_store_is_down_stops_at_once(crawl: Crawl) -> None:
         assert not crawl.redis.keys(KEYS.leases_of + "*")
 
 
-def test_leasing_slows_down_by_itself_where_a_slow_store_has_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
+def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
     photos = crawl.source("photos", 50, pictures=120)
     for number in range(120):
         with (photos / f"{number}.jpg").open("ab") as file:
@@ -239,7 +239,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         read()  # there is a reader
         crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
         crawl.start(CRAWL_STREAM_MAXLEN="30")
-        crawl.until(lambda: all(logged(crawl, "Nothing is leased: ")))
+        crawl.until(lambda: all(logged(crawl, "Leasing paused: ")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)

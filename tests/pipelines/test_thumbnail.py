@@ -51,7 +51,7 @@ class Memory:
             raise self.error
         self.written[name] = data
 
-    def is_lasting(self, error: Exception) -> bool:
+    def is_permanent(self, error: Exception) -> bool:
         return False
 
 
@@ -105,9 +105,7 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
         (picture((1000, 200), "PNG"), "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000"),
     ],
 )
-async def test_what_cannot_be_read_is_a_failure_that_no_retry_would_mend(
-    make: Make, body: bytes, reason: str
-) -> None:
+async def test_an_unreadable_picture_is_a_failure_without_retry(make: Make, body: bytes, reason: str) -> None:
     store = Memory()
     item = await make(store, CRAWL_MAX_PIXELS=100_000).process_item(fetched(body))
     assert isinstance(item, Failure)
@@ -121,10 +119,10 @@ async def test_what_cannot_be_read_is_a_failure_that_no_retry_would_mend(
     ("trap", "reason"),
     [
         (CRASH, "crashes the decoder: killed by SIGSEGV"),
-        (SPIN, "takes longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
+        (SPIN, "took longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
     ],
 )
-async def test_what_a_decoder_does_not_survive_is_unreadable_and_the_next_picture_is_not(
+async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_the_next_is_not(
     make: Make, monkeypatch: pytest.MonkeyPatch, trap: bytes, reason: str
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
@@ -151,7 +149,7 @@ async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> No
     assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
 
 
-async def test_no_process_stays_when_the_spider_closes(make: Make) -> None:
+async def test_no_process_is_left_when_the_spider_closes(make: Make) -> None:
     pipeline = make(Memory())
     await asyncio.gather(*(pipeline.process_item(fetched(picture(), str(n))) for n in range(4)))
     mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
@@ -161,7 +159,7 @@ async def test_no_process_stays_when_the_spider_closes(make: Make) -> None:
     assert not [pid for pids in mine for pid in pids if is_decoder(int(pid))]
 
 
-async def test_trouble_of_the_store_is_raised(make: Make) -> None:
+async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
     """It is ours, and must not look like a bad picture: the lease goes back."""
     with pytest.raises(OSError, match="No space left"):
         await make(Memory(OSError(28, "No space left on device"))).process_item(fetched(picture()))
@@ -179,7 +177,7 @@ async def test_other_items_pass(make: Make, item: Any) -> None:
     assert await make(Memory()).process_item(item) is item
 
 
-async def test_pictures_are_looked_at_beside_each_other_and_not_on_the_reactor(make: Make) -> None:
+async def test_pictures_are_decoded_concurrently_and_not_on_the_reactor(make: Make) -> None:
     barrier = threading.Barrier(3, timeout=20)
 
     class Meeting(Memory):

@@ -26,7 +26,7 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize("address", NOBODYS)
-def test_what_is_not_of_the_public_internet_is_refused(address: str) -> None:
+def test_special_purpose_addresses_are_refused(address: str) -> None:
     assert check_addresses([ipaddress.ip_address(address)], 80, (), ())
 
 
@@ -50,7 +50,7 @@ def test_one_bad_address_among_good_ones_is_enough() -> None:
     assert check_addresses(answers, 80, (), ()) == "private address 10.0.0.1: CRAWL_ALLOW_NETWORKS opens networks"
 
 
-def test_ports_are_the_webs_and_those_of_the_setting() -> None:
+def test_allowed_ports_are_the_webs_and_those_of_the_setting() -> None:
     site = [ipaddress.ip_address("8.8.8.8")]
     assert check_addresses(site, 80, (), ()) is None
     assert check_addresses(site, 443, (), ()) is None
@@ -58,7 +58,7 @@ def test_ports_are_the_webs_and_those_of_the_setting() -> None:
     assert check_addresses(site, 8080, (), (8080,)) is None
 
 
-def test_a_network_that_is_opened_is_open_on_every_port_and_alone() -> None:
+def test_an_opened_network_is_open_on_every_port_and_opens_no_other() -> None:
     networks = [ipaddress.ip_network("10.1.0.0/16")]
 
     def verdict(address: str) -> str | None:
@@ -73,25 +73,25 @@ def test_a_network_that_is_opened_is_open_on_every_port_and_alone() -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://127.1/", "odd spelling"),
-        ("http://2130706433/", "odd spelling"),
-        ("http://0x7f000001/", "odd spelling"),
-        ("http://0x7f.1/", "odd spelling"),
-        ("http://0177.0.0.1/", "odd spelling"),
-        ("http://127.0.0.1./", "odd spelling"),
-        ("http://0/", "odd spelling"),
-        ("http://a.0x/", "odd spelling"),
-        ("http://%31%32%37.0.0.1/", "a host that no name can be"),
+        ("http://127.1/", "unusual spelling"),
+        ("http://2130706433/", "unusual spelling"),
+        ("http://0x7f000001/", "unusual spelling"),
+        ("http://0x7f.1/", "unusual spelling"),
+        ("http://0177.0.0.1/", "unusual spelling"),
+        ("http://127.0.0.1./", "unusual spelling"),
+        ("http://0/", "unusual spelling"),
+        ("http://a.0x/", "unusual spelling"),
+        ("http://%31%32%37.0.0.1/", "an invalid host name"),
         ("http://user@museum.org/", "user name"),
         ("http://:secret@museum.org/", "user name"),
         ("http://@museum.org/", "user name"),
-        ("ftp://museum.org/", "without http:// or https://"),
-        ("file:///etc/passwd", "without http:// or https://"),
-        ("gopher://museum.org/", "without http:// or https://"),
-        ("data:text/plain,a", "without http:// or https://"),
+        ("ftp://museum.org/", "must begin with http:// or https://"),
+        ("file:///etc/passwd", "must begin with http:// or https://"),
+        ("gopher://museum.org/", "must begin with http:// or https://"),
+        ("data:text/plain,a", "must begin with http:// or https://"),
         ("http:///a", "without a host"),
-        ("http://[::1/a", "url that is none"),
-        ("http://museum.org:99999/", "url that is none"),
+        ("http://[::1/a", "invalid URL"),
+        ("http://museum.org:99999/", "invalid URL"),
     ],
 )
 def test_a_url_may_be_refused_by_its_spelling(url: str, reason: str) -> None:
@@ -102,7 +102,7 @@ def test_a_url_may_be_refused_by_its_spelling(url: str, reason: str) -> None:
     "url",
     ["http://museum.org/a.jpg", "https://1.1.1.1/", "http://[2606:4700::1]/", "http://7.museum/", "http://4chan/"],
 )
-def test_others_are_judged_by_their_addresses(url: str) -> None:
+def test_other_urls_are_judged_by_their_addresses(url: str) -> None:
     assert check_url(url) is None
 
 

@@ -111,11 +111,11 @@ def test_what_is_no_longer_available_is_not_to_be_indexed(date: str, past: bool)
     "date",
     ["25 Jun 2010 15:00:00 PST", "Friday, 25-Jun-30 15:00:00 UTC", "Freitag, 25. Juni 2010 15:00:00", "soon", ""],
 )
-def test_a_date_takes_nothing_of_what_follows_along(date: str) -> None:
+def test_a_date_does_not_swallow_the_rules_after_it(date: str) -> None:
     assert "noai" in robots(f"unavailable_after: {date}, noai")
 
 
-def test_headers_add_up_and_a_bots_name_holds_for_its_own_header_only() -> None:
+def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None:
     assert robots("googlebot: noindex", "noai") == ("noai",)
     assert robots("crawlproject: noimageai", "noai", "noindex, bingbot: noimageindex") == (
         "noai",
@@ -168,7 +168,7 @@ def test_other_headers(header: str, value: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", OPT_OUTS)
-def test_each_that_we_know_can_be_declared_by_the_header_it_is_listed_with(name: str) -> None:
+def test_every_known_opt_out_can_be_declared_by_its_header(name: str) -> None:
     key = name.partition(":")[2]
     value = f"{key}=n" if key else "1" if name == "tdm-reservation" else name
     assert opt_outs({OPT_OUTS[name]: [value]}, NOW) == (name,)
@@ -201,6 +201,6 @@ def test_nonsense_never_raises_and_declares_nothing_unknown(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*OPT_OUTS.values()}))
 @pytest.mark.parametrize("piece", [*HOSTILE, " ", "noai", "noai,", "train-ai=n,", "a:", "unavailable_after:fri,"])
-def test_what_is_too_long_to_be_meant_never_raises_either(name: str, piece: str) -> None:
+def test_overlong_values_never_raise_either(name: str, piece: str) -> None:
     value = piece * (10_000 // max(len(piece), 1))
     assert set(opt_outs({name: [value, f"unavailable_after:{value}"]}, NOW)) <= OPT_OUTS.keys()

@@ -110,7 +110,7 @@ def ended_well(crawl: Crawl) -> None:
 # --- one for all ------------------------------------------------------------------------------------------------
 
 
-def test_of_what_a_new_host_forbids_nothing_is_fetched_and_it_is_asked_once(crawl: Crawl) -> None:
+def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(crawl: Crawl) -> None:
     folder = site(crawl, "museum", 200)
     set_faults(folder, {"/robots.txt": {"delay": 0.6}})  # so that workers wait for each other
     names = [f"p/{n}.jpg" for n in range(30)]
@@ -130,7 +130,7 @@ def test_of_what_a_new_host_forbids_nothing_is_fetched_and_it_is_asked_once(craw
     ended_well(crawl)
 
 
-def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a_new_one(crawl: Crawl) -> None:
+def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_replaced(crawl: Crawl) -> None:
     """Two crawls: between them days pass, and sites and catalogue change."""
     slow = "User-agent: *\nCrawl-delay: 1.5\nDisallow: /p/\n"
     site(crawl, "skipped", 100, "User-agent: *\nCrawl-delay: 61\n", pictures=5)
@@ -203,7 +203,7 @@ def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a
     refused["renewed-1.jpg"] = "robots.txt: line 2, Disallow: /1"
     down_yet = ("weeks-0.jpg", "weeks-1.jpg", "weeks-p/1.jpg", "month-0.jpg")
     refused |= dict.fromkeys(down_yet, "robots unreachable: status 503")
-    too_slow = "robots.txt: it asks for 61 s between requests, CRAWL_ROBOTS_DELAY_MAX is 60"
+    too_slow = "robots.txt: it requests a delay of 61 s, CRAWL_ROBOTS_DELAY_MAX is 60"
     refused |= {f"skipped-{n}.jpg": too_slow for n in range(5)}
     assert reasons == refused
     assert crawl.redis.xlen(KEYS.dead) == len(refused)
@@ -214,7 +214,7 @@ def test_a_copy_serves_later_workers_until_it_runs_out_and_then_until_there_is_a
 
 
 @pytest.mark.judges
-def test_it_takes_a_slot_of_its_source_and_is_no_sample_of_its_circuit(crawl: Crawl) -> None:
+def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(crawl: Crawl) -> None:
     first = site(crawl, "museum", 8, pictures=4)
     second = site(crawl, "second", 8, pictures=4)
     set_faults(first, {"/robots.txt": {"status": 301, "headers": {"Location": "/moved.txt"}}})
@@ -237,7 +237,7 @@ def test_it_takes_a_slot_of_its_source_and_is_no_sample_of_its_circuit(crawl: Cr
 
 
 @pytest.mark.judges
-def test_hosts_that_hang_hold_up_nobody_else_and_a_worker_leaves_them_at_once(crawl: Crawl) -> None:
+def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_once(crawl: Crawl) -> None:
     names = [f"hangs{n}" for n in range(150)]  # more than half of CONCURRENT_REQUESTS
     for name in names:
         set_faults(crawl.source(name, 50), {"/*": {"delay": 60}})
@@ -284,7 +284,7 @@ def test_hosts_that_hang_hold_up_nobody_else_and_a_worker_leaves_them_at_once(cr
 # --- how often ---------------------------------------------------------------------------------------------------
 
 
-def test_what_it_asks_for_is_the_time_between_requests(crawl: Crawl) -> None:
+def test_the_requested_delay_is_the_time_between_requests(crawl: Crawl) -> None:
     asks = {"delay": "Crawl-delay: 0.5", "rate": "Request-rate: 4/2s", "clamped": "Crawl-delay: 300"}
     late = site(crawl, "late", 100, "User-agent: *\nCrawl-delay: 0.5\n", pictures=60)
     set_faults(late, {"/robots.txt": {"delay": 0.8}})  # leases are granted meanwhile
@@ -308,7 +308,7 @@ def test_what_it_asks_for_is_the_time_between_requests(crawl: Crawl) -> None:
         assert asked(crawl, "ignored") == 0
 
 
-async def test_every_source_on_a_site_learns_what_it_asks_for_whoever_asked(state: State) -> None:
+async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(state: State) -> None:
     async def asked_at() -> list[float | None]:
         for source in ("first", "second"):
             await state.scripts.look_robots("worker", "http://site.example/robots.txt", source)
@@ -326,7 +326,7 @@ async def test_every_source_on_a_site_learns_what_it_asks_for_whoever_asked(stat
     assert await asked_at() == [None, None]
 
 
-async def test_a_delay_binds_its_source_as_long_as_its_host_is_asked(state: State) -> None:
+async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: State) -> None:
     redis: Any = state.redis
     slow, other = "http://slow.example/robots.txt", "http://other.example/robots.txt"
 
@@ -360,7 +360,7 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_asked(state: Stat
 # --- whose -------------------------------------------------------------------------------------------------------
 
 
-def test_a_redirect_needs_the_leave_of_the_host_that_it_leads_to(crawl: Crawl) -> None:
+def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -> None:
     museum = site(crawl, "museum", 100)
     cdn = site(crawl, "cdn", 100, pictures=1)
     crawl.source("localhost", 100)  # who pays for the host of that name
@@ -387,7 +387,7 @@ def test_a_redirect_needs_the_leave_of_the_host_that_it_leads_to(crawl: Crawl) -
     ended_well(crawl)
 
 
-def test_scrapy_fetch_keeps_to_it(crawl: Crawl, environment: dict[str, str], scrapy: Scrapy) -> None:
+def test_scrapy_fetch_obeys_it(crawl: Crawl, environment: dict[str, str], scrapy: Scrapy) -> None:
     site(crawl, "museum", 100, pictures=1)
     crawl.source("127.0.0.1", 100)
     with gallery_of(crawl) as crawl.gallery:
@@ -440,7 +440,7 @@ async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(sch
 
 
 @pytest.mark.parametrize("patience", [0.3, 5.3])
-async def test_one_of_a_source_that_is_asked_once_in_a_long_while_is_waited_for(
+async def test_a_robots_txt_of_a_slow_source_is_waited_for(
     scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
     monkeypatch.setattr(cache, "_PATIENCE_S", patience)
@@ -462,7 +462,7 @@ async def test_one_of_a_source_that_is_asked_once_in_a_long_while_is_waited_for(
     assert verdict.allowed
 
 
-async def test_one_of_a_source_that_has_no_slot_is_not_unreachable(
+async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(
     scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_PATIENCE_S", 0.3)

@@ -376,7 +376,7 @@ def test_nothing_can_be_sent_without_brokers_extra_or_good_options(
     done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS=broker.address, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == (
-        "scrapy events: confluent-kafka is not installed, which Kafka needs: "
+        "scrapy events: Kafka needs confluent-kafka, which is not installed: "
         "pip install 'confluent-kafka>=2.16,<3'\n"
     )
     assert scrapy("events", "x.jsonl", "--kafka").returncode == 2

@@ -31,7 +31,7 @@ def test_a_catalogue_gives_each_source_its_rate() -> None:
         assert catalogue.hosts == {"flickr.com": "flickr"}
 
 
-def test_an_empty_catalogue_is_one() -> None:
+def test_an_empty_catalogue_is_valid() -> None:
     catalogue = parse_catalogue("[]")
     assert (dict(catalogue.limits), dict(catalogue.hosts)) == ({}, {})
 
@@ -54,7 +54,7 @@ def test_a_host_that_several_claim_goes_to_the_smallest(order: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_a_host_that_equals_claim_goes_to_the_same_one_every_time(names: tuple[str, str]) -> None:
+def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[str, str]) -> None:
     rows = [row(name, 1, hosts=["cdn.org"]) for name in names]
     assert parse_catalogue(json.dumps(rows)).hosts == {"cdn.org": "a"}
 
@@ -62,16 +62,16 @@ def test_a_host_that_equals_claim_goes_to_the_same_one_every_time(names: tuple[s
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        (b"\xff\xfe\xff", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        (b"\xff\xfe\xff", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("{}", "array"),
         ('"flickr"', "array"),
         ("null", "array"),
     ],
 )
-def test_what_is_no_catalogue(text: str | bytes, complaint: str) -> None:
+def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
     with pytest.raises(CatalogueError, match=complaint):
         parse_catalogue(text)
 
@@ -96,10 +96,10 @@ def test_what_is_no_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, source_url=5), "source_url of museum"),
         (row("museum", 1, source_url="http://[::1"), ""),
         (row("museum", 1, circuit=5), "circuit must be"),
-        (row("museum", 1, circuit={"error": 0.5}), "error is no rule"),
+        (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
         (row("museum", 1, robots="obey"), "robots can be"),
-        (row("GOOD", 1), "good stands there twice"),
+        (row("GOOD", 1), "good is listed twice"),
     ],
 )
 def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
@@ -113,15 +113,15 @@ def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
     assert left_out.source in named | {None}
 
 
-def test_a_bad_row_says_whose_it_is() -> None:
+def test_a_bad_row_names_its_source() -> None:
     rows = [row("good", 1), row(" Museum", -1), {"image_count": 1}]
     assert [left_out.source for left_out in parse_catalogue(json.dumps(rows)).bad] == ["museum", None]
 
 
-def test_a_catalogue_without_a_good_row_is_none() -> None:
+def test_a_catalogue_without_a_valid_row_is_refused() -> None:
     with pytest.raises(CatalogueError) as caught:
         parse_catalogue(json.dumps([row("museum", -1), 5]))
     assert str(caught.value) == (
-        "none of the 2 rows of the catalogue makes sense; row 1: "
+        "none of the 2 rows of the catalogue is valid; row 1: "
         "image_count of museum must be a whole number from 0, not -1"
     )

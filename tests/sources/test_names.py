@@ -40,6 +40,6 @@ def test_source_name(value: str, name: str) -> None:
         True,
     ],
 )
-def test_a_name_that_no_source_has(value: object) -> None:
+def test_an_invalid_source_name(value: object) -> None:
     with pytest.raises(ValueError, match="source"):
         source_name(value)

@@ -61,7 +61,7 @@ def closed_port() -> Iterator[int]:
         ("redis://127.0.0.1:{port}/?no_such_option=1", "127.0.0.1:{port}/"),
     ],
 )
-def test_a_redis_out_of_reach_is_told_in_a_sentence_without_secrets(
+def test_an_unreachable_redis_is_reported_in_a_sentence_without_secrets(
     opened: Opened, url: str, place: str, closed_port: int
 ) -> None:
     with pytest.raises(RedisUnavailable) as caught:
@@ -75,7 +75,7 @@ def test_a_redis_out_of_reach_is_told_in_a_sentence_without_secrets(
 
 
 @both
-def test_a_wrong_password_is_told_without_it(opened: Opened, redis_url: str) -> None:
+def test_a_wrong_password_is_reported_without_it(opened: Opened, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.acl_setuser("nobody", enabled=True, passwords=["+right"])
         try:
@@ -130,7 +130,7 @@ def test_an_old_redis_is_refused(opened: Opened, version: str) -> None:
 
 @both
 @pytest.mark.parametrize("version", ["6.2.0", "6.10.1", "7.0.15", "10.0.0", "255.255.255"])
-def test_a_newer_redis_will_do(opened: Opened, version: str) -> None:
+def test_a_newer_redis_is_accepted(opened: Opened, version: str) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
         server.daemon_threads = True
         server.version = version  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ def test_a_newer_redis_will_do(opened: Opened, version: str) -> None:
             thread.join()
 
 
-def test_a_url_that_is_given_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_url_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert redis_url(settings("redis://elsewhere/3")) == "redis://elsewhere/3"
     assert not (tmp_path / ".crawl").exists()
@@ -165,13 +165,13 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
         assert embedded.stop(tmp_path / ".crawl")
 
 
-def test_every_worker_has_a_name_of_its_own(redis_url: str) -> None:
+def test_every_worker_has_its_own_name(redis_url: str) -> None:
     names = {State(settings(redis_url), "images").worker for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(f"{socket.gethostname()}:{os.getpid()}:") for name in names)
 
 
-async def test_an_open_store_speaks_with_its_redis(state: State, redis_url: str) -> None:
+async def test_an_open_state_talks_to_its_redis(state: State, redis_url: str) -> None:
     assert await state.scripts.idle()
     with redis.Redis.from_url(redis_url) as client:
         client.lpush(state.keys.seeds, "http://a/")

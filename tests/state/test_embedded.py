@@ -103,7 +103,7 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
         assert client.llen("seeds") == 1001
 
 
-def test_a_pid_file_that_a_killed_server_has_left_does_not_pass_for_the_next_ones(
+def test_the_pid_file_of_a_killed_server_does_not_confuse_the_next(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.mkdir()
@@ -115,7 +115,7 @@ def test_a_pid_file_that_a_killed_server_has_left_does_not_pass_for_the_next_one
     assert is_alive(pid_of(embedded.ensure(folder)))
 
 
-def test_a_log_that_is_long_at_a_start_is_moved_aside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_moved_aside_at_a_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_LONGEST_LOG", 5000)
     folder.mkdir()
     log, old = folder / "redis.log", folder / "redis.log.1"
@@ -132,7 +132,7 @@ def test_a_log_that_is_long_at_a_start_is_moved_aside(folder: Path, monkeypatch:
     assert "long" not in log.read_text()
 
 
-def test_it_listens_for_nobody_else(folder: Path) -> None:
+def test_it_listens_on_no_port(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:
         config = client.config_get("port") | client.config_get("appendonly")  # 6.2 takes one at a time
@@ -150,7 +150,7 @@ def test_two_folders_have_two_servers(folder: Path) -> None:
         embedded.stop(other)
 
 
-def test_a_path_too_long_for_a_socket_is_dealt_with(folder: Path) -> None:
+def test_a_path_too_long_for_a_socket_is_replaced(folder: Path) -> None:
     deep = folder / ("x" * 100)
     sock = embedded.socket_path(deep)
     assert len(os.fsencode(sock)) <= 100
@@ -168,7 +168,7 @@ def test_a_path_too_long_for_a_socket_is_dealt_with(folder: Path) -> None:
         shutil.rmtree(sock.parent)
 
 
-def test_a_folder_that_the_umask_leaves_open_to_the_group_will_do(folder: Path) -> None:
+def test_a_group_writable_project_folder_is_accepted(folder: Path) -> None:
     """0002 is the default of Fedora, Red Hat and others."""
     before = os.umask(0o002)
     try:

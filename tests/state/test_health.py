@@ -9,7 +9,7 @@ import redis
 from redis.sentinel import MasterNotFoundError
 
 from crawlproject.state import health
-from crawlproject.state.health import QUIET, Health, fault_of, plain
+from crawlproject.state.health import QUIET_S, Health, fault_of, plain
 
 
 class Clock:
@@ -52,7 +52,7 @@ OOM_62 = redis.ResponseError(
         (redis.BusyLoadingError("LOADING Redis is loading the dataset in memory"), "is loading its data"),
         (redis.ResponseError("BUSY Redis is busy running a script."), "script kill"),
         (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "cannot write to its disk"),
-        (redis.ResponseError("NOREPLICAS Not enough good replicas to write."), "misses its replicas"),
+        (redis.ResponseError("NOREPLICAS Not enough good replicas to write."), "missing replicas"),
         (redis.AuthenticationError("invalid username-password pair"), "refuses this user"),
         (redis.ConnectionError("Connection refused"), "does not answer"),
         (TimeoutError(), "does not answer"),
@@ -62,7 +62,7 @@ OOM_62 = redis.ResponseError(
             redis.ResponseError("WRONGTYPE crawl:slots is a string, not a zset: remove or rename it"),
             "crawl:slots is",
         ),
-        (redis.ResponseError("ERR unknown"), "Redis fails, trying again until it does not: ERR unknown"),
+        (redis.ResponseError("ERR unknown"), "Redis fails, retrying until it recovers: ERR unknown"),
     ],
 )
 def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
@@ -71,7 +71,7 @@ def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
     assert "\n" not in plain(error)
 
 
-def test_what_redis_adds_on_scripts_is_left_out() -> None:
+def test_what_redis_adds_to_errors_of_scripts_is_left_out() -> None:
     words = "WRONGTYPE a is a list script: 9d0f0ae7ae4b6f4a2e5b0f1c9e4c1d2b3a4f5e6d, on @user_script:95."
     assert plain(redis.ResponseError(words)) == "WRONGTYPE a is a list"
     assert plain(OOM_62).startswith("OOM command")
@@ -84,7 +84,7 @@ def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.L
         one.failed(redis.ConnectionError(f"Connection from port {port} refused"))
         clock.now += 1
         one.answered()  # others go well
-    clock.now += QUIET - 1.5
+    clock.now += QUIET_S - 1.5
     one.answered()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     clock.now += 1
@@ -97,7 +97,7 @@ def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.L
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
-def test_faults_are_told_apart_and_bounded(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_distinguished_and_bounded(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     one = Health()
     for _ in range(3):
         one.failed(redis.ConnectionError("gone"))

@@ -50,7 +50,7 @@ from tests.test_crawl import KEYS, Crawl
         ),
     ],
 )
-def test_what_a_url_says(url: str, address: tuple[object, ...]) -> None:
+def test_a_sentinel_url_is_parsed(url: str, address: tuple[object, ...]) -> None:
     assert sentinel_address(url) == SentinelAddress(*address)  # type: ignore[arg-type]
     assert config.load({"REDIS_URL": url}).redis_url == url
 
@@ -79,7 +79,7 @@ def test_what_a_url_says(url: str, address: tuple[object, ...]) -> None:
         "a/crawl?ssl_ca_certs=/etc/ca.pem",
     ],
 )
-def test_a_bad_url_stops_the_start_and_is_told_without_secrets(place: str) -> None:
+def test_a_bad_url_stops_the_start_and_is_reported_without_secrets(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load({"REDIS_URL": "redis+sentinel://" + place})
     assert str(caught.value).startswith("REDIS_URL='redis+sentinel://")
@@ -88,7 +88,7 @@ def test_a_bad_url_stops_the_start_and_is_told_without_secrets(place: str) -> No
 
 
 @pytest.mark.parametrize("option", ["ssl_check_hostname=perhaps", "ssl_cert_reqs=none", "ssl_ca_certs="])
-def test_a_bad_option_of_tls_stops_the_start(option: str) -> None:
+def test_a_bad_tls_option_stops_the_start(option: str) -> None:
     with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
         config.load({"REDIS_URL": f"rediss+sentinel://a/crawl?{option}"})
 
@@ -126,11 +126,11 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         server.close()
 
 
-def test_a_master_that_nobody_knows_is_told_in_a_sentence() -> None:
+def test_an_unknown_master_is_reported_in_a_sentence() -> None:
     url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
     with pytest.raises(RedisUnavailable) as caught:
         connect_blocking(config.load({"REDIS_URL": url}))
-    assert "does not answer (no sentinel knows a master at present)" in str(caught.value)
+    assert "does not answer (no sentinel knows a master at the moment)" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -179,7 +179,7 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
         crawl.stop()
 
 
-async def test_a_master_that_is_demoted_is_left_for_the_new_one(pair: Pair) -> None:
+async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
     state = State(config.load({"REDIS_URL": pair.url}), "images")
     await state.open()
     first = await state.scripts.lead("leader", ready=True)
@@ -244,7 +244,7 @@ def secured(tmp_path: Path, certificates: Path) -> Iterator[tuple[Server, Server
         server.close()
 
 
-async def test_sentinels_and_servers_by_tls_with_passwords_of_their_own(
+async def test_sentinels_and_servers_over_tls_with_different_passwords(
     secured: tuple[Server, Server], certificates: Path
 ) -> None:
     _, sentinel = secured

@@ -85,7 +85,7 @@ def test_hex_folders_only() -> None:
 @example("..")
 @example("a\x00b\n\u202e/\\")
 @example("x" * 10_000)
-def test_no_name_leaves_the_store(identifier: str) -> None:
+def test_no_name_leads_outside_the_storage(identifier: str) -> None:
     name = thumbnail_name(identifier)
     folder, file = name.split("/")
     assert re.fullmatch(r"[0-9a-f]{2}", folder)
@@ -104,7 +104,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_folder_store_makes_what_is_missing_and_replaces_what_is_there(tmp_path: Path) -> None:
+def test_folder_storage_makes_missing_folders_and_overwrites_files(tmp_path: Path) -> None:
     store = FolderStorage(tmp_path / "a" / "b")
     store.write("00/x.jpg", b"one")
     store.write("00/x.jpg", b"two")
@@ -138,7 +138,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "00/x.jpg").read_bytes() == b"whole"
 
 
-def test_what_a_killed_process_left_half_written_is_removed_a_day_later(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_process_are_removed_a_day_later(tmp_path: Path) -> None:
     FolderStorage(tmp_path)
     old, young = tmp_path / ".parts" / "1-old", tmp_path / ".parts" / "2-young"
     for part in (old, young):
@@ -149,7 +149,7 @@ def test_what_a_killed_process_left_half_written_is_removed_a_day_later(tmp_path
     assert files_in(tmp_path) == [".parts/2-young"]
 
 
-def test_a_writer_that_is_killed_leaves_nothing_but_its_part(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_only_its_partial_file(tmp_path: Path) -> None:
     code = (
         "import os, sys, pathlib; from crawlproject.storage.blobs import FolderStorage;"
         "store = FolderStorage(pathlib.Path(sys.argv[1]));"
@@ -162,7 +162,7 @@ def test_a_writer_that_is_killed_leaves_nothing_but_its_part(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", ["gone", "replaced by a file", "empty"])
-def test_a_folder_that_vanishes_is_missed_and_not_made_anew(tmp_path: Path, what: str) -> None:
+def test_a_folder_that_vanishes_is_an_error_and_not_recreated(tmp_path: Path, what: str) -> None:
     """An unmounted volume leaves an empty folder behind, on a disk that is not meant for thumbnails."""
     folder = tmp_path / "store"
     store = FolderStorage(folder)
@@ -183,7 +183,7 @@ def test_a_folder_that_vanishes_is_missed_and_not_made_anew(tmp_path: Path, what
     assert (folder / "00/x.jpg").read_bytes() == b"two"
 
 
-def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_file_size_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     """The kernel's own refusal, in the middle of a write; a full disk does the same."""
     code = (
         "import resource, signal, sys, pathlib; from crawlproject.storage.blobs import FolderStorage;"
@@ -202,8 +202,8 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(tmp_path: Path) -> None:
     ("error", "lasting"),
     [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOTDIR, True), (errno.ENOSPC, False), (errno.EIO, False)],
 )
-def test_a_folder_knows_what_passes_by_itself(tmp_path: Path, error: int, lasting: bool) -> None:
-    assert FolderStorage(tmp_path).is_lasting(OSError(error, "x")) is lasting
+def test_a_folder_tells_permanent_from_temporary_errors(tmp_path: Path, error: int, lasting: bool) -> None:
+    assert FolderStorage(tmp_path).is_permanent(OSError(error, "x")) is lasting
 
 
 def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def bucket(endpoint: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("uri", "prefix"), [("s3://one/", ""), ("s3://two/some/prefix/", "some/prefix/")])
-def test_an_s3_store_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str) -> None:
+def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str) -> None:
     made = bucket(s3, uri.split("/")[2])
     store = open_storage(uri, aws(s3))
     names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
@@ -292,7 +292,7 @@ def test_an_s3_store_puts_objects_under_its_prefix(s3: str, uri: str, prefix: st
         assert found["ContentType"] == "image/jpeg"
 
 
-def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
+def test_a_missing_bucket_is_an_error_of_the_storage(s3: str) -> None:
     store = open_storage("s3://nowhere/", aws(s3))
     with pytest.raises(Exception, match="NoSuchBucket"):
         store.write("00/x.jpg", b"x")
@@ -302,13 +302,13 @@ def test_a_bucket_that_is_not_there_is_trouble_of_our_own(s3: str) -> None:
     ("uri", "kind"),
     [("{tmp}/plain", FolderStorage), ("file://{tmp}/url", FolderStorage), ("s3://bucket/prefix/", S3Storage)],
 )
-def test_the_store_that_images_store_names(tmp_path: Path, uri: str, kind: type) -> None:
+def test_the_storage_that_images_store_names(tmp_path: Path, uri: str, kind: type) -> None:
     store = open_storage(uri.format(tmp=tmp_path), aws("http://127.0.0.1:1"))
     assert isinstance(store, kind)
     assert [path.name for path in tmp_path.iterdir()] == ([] if kind is S3Storage else [uri.rpartition("/")[2]])
 
 
-def test_a_dead_endpoint_holds_a_write_for_seconds_and_not_for_minutes() -> None:
+def test_a_dead_endpoint_delays_a_write_for_seconds_and_not_for_minutes() -> None:
     store = S3Storage("s3://bucket/", aws("http://127.0.0.1:1"))
     config = store.client.meta.config
     attempts = config.retries["total_max_attempts"]
@@ -329,7 +329,7 @@ def test_s3_is_tried_before_the_crawl(s3: str) -> None:
         ("s3://checked/", {"AWS_ENDPOINT_URL": "no endpoint"}, "Invalid endpoint"),
     ],
 )
-def test_what_will_not_pass_refuses_the_start(s3: str, uri: str, settings: dict[str, str], reason: str) -> None:
+def test_a_permanent_error_refuses_the_start(s3: str, uri: str, settings: dict[str, str], reason: str) -> None:
     given_settings = aws(s3)
     given_settings.update(settings)
     with pytest.raises(ConfigError, match=f"IMAGES_STORE={uri}.*{reason}") as caught:
@@ -351,11 +351,11 @@ def test_without_credentials_the_start_is_refused(s3: str, tmp_path: Path) -> No
     assert "Unable to locate credentials" in done.stderr
 
 
-def test_an_endpoint_that_does_not_answer_may_come_later() -> None:
+def test_a_silent_endpoint_does_not_refuse_the_start() -> None:
     trouble = check_storage("s3://checked/", aws("http://user:pw@127.0.0.1:1"))
     assert trouble is not None
     assert trouble.startswith(
-        "thumbnails cannot be stored in s3://checked/ at http://***@127.0.0.1:1 at present ("
+        "thumbnails cannot be stored in s3://checked/ at http://***@127.0.0.1:1 at the moment ("
     )
     assert "EndpointConnectionError" in trouble
     assert "pw" not in trouble

@@ -65,11 +65,11 @@ def s3_store(gate: Gate) -> S3Storage:
 
 async def until_up(circuit: StorageWriter) -> None:
     async with asyncio.timeout(20):
-        while circuit.trouble:
+        while circuit.outage:
             await asyncio.sleep(0.02)
 
 
-async def test_a_folder_that_is_gone_is_a_store_that_is_down_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_an_outage_until_it_is_back(tmp_path: Path) -> None:
     circuit = StorageWriter(FolderStorage(tmp_path / "store"))
     await circuit.write("00/a.jpg", b"a")
     (tmp_path / "store").rename(tmp_path / "away")
@@ -84,16 +84,16 @@ async def test_a_folder_that_is_gone_is_a_store_that_is_down_until_it_is_back(tm
     assert (tmp_path / "store/00/b.jpg").read_bytes() == b"b"
 
 
-async def test_what_is_in_the_way_of_one_thumbnail_is_trouble_with_that_one(tmp_path: Path) -> None:
+async def test_an_obstacle_to_one_thumbnail_is_not_an_outage(tmp_path: Path) -> None:
     circuit = StorageWriter(FolderStorage(tmp_path))
     (tmp_path / "00").write_text("in the way")
     with pytest.raises(NotADirectoryError):
         await circuit.write("00/a.jpg", b"a")
-    assert not circuit.trouble
+    assert not circuit.outage
     await circuit.write("01/a.jpg", b"a")
 
 
-async def test_what_passes_at_once_is_written_at_the_second_try(tmp_path: Path) -> None:
+async def test_a_momentary_error_is_overcome_by_the_second_try(tmp_path: Path) -> None:
     class Hiccup(FolderStorage):
         failed = False
 
@@ -106,7 +106,7 @@ async def test_what_passes_at_once_is_written_at_the_second_try(tmp_path: Path) 
     circuit = StorageWriter(Hiccup(tmp_path))
     await circuit.write("00/a.jpg", b"a")
     assert (tmp_path / "00/a.jpg").read_bytes() == b"a"
-    assert not circuit.trouble
+    assert not circuit.outage
 
 
 async def test_a_disk_with_room_for_small_files_alone_is_full(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_a_disk_with_room_for_small_files_alone_is_full(tmp_path: Path) ->
     circuit.close()
 
 
-async def test_of_many_writes_that_fail_at_once_one_probes(tmp_path: Path) -> None:
+async def test_many_writes_that_fail_at_once_share_one_probe(tmp_path: Path) -> None:
     names: list[str] = []
 
     class Failing(FolderStorage):
@@ -140,8 +140,8 @@ async def test_of_many_writes_that_fail_at_once_one_probes(tmp_path: Path) -> No
     circuit.close()
 
 
-async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.2)
+async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.2)
     release = threading.Event()
 
     class Hanging(FolderStorage):
@@ -159,7 +159,7 @@ async def test_a_write_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: 
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_circuit, "_DEADLINE_S", 0.05)
+    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(circuits, "_PAUSE_S", 0.01)
     release = threading.Event()
     probes = []
@@ -208,7 +208,9 @@ async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch
 
 
 @pytest.mark.parametrize(("mode", "lasting"), [(403, True), (500, False), (503, False), ("drop", False)])
-def test_before_the_crawl_what_s3_refuses_is_told_from_what_may_pass(gate: Gate, mode: Any, lasting: bool) -> None:
+def test_before_the_crawl_permanent_errors_of_s3_are_told_from_temporary_ones(
+    gate: Gate, mode: Any, lasting: bool
+) -> None:
     s3_store(gate)
     gate.mode = mode
     if lasting:
@@ -221,7 +223,7 @@ def test_before_the_crawl_what_s3_refuses_is_told_from_what_may_pass(gate: Gate,
 # With the frontier
 
 
-async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
+async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = Case(scheduler)
@@ -234,9 +236,9 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
             with pytest.raises(StorageDown):
                 await circuit.write("00/a.jpg", b"a")
             await scheduler._lease()
-    said = [record.message for record in caplog.records if "Nothing is leased" in record.message]
+    said = [record.message for record in caplog.records if "Leasing paused" in record.message]
     assert len(said) == 1
-    assert said[0].startswith(f"Nothing is leased: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
+    assert said[0].startswith(f"Leasing paused: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
     assert "bring the folder back" in said[0]
     assert scheduler.stats.get_value("store/down") == 1
     asked = []
@@ -256,7 +258,7 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
     ]
 
 
-async def test_what_waits_for_its_slot_goes_back_when_the_store_is_down(
+async def test_waiting_leases_go_back_when_the_storage_is_down(
     scheduler: FrontierScheduler, tmp_path: Path
 ) -> None:
     case = Case(scheduler)
@@ -276,7 +278,9 @@ async def test_what_waits_for_its_slot_goes_back_when_the_store_is_down(
     scheduler.leasing.resume("other trouble")
 
 
-async def test_what_could_not_be_stored_goes_back_with_nothing_counted(scheduler: FrontierScheduler) -> None:
+async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted(
+    scheduler: FrontierScheduler,
+) -> None:
     case = Case(scheduler)
     for deliveries in (0, 2):  # also before the last one: it is not the picture's fault
         response = await case.lease(deliveries=deliveries)
