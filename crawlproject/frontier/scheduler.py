@@ -66,7 +66,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
-        self._state = "no pulse"  # until a leader has read the catalogue
+        self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -200,7 +200,7 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LEASE_EVERY)
             return
         if self.leasing.paused:
-            self._report(self.leasing.paused)
+            self._report("paused", self.leasing.paused)
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY)
             return
@@ -211,7 +211,7 @@ class FrontierScheduler(Scheduler):
         reply = await self.queue.fill()
         if self.resolver.trouble:  # most of it comes back
             await asyncio.sleep(_LOOK_AGAIN)
-        self._report(self.leasing.paused or reply.state)
+        self._report(reply.state, reply.reason)
         wait = _LOOK_AGAIN
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON / 2
@@ -282,14 +282,15 @@ class FrontierScheduler(Scheduler):
     async def _is_idle(self) -> bool:
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
-    def _report(self, state: str) -> None:
+    def _report(self, state: str, reason: str) -> None:
         """Log why nothing is leased, once a change."""
-        if state != self._state:
+        what = reason if state == "paused" else state
+        if what != self._reported:
             if state == "ok":
                 logger.info("Leasing")
             elif state != "lapsed":
-                logger.warning("Nothing is leased: %s", state)
-            self._state = state
+                logger.warning("Nothing is leased: %s", reason)
+            self._reported = what
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
         """Store `request` in place of the one that was leased, for a slot of the source that it asks.

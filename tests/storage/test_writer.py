@@ -248,7 +248,7 @@ async def test_while_it_is_down_nothing_is_leased_and_that_is_said_once(
     with caplog.at_level(logging.INFO):
         await case.lease()
         reply = await scheduler.queue.fill()
-        scheduler._report(reply.state)
+        scheduler._report(reply.state, reply.reason)
     assert [r.message for r in caplog.records if r.name == "crawlproject.frontier.scheduler"] == ["Leasing"]
 
 
