@@ -29,7 +29,7 @@ from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.status import reporter as monitors
-from crawlproject.status.reporter import Monitor
+from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.terminal.live import View
 
@@ -116,8 +116,8 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     names = [f"source-{number}" for number in range(sources)]
     await prepare(state, names)
     path = folder / "monitor.jsonl"
-    monitors.INTERVAL = 0.0  # a line as often as asked for
-    one = Monitor(replace(state.config, monitor_file=str(path)), state)
+    monitors.INTERVAL_S = 0.0  # a line as often as asked for
+    one = Reporter(replace(state.config, monitor_file=str(path)), state)
     commands = _counted(state)
     await one._step()  # the first reading has nothing to be compared with
     number = count(10**6)

@@ -1,11 +1,10 @@
-"""`scrapy explain`: what would become of a URL, and why."""
+"""`scrapy explain`: what would happen to a URL, and why."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-from collections import Counter
 from typing import Any
 
 from scrapy import Request
@@ -19,13 +18,15 @@ from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, robots_url
+from crawlproject.robots.cache import refusal_for_delay
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.clock import MICROS
-from crawlproject.status.source_status import duration, hold_reason, pause, standings, wait_of
+from crawlproject.state.known_sources import source_of_domain
+from crawlproject.state.scripts import RobotsReply
+from crawlproject.state.seen import was_seen
+from crawlproject.state.source_counts import read_statuses
+from crawlproject.status.source_status import duration, hold_of, pause, source_statuses
 from crawlproject.texts import printable
-
-_MONTH = 30 * 86_400.0  # seconds without a robots.txt after which everything is allowed (look_robots.lua)
 
 
 class Command(ScrapyCommand):
@@ -41,13 +42,13 @@ class Command(ScrapyCommand):
 
     def short_desc(self) -> str:
         """Return what it does, in a line."""
-        return "Say what would become of a URL, and why"
+        return "Say what would happen to a URL, and why"
 
     def long_desc(self) -> str:
         """Return what it does."""
         return (
-            "Say which source a URL belongs to and how that stands, whether the URL was seen, what its "
-            "robots.txt says, what keeps it, and when it would be due. Nothing is fetched. "
+            "Say which source a URL belongs to and what its status is, whether the URL was seen before, what its "
+            "robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is fetched. "
             "Example: scrapy explain https://museum.example/a.jpg"
         )
 
@@ -63,7 +64,7 @@ class Command(ScrapyCommand):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Explain it."""
         if len(args) != 1:
-            raise UsageError("one URL, please")
+            raise UsageError("expected exactly one URL")
         said = asyncio.run(self._explain(args[0], opts))
         print(json.dumps(said, indent=2) if opts.json else _for_people(said))
 
@@ -73,42 +74,39 @@ class Command(ScrapyCommand):
 
 
 async def explain(state: State, url: str, source: str | None = None, uuid: str | None = None) -> dict[str, Any]:
-    """Return what would become of a seed with this URL now; docs/operators.md describes the keys.
+    """Return what would happen to a seed with this URL now; docs/operators.md describes the keys.
 
     Raises:
-        BadSeed: `url` or `source` is none.
+        BadSeed: `url` or `source` is invalid.
 
     """
     seed = seed_of({"url": url, "source": source, "uuid": uuid})
     request = Request(seed.url, meta={IDENTIFIER: seed.identifier})
-    redis: Any = state.redis
-    keys = state.keys
     name, source_from = seed.source, "--source"
     if name is None:
         domain = domain_of_url(request.url)
-        found = await redis.hget(keys.hosts, domain)
-        name, source_from = (found.decode(), "catalogue") if found else (domain, "domain")
-    [(standing, row)] = [pair async for pair in standings(state, [name])]
-    bucket, member = SeenFilter().address(request)
-    seen = bool(await redis.sismember(keys.seen_of + bucket, member))
-    statuses = Counter(status.decode() for status in await redis.lrange(keys.statuses_of + name, 0, -1))
-    robots = await _robots(state, request.url, name, standing.now)
+        named = await source_of_domain(state, domain)
+        name, source_from = (domain, "domain") if named is None else (named, "catalogue")
+    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
+    hold = hold_of(status)
+    seen = await was_seen(state, *SeenFilter().address(request))
+    [statuses] = await read_statuses(state, [name])
+    robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
-    refused = state.config.unknown_sources == "refuse" and standing.by_size is None
+    refused = state.config.unknown_sources == "refuse" and status.by_size is None
     obstacles = [
-        seen and 'seen before: without "again" its seed is a duplicate',
+        seen and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",
         robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
-        standing.limit <= 0 and "the rate of its source is 0",
-        hold_reason(standing),
-        await pause(state),
+        hold.reason,
+        (await pause(state)).reason,
     ]
-    wait, due = wait_of(standing), None
-    if wait is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
+    due = None
+    if hold.seconds is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(wait, row.next_slot_s, until_robots) + standing.queued / standing.effective
+        due = max(hold.seconds, row.next_slot_s, until_robots) + row.queued / row.effective_rate
     return {
         "url": request.url,
         "identifier": seed.identifier,
@@ -117,7 +115,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "robots": robots,
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
         "due_s": due,
-        "last_50_statuses": dict(statuses),
+        "last_50_statuses": statuses,
         **row._asdict(),
     }
 
@@ -132,43 +130,37 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
         await resolver.close()
 
 
-async def _robots(state: State, url: str, source: str, now: float) -> dict[str, Any]:
-    """Return what is known of a URL's robots.txt, as look_robots.lua has it, without having it fetched."""
-    redis: Any = state.redis
+async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
+    """Return what is known of a URL's robots.txt, without having it fetched."""
     origin = robots_url(url)
+    reply = await state.scripts.look_robots(None, origin, source)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
     said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
-    options = json.loads(await redis.hget(state.keys.options, source) or "{}")
-    copy = await redis.hgetall(state.keys.robots_of + origin)
+    if reply.what == "ignore":
+        return said | {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
+    if reply.what == "wait":
+        return said
+    return said | _verdict(reply, url, state.config) | {"for_s": reply.seconds}
 
-    def seconds_until(moment: bytes) -> float:
-        return float(max(float(copy[moment]) / MICROS - now, 0.0))
 
-    if options.get("robots") == "ignore":
-        said |= {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
-    elif copy.get(b"kind") == b"rules":
-        said |= _by_rules(Rules.parse(copy[b"body"]), url, state.config) | {"for_s": seconds_until(b"until")}
-    elif copy.get(b"kind") == b"refused":
-        said |= {"verdict": "disallowed", "reason": copy[b"body"].decode(errors="replace")}
-        said |= {"for_s": seconds_until(b"until")}
-    elif b"kind" in copy:
-        said |= {"verdict": "allowed", "reason": "there is none", "for_s": seconds_until(b"until")}
-    elif b"since" in copy and float(copy[b"since"]) / MICROS < now - _MONTH:
-        said |= {"verdict": "allowed", "reason": "not to be had for 30 days", "for_s": seconds_until(b"retry")}
-    elif b"since" in copy:
-        reason = f"not to be had ({copy[b'reason'].decode(errors='replace')})"
-        said |= {"verdict": "unreachable", "reason": reason, "for_s": seconds_until(b"retry")}
-    return said
+def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
+    if reply.what == "rules":
+        return _by_rules(Rules.parse(reply.body), url, config)
+    if reply.what == "refused":
+        return {"verdict": "disallowed", "reason": reply.body.decode(errors="replace")}
+    if reply.what == "unreachable":
+        return {"verdict": "unreachable", "reason": f"cannot be fetched ({reply.reason})"}
+    missing = f"could not be fetched for 30 days ({reply.reason})" if reply.reason else "there is none"
+    return {"verdict": "allowed", "reason": missing}
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
-    if config.robots_delay_over == "skip" and (rules.delay or 0) > config.robots_delay_max:
-        reason = f"it asks for {rules.delay:g} s between requests, more than CRAWL_ROBOTS_DELAY_MAX"
-        return verdict | {"verdict": "disallowed", "reason": reason}
+    if refusal := refusal_for_delay(rules, config):
+        return verdict | {"verdict": "disallowed", "reason": refusal}
     found = rules.rule_for(url)
     if found is None:
-        return verdict | {"reason": "no rule of it is about this URL"}
+        return verdict | {"reason": "no rule in it matches this URL"}
     line, rule = found[0], printable(found[1])
     return verdict | {"reason": f"line {line}, {rule}", "line": line, "rule": rule}
 
@@ -184,7 +176,7 @@ def _for_people(said: dict[str, Any]) -> str:
         "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
         "robots.txt": f"{robots['verdict']}: {robots['reason']}"
         + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),
-        "kept by": "\n            ".join(said["obstacles"]) or "nothing",
-        "due": "never, as it stands" if said["due_s"] is None else f"in about {duration(said['due_s'])}",
+        "obstacles": "\n            ".join(said["obstacles"]) or "none",
+        "due": "never, as things are" if said["due_s"] is None else f"in about {duration(said['due_s'])}",
     }
     return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())

@@ -18,7 +18,7 @@ from crawlproject.commands import log_as_set, loop_as_set, reports_errors
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, connect_blocking
-from crawlproject.status.reporter import Monitor
+from crawlproject.status.reporter import Reporter
 from crawlproject.storage.blobs import reader_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Watch:
         self.thumbnail = thumbnail
         self.state = State(settings, spider)
         self.regulator = Leader(settings)
-        self.monitor = Monitor(settings, self.state, always=True)
+        self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
         self._served: list[Any] = []
         self._started = False
@@ -128,15 +128,15 @@ class _Watch:
         await self.state.open()
         self._started = True
         self.regulator.start(self.state)
-        self.monitor.start()
-        collector = CrawlCollector(self.state.keys.spider, lambda: self.monitor.latest_sample)
+        self.reporter.start()
+        collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
         self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
         logger.info("Metrics at %s/metrics", url_of(address, port))
         if not self.settings.dashboard_port:
             return
         address, port = self.settings.dashboard_address, self.settings.dashboard_port
-        self.dashboard = Dashboard(self.settings, self.state, self.monitor, self.thumbnail)
+        self.dashboard = Dashboard(self.settings, self.state, self.reporter, self.thumbnail)
         self.dashboard.start()
         self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
         logger.info("Dashboard at %s", url_of(address, port))
@@ -151,6 +151,6 @@ class _Watch:
             await close(served)
         if self.dashboard is not None:
             await self.dashboard.stop()
-        await self.monitor.stop()
+        await self.reporter.stop()
         await self.regulator.stop()
         await self.state.close()

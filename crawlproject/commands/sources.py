@@ -1,4 +1,4 @@
-"""`scrapy sources`: how fast each source is asked, and why; what it has done, and what is left."""
+"""`scrapy sources`: the rate of each source, and why; what it has done, and what is left."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from scrapy.commands import ScrapyCommand
 
 from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
-from crawlproject.state.client import State
-from crawlproject.status.source_status import Row, duration, pause, standings
-
-_PAGE = 1000  # names a call
+from crawlproject.state.known_sources import known_sources
+from crawlproject.status.source_status import SourceRow, duration, pause, source_statuses
 
 
 class Command(ScrapyCommand):
-    """Shows how sources stand."""
+    """Shows the status of sources."""
 
     requires_project = True
     requires_crawler_process = False
@@ -35,8 +32,8 @@ class Command(ScrapyCommand):
     def long_desc(self) -> str:
         """Return what it does."""
         return (
-            "Show how fast each source is asked and why, what is queued, in flight and done, and how long the "
-            "rest takes. Without SOURCE: all that the catalogue or a seed has named. "
+            "Show the rate of each source and the reason for it, what is queued, in flight and done, and how long "
+            "the rest will take. Without SOURCE: all that the catalogue or a seed has named. "
             "Example: scrapy sources --json"
         )
 
@@ -56,21 +53,14 @@ class Command(ScrapyCommand):
             if names:
                 await remark_unknown(state, names)
             else:
-                names = await _known(state)
+                names = sorted(await known_sources(state))
             write = _write_json if opts.json else _write_table
-            await write(names, (row async for _, row in standings(state, names)))
-            if not opts.json and (why := await pause(state)):
-                print(f"nothing goes out: {why}")
+            await write(names, (row async for _, row in source_statuses(state, names)))
+            if not opts.json and (reason := (await pause(state)).reason):
+                print(f"nothing goes out: {reason}")
 
 
-async def _known(state: State) -> list[str]:
-    redis: Any = state.redis
-    names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
-    return sorted(name.decode(errors="replace") for name in names)
-
-
-async def _write_json(names: list[str], rows: AsyncIterator[Row]) -> None:
+async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     before = "["
     async for row in rows:
         print(before + json.dumps(row._asdict()), end="")
@@ -78,7 +68,7 @@ async def _write_json(names: list[str], rows: AsyncIterator[Row]) -> None:
     print("]" if names else "[]")
 
 
-_COLUMNS: dict[str, Callable[[Row], str]] = {
+_COLUMNS: dict[str, Callable[[SourceRow], str]] = {
     "limit rps": lambda row: f"{row.rate_limit:.4g}",
     "now rps": lambda row: f"{row.effective_rate:.4g}",
     "queued": lambda row: str(row.queued),
@@ -91,7 +81,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 
-async def _write_table(names: list[str], rows: AsyncIterator[Row]) -> None:
+async def _write_table(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     width = max(map(len, names), default=6)
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in _COLUMNS), " reason")
     async for row in rows:

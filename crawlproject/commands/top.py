@@ -1,4 +1,4 @@
-"""`scrapy top`: the crawl as it goes, live in the terminal."""
+"""`scrapy top`: the crawl, live in the terminal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0.5 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.5 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0.5 to 3600")
     return seconds
 
 
 class Command(ScrapyCommand):
-    """Looks on."""
+    """Shows the crawl."""
 
     requires_project = True
     requires_crawler_process = False
@@ -48,9 +48,9 @@ class Command(ScrapyCommand):
     def long_desc(self) -> str:
         """Return what it does."""
         return (
-            "Show what the whole crawl is doing and how each source stands, those in trouble and the busiest "
-            "first, until q or Ctrl-C. It only looks on: any number may run beside a crawl. Where the output is "
-            "no terminal, one table is printed. With SOURCE, only those are listed. "
+            "Show what the whole crawl is doing and the status of each source, those in trouble and the busiest "
+            "first, until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a "
+            "terminal, one table is printed. With SOURCE, only those are listed. "
             "Examples: scrapy top; scrapy top --sort failed; scrapy top --json museum"
         )
 
@@ -58,11 +58,15 @@ class Command(ScrapyCommand):
         """Add our options."""
         super().add_options(parser)
         parser.add_argument(
-            "--json", action="store_true", help="print one monitoring_update (docs/events.md), and end"
+            "--json", action="store_true", help="print one monitoring_update (docs/events.md) and exit"
         )
-        parser.add_argument("--once", action="store_true", help="print one table, and end")
+        parser.add_argument("--once", action="store_true", help="print one table and exit")
         parser.add_argument(
-            "--interval", type=_interval, default=2.0, metavar="S", help="seconds that a rate is over (default: 2)"
+            "--interval",
+            type=_interval,
+            default=2.0,
+            metavar="S",
+            help="seconds over which rates are measured (default: 2)",
         )
         parser.add_argument(
             "--sort",

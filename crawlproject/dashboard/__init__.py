@@ -1,1 +1,1 @@
-"""The page on which an operator sees the crawl and steers it; `scrapy monitor` serves it."""
+"""The page on which an operator watches the crawl and controls it; `scrapy monitor` serves it."""

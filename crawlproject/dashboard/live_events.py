@@ -12,13 +12,13 @@ from zope.interface import implementer
 from crawlproject.dashboard.recent import recent
 from crawlproject.loops import Loops
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.status.reporter import Monitor
+from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
 MOST_PAGES = 64  # open at a time
-_HISTORY = 720  # readings, an hour
-_LOOK = 0.25  # seconds between looks whether there is a new reading
+_HISTORY = 720  # snapshots, an hour
+_LOOK_S = 0.25  # between looks whether there is a new snapshot
 _PING = 40  # looks
 
 
@@ -58,11 +58,11 @@ class Page:
 
 
 class Feed:
-    """Turns each reading of a monitor into events for all open pages."""
+    """Turns each snapshot of a reporter into events for all open pages."""
 
-    def __init__(self, state: State, monitor: Monitor) -> None:
+    def __init__(self, state: State, reporter: Reporter) -> None:
         self.state = state
-        self.monitor = monitor
+        self.reporter = reporter
         self.pages: set[Page] = set()
         self.snapshot = b""
         self.recent = b""
@@ -102,11 +102,11 @@ class Feed:
             self.state.failed(error)
 
     async def _step(self) -> None:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_LOOK_S)
         self._looks = (self._looks + 1) % _PING
         if self._looks == 0:
             self._send(b": still here\n\n")
-        latest = self.monitor.latest
+        latest = self.reporter.latest
         if latest is None or latest is self._seen:
             return
         self._seen = latest

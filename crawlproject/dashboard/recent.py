@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from crawlproject.state.client import State
+from crawlproject.state.newest_entries import Entry, newest_entries
 from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
@@ -17,28 +18,20 @@ _EVENT = b"event"
 async def recent(state: State) -> dict[str, Any]:
     """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
     keys = state.keys
-    async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.xrevrange(keys.image_events, count=_THUMBNAILS)
-        for name in (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead):
-            pipe.xrevrange(name, count=_ROWS)
-        images, gone, halted, resumed, dead = [
-            _entries(reply) for reply in await pipe.execute(raise_on_error=False)
-        ]
+    tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead)
+    found = await newest_entries(state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
+    images, gone, halted, resumed, dead = found.values()
     halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
     halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
     return {
         "thumbnails": _events(images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"),
         "link_rot": _events(gone, "identifier", "url", "source", "status", "time"),
         "halts": sorted(halts, key=lambda event: str(event["time"]), reverse=True)[:_ROWS],
-        "dead": [_letter(at, fields) for at, fields in dead],
+        "dead": [_dead_letter(at, fields) for at, fields in dead],
     }
 
 
-def _entries(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    return reply if isinstance(reply, list) else []  # else a key that holds what is none of ours
-
-
-def _events(entries: list[tuple[bytes, dict[bytes, bytes]]], *names: str) -> list[dict[str, Any]]:
+def _events(entries: list[Entry], *names: str) -> list[dict[str, Any]]:
     found = []
     for _, fields in entries:
         try:
@@ -50,7 +43,7 @@ def _events(entries: list[tuple[bytes, dict[bytes, bytes]]], *names: str) -> lis
     return found
 
 
-def _letter(at: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
+def _dead_letter(at: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
     letter = read_dead_letter(at.decode(), fields)
     names = ("identifier", "url", "source", "reason", "deliveries", "time", "seed")
     return {name: _shown(letter[name]) for name in names}

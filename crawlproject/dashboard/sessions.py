@@ -12,16 +12,16 @@ from ipaddress import ip_address
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 
-LASTS = 30 * 86_400  # seconds of a session
-_MOST_FAILURES, _PER = 10, 60.0  # wrong passwords, in seconds; then nobody may try for a while
+LASTS_S = 30 * 86_400  # of a session
+_MOST_FAILURES, _PER_S = 10, 60.0  # wrong passwords, in that time; then nobody may try for a while
 
 
 class TooManyAttempts(Exception):
-    """Wrong passwords have come too fast: none is looked at."""
+    """Too many wrong passwords: none is checked for now."""
 
 
 class Sessions:
-    """Sessions that nobody has to keep: a cookie is a random name, its end, and our signature of both.
+    """Sessions without a store: a cookie is a random name, when it ends, and our signature of both.
 
     With a password the key is made from that, so that a session outlives the process and ends with the password.
     Without one, the cookie is for the token alone: who can reach the page may use it.
@@ -37,11 +37,11 @@ class Sessions:
 
     def new(self) -> str:
         """Return the cookie of a new session."""
-        name = f"{secrets.token_urlsafe(18)}.{int(time.time()) + LASTS}"
+        name = f"{secrets.token_urlsafe(18)}.{int(time.time()) + LASTS_S}"
         return f"{name}.{self._signed('session', name)}"
 
     def is_valid(self, cookie: str) -> bool:
-        """Tell whether a cookie is ours and not too old."""
+        """Tell whether a cookie was signed here and has not ended."""
         name, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._signed("session", name).encode()):
             return False
@@ -63,7 +63,7 @@ class Sessions:
 
         """
         now = time.monotonic()
-        if len(self._failures) == _MOST_FAILURES and now - self._failures[0] < _PER:
+        if len(self._failures) == _MOST_FAILURES and now - self._failures[0] < _PER_S:
             raise TooManyAttempts
         right = hmac.compare_digest(password.encode(errors="replace"), (self.password or "").encode())
         if not right:
@@ -75,7 +75,7 @@ class Sessions:
 
 
 def check_address(config: Config) -> None:
-    """Make sure that nobody else can steer the crawl.
+    """Make sure that only operators can control the crawl.
 
     Raises:
         ConfigError: the dashboard would be open to a network, without a password.
@@ -84,6 +84,6 @@ def check_address(config: Config) -> None:
     address = config.dashboard_address
     if config.dashboard_port and not ip_address(address).is_loopback and config.dashboard_password is None:
         raise ConfigError(
-            f"CRAWL_DASHBOARD_ADDRESS={address} would let everyone who reaches it steer the crawl: "
-            "set CRAWL_DASHBOARD_PASSWORD, or leave the address out (127.0.0.1)"
+            f"CRAWL_DASHBOARD_ADDRESS={address} would let everyone who reaches it control the crawl: "
+            "set CRAWL_DASHBOARD_PASSWORD, or leave CRAWL_DASHBOARD_ADDRESS at 127.0.0.1"
         )

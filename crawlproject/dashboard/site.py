@@ -17,12 +17,12 @@ from twisted.web.server import NOT_DONE_YET
 from crawlproject.config import Config
 from crawlproject.controls import halt, resume, set_rate
 from crawlproject.dashboard.live_events import MOST_PAGES, Feed
-from crawlproject.dashboard.sessions import LASTS, Sessions, TooManyAttempts
+from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import fault_of
-from crawlproject.status.reporter import Monitor
-from crawlproject.status.source_status import standings
+from crawlproject.status.reporter import Reporter
+from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import one_line, printable
 from crawlproject.webserver import Resource
 
@@ -40,12 +40,12 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_PATIENCE = 5.0  # seconds that a change may take
+_PATIENCE_S = 5.0  # that a change may take
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Refused(Exception):
-    """A request that is not carried out; `status` and a sentence for people."""
+    """A request that is not carried out; `status` is HTTP's, and the message a sentence for people."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -62,10 +62,12 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     isLeaf = True  # noqa: N815 - Twisted's name
 
-    def __init__(self, config: Config, state: State, monitor: Monitor, thumbnail: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, config: Config, state: State, reporter: Reporter, thumbnail: Callable[[str], bytes]
+    ) -> None:
         super().__init__()
         self.state = state
-        self.feed = Feed(state, monitor)
+        self.feed = Feed(state, reporter)
         self.sessions = Sessions(config.dashboard_password)
         self._thumbnail = thumbnail
         self._cookie = f"crawl_dashboard_{config.dashboard_port}"
@@ -75,7 +77,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def start(self) -> None:
-        """Begin to send readings to open pages."""
+        """Begin to send snapshots to open pages."""
         self.feed.start()
 
     async def stop(self) -> None:
@@ -95,7 +97,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
         try:
-            body = await self._in_time(self._route(request), None if request.method == b"GET" else _PATIENCE)
+            body = await self._in_time(self._route(request), None if request.method == b"GET" else _PATIENCE_S)
         except Refused as refused:
             body = self._refusal(request, refused)
         except REDIS_TROUBLE as error:
@@ -103,7 +105,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             body = self._refusal(request, Refused(503, fault_of(error)))
         except Exception:
             logger.exception("Bug in the dashboard")
-            body = self._refusal(request, Refused(500, "a bug; the log has it"))
+            body = self._refusal(request, Refused(500, "a bug: see the log of the monitor"))
         if body is not None and not gone:
             request.write(body)
             request.finish()
@@ -145,14 +147,14 @@ class Dashboard(Resource):  # type: ignore[misc]
         if answer := routes.get((method, path)):
             return await answer(request)
         if any(path == known for _, known in routes):
-            raise Refused(405, f"{path} does not take {printable(method)}")
+            raise Refused(405, f"{path} does not accept {printable(method)}")
         if method == "GET" and path.startswith("/static/"):
             return self._file(request, path.removeprefix("/static/"))
         if method == "GET" and path.startswith("/thumbnails/"):
             return await self._picture(request, unquote(path.removeprefix("/thumbnails/")))
-        raise Refused(404, "there is no such page")
+        raise Refused(404, "no such page")
 
-    # Who asks
+    # Who may use it
 
     def _check_host(self, request: Any) -> None:
         if self.sessions.password is not None:
@@ -163,7 +165,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         except ValueError:
             name = ""
         if name not in self._here and not _is_loopback(name):
-            raise Refused(421, "this dashboard has no password: ask for it as localhost or by its address")
+            raise Refused(421, "this dashboard has no password: open it as localhost or by its address")
 
     def _session(self, request: Any) -> str:
         """Return the cookie of the session; a new one where none is needed."""
@@ -176,7 +178,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     def _begin(self, request: Any) -> str:
         cookie = self.sessions.new()
-        request.addCookie(self._cookie, cookie, path="/", max_age=str(LASTS), httpOnly=True, sameSite="strict")
+        request.addCookie(self._cookie, cookie, path="/", max_age=str(LASTS_S), httpOnly=True, sameSite="strict")
         return cookie
 
     def _check_change(self, request: Any) -> None:
@@ -221,14 +223,14 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     def _file(self, request: Any, name: str) -> bytes:
         if name not in self._static:
-            raise Refused(404, "there is no such page")
+            raise Refused(404, "no such page")
         request.setHeader("Content-Type", f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         return self._static[name]
 
     async def _picture(self, request: Any, name: str) -> bytes:
         self._session(request)
         if not _THUMBNAIL.fullmatch(name):
-            raise Refused(404, "no thumbnail is called that")
+            raise Refused(404, "no such thumbnail")
         try:
             body = await asyncio.to_thread(self._thumbnail, name)
         except Exception as error:  # whatever the store says
@@ -240,7 +242,7 @@ class Dashboard(Resource):  # type: ignore[misc]
     async def _events(self, request: Any) -> bytes | None:
         token = self.sessions.token(self._session(request))
         if len(self.feed.pages) >= MOST_PAGES:
-            raise Refused(503, f"{MOST_PAGES} pages are open already")
+            raise Refused(503, f"{MOST_PAGES} pages are already open")
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
         if request.method == b"HEAD":
@@ -248,49 +250,49 @@ class Dashboard(Resource):  # type: ignore[misc]
         await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})
         return None
 
-    # The operator's hand
+    # Changes by the operator
 
     async def _halt(self, request: Any) -> bytes:
-        source, _ = self._order(request)
+        source, _ = self._change(request)
         await halt(self.state, [source])
         return await self._done(request, source, "halted")
 
     async def _resume(self, request: Any) -> bytes:
-        source, _ = self._order(request)
+        source, _ = self._change(request)
         await resume(self.state, [source])
         return await self._done(request, source, "resumed")
 
     async def _rate(self, request: Any) -> bytes:
-        source, order = self._order(request)
-        value = str(order.get("rate", "")).strip()
+        source, change = self._change(request)
+        value = str(change.get("rate", "")).strip()
         try:
             await set_rate(self.state, source, value)
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        what = "by size again" if value == "auto" else f"set to {value} requests a second"
+        what = "rate by size again" if value == "auto" else f"rate set to {value} requests a second"
         return await self._done(request, source, what)
 
-    def _order(self, request: Any) -> tuple[str, dict[str, Any]]:
-        """Return the source that a change is for, and all that it says."""
+    def _change(self, request: Any) -> tuple[str, dict[str, Any]]:
+        """Return the source that a change is for, and the whole of its JSON."""
         self._check_change(request)
         try:
-            order = json.loads(request.content.read())
-            return source_name(order["source"]), order
+            change = json.loads(request.content.read())
+            return source_name(change["source"]), change
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise Refused(400, f"that is no order for a source: {printable(str(error))}") from None
+            raise Refused(400, f"invalid request: {printable(str(error))}") from None
 
     async def _done(self, request: Any, source: str, what: str) -> bytes:
         address = request.getClientAddress()
         logger.info(
-            "Dashboard: %s %s, by %s",
+            "Dashboard: %s: %s, by %s",
             source,
             what,
             getattr(address, "host", address),
             extra={"source": source},
         )
         request.setHeader("Content-Type", "application/json")
-        rows = [row async for _, row in standings(self.state, [source])]
-        return one_line({"source": source, "row": rows[0]._asdict()}).encode()
+        [row] = [row async for _, row in source_statuses(self.state, [source])]
+        return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
 
 
 def _header(request: Any, name: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Tells what the crawl is doing: the monitor of a worker, and its /metrics."""
+"""Reports what the crawl is doing: the line of the worker that leads, and /metrics of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
-from crawlproject.status.reporter import Monitor
+from crawlproject.status.reporter import Reporter
 from crawlproject.webserver import Metrics, close, listen, url_of
 from crawlproject.worker import worker_of
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StatusReport:
-    """In every worker. The one who leads tells of the whole crawl; all have /metrics where its port is set."""
+    """In every worker. The leader reports the whole crawl; all serve /metrics if CRAWL_METRICS_PORT is set."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -30,20 +30,20 @@ class StatusReport:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the monitor of `crawler`."""
+        """Return the extension of `crawler`."""
         return cls(crawler)
 
     def spider_opened(self) -> None:
-        """Begin to read, and to answer."""
+        """Begin to report, and to serve."""
         worker = worker_of(self.crawler)
-        self.monitor = Monitor(self.config, worker.state)
-        self.monitor.start()
+        self.reporter = Reporter(self.config, worker.state)
+        self.reporter.start()
         if self.config.metrics_port is None:
             return
         spider = worker.spider.name
         stats = self.crawler.stats
         collectors = registry(
-            CrawlCollector(spider, lambda: self.monitor.latest_sample),
+            CrawlCollector(spider, lambda: self.reporter.latest_sample),
             WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.lease_queue.leases)),
         )
         address, port = self.config.metrics_address, self.config.metrics_port
@@ -51,10 +51,10 @@ class StatusReport:
             self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
             logger.info("Metrics at %s/metrics", url_of(address, port))
         except ConfigError as error:
-            logger.error("%s; this worker goes on without", error)
+            logger.error("%s; this worker goes on without /metrics", error)
 
     async def spider_closed(self) -> None:
         """Stop."""
-        await self.monitor.stop()
+        await self.reporter.stop()
         if self._served is not None:
             await close(self._served)

@@ -67,7 +67,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
-        self._state = "no pulse"  # until a leader has read the catalogue
+        self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -203,7 +203,7 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         if self.leasing.paused:
-            self._report(self.leasing.paused)
+            self._report("paused", self.leasing.paused)
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
@@ -214,7 +214,10 @@ class FrontierScheduler(Scheduler):
         reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
-        self._report(self.leasing.paused or reply.state)
+        if self.leasing.paused:  # since this call began
+            self._report("paused", self.leasing.paused)
+        else:
+            self._report(reply.state, reply.reason)
         wait = _LOOK_AGAIN_S
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
@@ -285,14 +288,15 @@ class FrontierScheduler(Scheduler):
     async def _is_idle(self) -> bool:
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
-    def _report(self, state: str) -> None:
+    def _report(self, state: str, reason: str) -> None:
         """Log why nothing is leased, once per change."""
-        if state != self._state:
+        what = reason if state == "paused" else state
+        if what != self._reported:
             if state == "ok":
                 logger.info("Leasing resumed")
             elif state != "lapsed":
-                logger.warning("Leasing paused: %s", state)
-            self._state = state
+                logger.warning("Leasing paused: %s", reason)
+            self._reported = what
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
         """Store `request` in place of the leased request, for a slot of the source that pays for it.

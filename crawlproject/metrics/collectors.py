@@ -24,7 +24,7 @@ from crawlproject.status.snapshot import Sample, SourceSample, increase
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
-_STALE = 30.0  # seconds after which a reading tells nothing any more
+_STALE_S = 30.0  # after which a sample is too old to be shown
 _STATES = ("closed", "open", "half_open", "halted")
 
 
@@ -46,28 +46,32 @@ _COUNTS = (
 )
 _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),
-    _Count("duplicates", "crawl_seeds_duplicate", "Seeds that had been there before."),
+    _Count("duplicates", "crawl_seeds_duplicate", "Seeds that were duplicates."),
     _Count("refused", "crawl_seeds_refused", "Seeds that became dead letters at once."),
     _Count("deliveries_lost", "crawl_deliveries_lost", "Leases lost with their worker."),
-    _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams before anybody read them."),
+    _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams unread."),
 )
 _BY_SOURCE: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] = (
-    ("crawl_rate_limit", "Limit in force, in requests a second.", lambda one: one.row.rate_limit),
-    ("crawl_effective_rate", "What is left of the limit at present.", lambda one: one.row.effective_rate),
-    ("crawl_queued_requests", "Requests that wait for a slot.", lambda one: one.row.queued),
-    ("crawl_delayed_requests", "Requests that wait for their retry.", lambda one: one.row.delayed),
-    ("crawl_in_flight_requests", "Requests that workers hold.", lambda one: one.row.in_flight),
-    ("crawl_dead_letters", "Dead letters at present.", lambda one: one.dead),
-    ("crawl_eta_seconds", "Time until its work is done; none: nothing goes out.", lambda one: one.row.eta_s),
+    ("crawl_rate_limit", "Limit in force, in requests a second.", lambda source: source.row.rate_limit),
+    ("crawl_effective_rate", "What is left of the limit at present.", lambda source: source.row.effective_rate),
+    ("crawl_queued_requests", "Requests that wait for a slot.", lambda source: source.row.queued),
+    ("crawl_delayed_requests", "Requests that wait for their retry.", lambda source: source.row.delayed),
+    ("crawl_in_flight_requests", "Requests that workers hold.", lambda source: source.row.in_flight),
+    ("crawl_dead_letters", "Dead letters at present.", lambda source: source.dead),
+    (
+        "crawl_eta_seconds",
+        "Time until its work is done; missing while nothing goes out.",
+        lambda source: source.row.eta_s,
+    ),
 )
 
 
 class CrawlCollector(Collector):
-    """The whole crawl, from the latest reading of this process's monitor; nothing while it has none.
+    """The whole crawl, from the latest sample of this process; nothing while it has none.
 
-    Up to 100 sources have labels of their own, those with the most results; one that has neither work nor results
-    makes way for a busier one. What the others have done counts under `other`, which goes by increases: it never
-    falls, whoever gets a label.
+    Up to 100 sources have labels of their own, those with the most results; a source that has neither work nor
+    results gives its labels to a busier one. What the others have done counts under `other`, which goes by
+    increases: it never falls, whoever gets a label.
     """
 
     def __init__(self, spider: str, latest: Callable[[], Sample | None], most: int = MOST_SOURCES) -> None:
@@ -83,110 +87,121 @@ class CrawlCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics of the latest reading."""
-        reading = self._latest()
-        if reading is None:
+        """Yield the metrics of the latest sample."""
+        sample = self._latest()
+        if sample is None:
             return
-        yield self._gauge("crawl_reading_timestamp_seconds", "When this was read.", _moment(reading))
-        if time.time() - _moment(reading) > _STALE:
+        yield self._gauge("crawl_reading_timestamp_seconds", "When this was read.", _moment(sample))
+        if time.time() - _moment(sample) > _STALE_S:
             return
-        if reading is not self._seen:
-            self._observe(reading)
-        labelled = {name: reading.sources[name] for name in self._labelled if name in reading.sources}
+        if sample is not self._seen:
+            self._observe(sample)
+        labelled = {name: sample.sources[name] for name in self._labelled if name in sample.sources}
         yield from self._of_sources(labelled)
-        yield from self._of_all(reading)
+        yield from self._of_all(sample)
 
     # Labels
 
-    def _observe(self, reading: Sample) -> None:
-        """Choose who has a label, and count what the others have done since the last reading."""
-        before, self._seen = self._seen, reading
-        self._choose(before, reading)
-        totals = {} if before is None else before.survey.totals
+    def _observe(self, sample: Sample) -> None:
+        """Choose who has a label, and count what the others have done since the last sample."""
+        before, self._seen = self._seen, sample
+        self._choose(before, sample)
+        totals = {} if before is None else before.overview.totals
         then = {} if before is None else before.sources
-        counts = [one.stat for one in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS]
+        counts = [count.stat for count in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS]
         for count in ("answers", "latency_us", *counts):
-            grown = increase(totals.get(count, 0), reading.survey.totals.get(count, 0))
+            grown = increase(totals.get(count, 0), sample.overview.totals.get(count, 0))
             theirs = sum(
-                increase(then[name].counts.get(count, 0) if name in then else 0, one.counts.get(count, 0))
-                for name, one in ((name, reading.sources[name]) for name in self._labelled)
+                increase(
+                    then[name].counts.get(count, 0) if name in then else 0,
+                    sample.sources[name].counts.get(count, 0),
+                )
+                for name in self._labelled
             )
             self._others[count] = self._others.get(count, 0) + max(grown - theirs, 0)
 
-    def _choose(self, before: Sample | None, reading: Sample) -> None:
+    def _choose(self, before: Sample | None, sample: Sample) -> None:
         def busy(name: str) -> int:
-            """Count its results since the last reading, or its work."""
-            now = reading.sources[name]
+            """Count its results since the last sample, or its work."""
+            now = sample.sources[name]
             then = before.sources.get(name) if before is not None else None
             done = increase(_results(then), _results(now)) if then is not None else _results(now)
             return done or now.row.queued + now.row.delayed + now.row.in_flight
 
-        present = [name for name in self._labelled if name in reading.sources and busy(name)]
-        idle = [name for name in self._labelled if name in reading.sources and name not in present]
-        new = (name for name in reading.sources if name not in self._labelled and name != OTHER)
+        present = [name for name in self._labelled if name in sample.sources and busy(name)]
+        idle = [name for name in self._labelled if name in sample.sources and name not in present]
+        new = (name for name in sample.sources if name not in self._labelled and name != OTHER)
         waiting = sorted(new, key=lambda name: (-busy(name), name))
-        busy_ones = [name for name in waiting if busy(name)]
+        busier = [name for name in waiting if busy(name)]
         quiet = [name for name in waiting if not busy(name)]
-        self._labelled = (present + busy_ones + idle + quiet)[: self._most]
+        self._labelled = (present + busier + idle + quiet)[: self._most]
 
     # Metrics
 
     def _of_sources(self, labelled: Mapping[str, SourceSample]) -> Iterable[Metric]:
         who = ("spider", "source")
-        for count, name, text in _COUNTS:
-            counter = CounterMetricFamily(name, text, labels=who)
-            for source, one in labelled.items():
-                counter.add_metric((self.spider, source), one.counts.get(count, 0))
+        for count, metric, text in _COUNTS:
+            counter = CounterMetricFamily(metric, text, labels=who)
+            for name, source in labelled.items():
+                counter.add_metric((self.spider, name), source.counts.get(count, 0))
             counter.add_metric((self.spider, OTHER), self._others.get(count, 0))
             yield counter
         errors = CounterMetricFamily("crawl_errors", "Attempts that failed, by kind.", labels=(*who, "kind"))
         for kind in ERROR_KINDS:
-            for source, one in labelled.items():
-                if number := one.counts.get(f"error_{kind}"):
-                    errors.add_metric((self.spider, source, kind), number)
+            for name, source in labelled.items():
+                if number := source.counts.get(f"error_{kind}"):
+                    errors.add_metric((self.spider, name, kind), number)
             errors.add_metric((self.spider, OTHER, kind), self._others.get(f"error_{kind}", 0))
         yield errors
         latency = SummaryMetricFamily("crawl_source_latency_seconds", "Time to the first byte.", labels=who)
-        for source, one in labelled.items():
-            micros = one.counts.get("latency_us", 0)
-            latency.add_metric((self.spider, source), one.counts.get("answers", 0), micros / 1e6)
+        for name, source in labelled.items():
+            micros = source.counts.get("latency_us", 0)
+            latency.add_metric((self.spider, name), source.counts.get("answers", 0), micros / 1e6)
         micros = self._others.get("latency_us", 0)
         latency.add_metric((self.spider, OTHER), self._others.get("answers", 0), micros / 1e6)
         yield latency
-        for name, text, value_of in _BY_SOURCE:
-            gauge = GaugeMetricFamily(name, text, labels=who)
-            for source, one in labelled.items():
-                if (value := value_of(one)) is not None:
-                    gauge.add_metric((self.spider, source), value)
+        for metric, text, value_of in _BY_SOURCE:
+            gauge = GaugeMetricFamily(metric, text, labels=who)
+            for name, source in labelled.items():
+                if (value := value_of(source)) is not None:
+                    gauge.add_metric((self.spider, name), value)
             yield gauge
         state = GaugeMetricFamily("crawl_source_state", "1 for the state of its circuit.", labels=(*who, "state"))
-        for source, one in labelled.items():
-            for name in _STATES:
-                state.add_metric((self.spider, source, name), float(one.row.state == name))
+        for name, source in labelled.items():
+            for possible in _STATES:
+                state.add_metric((self.spider, name, possible), float(source.row.state == possible))
         yield state
 
-    def _of_all(self, reading: Sample) -> Iterable[Metric]:
-        survey, labels = reading.survey, ("spider",)
+    def _of_all(self, sample: Sample) -> Iterable[Metric]:
+        overview, labels = sample.overview, ("spider",)
         for count, name, text in _TOTALS:
             counter = CounterMetricFamily(name, text, labels=labels)
-            counter.add_metric((self.spider,), survey.totals.get(count, 0))
+            counter.add_metric((self.spider,), overview.totals.get(count, 0))
             yield counter
         latency = HistogramMetricFamily("crawl_latency_seconds", "Time to the first byte.", labels=labels)
         bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "+Inf"]
-        buckets = list(zip(bounds, map(float, accumulate(survey.latencies)), strict=True))
-        latency.add_metric((self.spider,), buckets, survey.totals.get("latency_us", 0) / 1e6)
+        buckets = list(zip(bounds, map(float, accumulate(overview.latencies)), strict=True))
+        latency.add_metric((self.spider,), buckets, overview.totals.get("latency_us", 0) / 1e6)
         yield latency
         for name, text, value in (
-            ("crawl_outstanding_requests", "Requests queued, delayed or leased.", survey.outstanding),
-            ("crawl_leased_requests", "Requests that workers hold, of all sources.", reading.in_flight),
-            ("crawl_waiting_seeds", "Seeds not yet read.", survey.seeds),
-            ("crawl_all_dead_letters", "Dead letters at present, of all sources.", survey.dead),
-            ("crawl_workers", "Workers alive.", survey.alive),
-            ("crawl_sources", "Sources known.", survey.known),
-            ("crawl_halted_sources", "Sources halted until an operator acts.", len(survey.halted)),
-            ("crawl_tripped_sources", "Sources halted for a while.", len(survey.halted_for_a_while)),
-            ("crawl_pulse", "1 while somebody leads; 0: nothing goes out.", int(survey.pulse)),
-            ("crawl_paused", "1 while nothing is leased, see the log.", int(bool(survey.paused))),
+            ("crawl_outstanding_requests", "Requests queued, delayed or leased.", overview.outstanding),
+            ("crawl_leased_requests", "Requests that workers hold, of all sources.", sample.in_flight),
+            ("crawl_waiting_seeds", "Seeds not yet read.", overview.seeds),
+            ("crawl_all_dead_letters", "Dead letters at present, of all sources.", overview.dead),
+            ("crawl_workers", "Workers alive.", overview.alive),
+            ("crawl_sources", "Sources known.", overview.known),
+            ("crawl_halted_sources", "Sources halted until an operator acts.", len(overview.halted)),
+            ("crawl_tripped_sources", "Sources halted for a while.", len(overview.halted_for_a_while)),
+            (
+                "crawl_pulse",
+                "1 while a leader has set the rates; 0: nothing goes out.",
+                int(overview.pause.kind != "no pulse"),
+            ),
+            (
+                "crawl_paused",
+                "1 while unread events or dead letters are at their bound: nothing goes out.",
+                int(overview.pause.kind == "paused"),
+            ),
         ):
             yield self._gauge(name, text, value)
 
@@ -196,22 +211,28 @@ class CrawlCollector(Collector):
         return gauge
 
 
-def _moment(reading: Sample) -> float:
-    return datetime.fromisoformat(reading.time).timestamp()
+def _moment(sample: Sample) -> float:
+    return datetime.fromisoformat(sample.time).timestamp()
 
 
-def _results(one: SourceSample | None) -> int:
-    return 0 if one is None else one.row.successful + one.row.failed
+def _results(source: SourceSample | None) -> int:
+    return 0 if source is None else source.row.successful + source.row.failed
 
 
 class WorkerCollector(Collector):
-    """What one worker does, from its own counters. `value` returns one by its name in Scrapy's stats."""
+    """What one worker does, from its own counters. `value` returns a counter by its name in Scrapy's stats."""
 
     COUNTERS = (
         _Count("frontier/started", "crawl_worker_started", "Requests that this worker has started."),
         _Count("downloader/response_bytes", "crawl_worker_received_bytes", "Bytes of responses, as they came."),
-        _Count("frontier/faults", "crawl_worker_faults", "Requests that went back for trouble of our own."),
-        _Count("store/returned", "crawl_worker_store_returned", "Pictures that went back: the store was down."),
+        _Count(
+            "frontier/faults", "crawl_worker_faults", "Requests that went back because of a fault of the worker."
+        ),
+        _Count(
+            "store/returned",
+            "crawl_worker_store_returned",
+            "Pictures that went back because the store was unavailable.",
+        ),
     )
 
     def __init__(self, spider: str, value: Callable[[str], float], leases: Callable[[], int]) -> None:
@@ -236,10 +257,10 @@ class WorkerCollector(Collector):
 
 def registry(*collectors: Collector) -> CollectorRegistry:
     """Return a registry of `collectors` and of what this process uses (CPU, memory, files, garbage)."""
-    one = CollectorRegistry()
-    ProcessCollector(registry=one)
-    PlatformCollector(registry=one)
-    GCCollector(registry=one)
+    made = CollectorRegistry()
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    GCCollector(registry=made)
     for collector in collectors:
-        one.register(collector)
-    return one
+        made.register(collector)
+    return made

@@ -183,11 +183,8 @@ class RobotsCache:
         elif what == "rules":
             before = self._copies.get(key)
             rules = before.rules if before and before.rules and before.body == body else await _parse(body)
-            longest = self.config.robots_delay_max
-            if self.config.robots_delay_over == "skip" and (rules.delay or 0) > longest:
-                refused = Verdict(
-                    False, f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
-                )
+            if refusal := refusal_for_delay(rules, self.config):
+                refused = Verdict(False, refusal)
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
         self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED_FACTOR
@@ -229,6 +226,14 @@ class RobotsCache:
             )
         if slower:
             await asyncio.sleep(_LEASED_AHEAD_S)
+
+
+def refusal_for_delay(rules: Rules, config: Config) -> str | None:
+    """Return why a host is skipped because of the delay that its robots.txt requests; None when it is not."""
+    longest = config.robots_delay_max
+    if config.robots_delay_over == "skip" and rules.delay is not None and rules.delay > longest:
+        return f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
+    return None
 
 
 async def _parse(body: bytes) -> Rules:

@@ -1,7 +1,7 @@
 """The Lua scripts as Python calls: arguments packed and replies decoded here and nowhere else.
 
 Each script is a file, a verb, whose header is its contract. Before its text come the names of the keys
-(`K`, from keys.py), the arguments (`A`, one msgpack map) and the preludes common, circuit and due.lua.
+(`K`, from keys.py), the arguments (`A`, one msgpack map) and the preludes common, circuit, due and pause.lua.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPREAD = 1500  # microseconds between the slots of sources that are all free no
 # Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 READING_TTL = 60  # seconds
-_PRELUDES = ("common", "circuit", "due")
+_PRELUDES = ("common", "circuit", "due", "pause")
 
 
 def script_text(verb: str, keys: Keys) -> str:
@@ -61,14 +61,22 @@ class Grant(NamedTuple):
     entry: bytes
 
 
+class Pause(NamedTuple):
+    """Why no requests go out, see pause.lua; `reason` is a sentence. Both are "" when they go out."""
+
+    kind: str
+    reason: str
+
+
 class LeaseReply(NamedTuple):
-    """Answer to `lease`. `state` is "ok", "lapsed", "no pulse" or the reason of a pause.
+    """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
     `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
     which the next source has work and a free slot, None when there is none.
     """
 
     state: str
+    reason: str
     outstanding: int
     next_due: float | None
     grants: list[Grant]
@@ -172,7 +180,7 @@ class Settlement:
 
 
 class SourceStatus(NamedTuple):
-    """How a source stands: rates in requests a second, times on Redis' clock in seconds.
+    """What a source may do at present, and why: rates in requests a second, times on Redis' clock in seconds.
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
@@ -197,7 +205,7 @@ class SourceStatus(NamedTuple):
     probing: int
 
 
-class Survey(NamedTuple):
+class Overview(NamedTuple):
     """Answer to `survey`: see survey.lua. Moments are on Redis' clock, in seconds; `last` is None without any."""
 
     now: float
@@ -209,8 +217,7 @@ class Survey(NamedTuple):
     dead: int
     alive: int
     workers: list[str]
-    paused: str
-    pulse: bool
+    pause: Pause
     known: int
     due: int
     halted: list[str]
@@ -315,8 +322,10 @@ class Scripts:
             max_deliveries=max_deliveries,
         )
         self._observe(ran)
+        kind, reason = _texts(state)
         return LeaseReply(
-            state.decode(errors="replace"),
+            kind,
+            reason,
             int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
@@ -496,7 +505,7 @@ class Scripts:
         return list(zip(said[::2], said[1::2], strict=True))
 
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
-        """Return how each of `sources` stands."""
+        """Return the status of each of `sources`."""
         rows = await self._run("inspect", sources=list(sources))
         return [
             SourceStatus(
@@ -520,8 +529,11 @@ class Scripts:
             for source, row in zip(sources, rows, strict=True)
         ]
 
-    async def look_robots(self, worker: str, origin: str, source: str) -> RobotsReply:
-        """Return the shared copy of an origin's robots.txt, or that `worker` is the one to fetch it."""
+    async def look_robots(self, worker: str | None, origin: str, source: str) -> RobotsReply:
+        """Return the shared copy of an origin's robots.txt, or that `worker` is the one to fetch it.
+
+        Without a worker: only what holds at present, and nothing is noted.
+        """
         what, body, seconds, reason, slower = await self._run(
             "look_robots", worker=worker, origin=origin, source=source
         )
@@ -585,9 +597,14 @@ class Scripts:
         packed = [{"id": name, "source": source} for name, source in letters]
         return int(await self._run("drop_dead", letters=packed))
 
+    async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
+        """Return why nothing goes out of any source; see pause.lua."""
+        said = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
+        return Pause(*_texts(said))
+
     async def survey(
-        self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int
-    ) -> Survey | float | None:
+        self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int
+    ) -> Overview | float | None:
         """Read what all sources share, and which `most` sources to look at; see survey.lua.
 
         With `must_lead`: None when another leads, and the seconds to wait when the last reading is not `every`
@@ -600,13 +617,14 @@ class Scripts:
             every=int(every * MICROS),
             timeout=int(timeout * MICROS),
             most=most,
+            dead_maxlen=dead_maxlen,
         )
         if len(reply) <= 1:
             return int(reply[0]) / MICROS if reply else None
-        now, leads, last, kept, outstanding, seeds, dead, alive, workers, paused, pulse, known, due, *lists = reply
+        now, leads, last, kept, outstanding, seeds, dead, alive, workers, pause, known, due, *lists = reply
         halted, for_a_while, totals, latencies, sources = lists
         buckets = _counters(latencies)
-        return Survey(
+        return Overview(
             int(now) / MICROS,
             leads == 1,
             int(last) / MICROS if last else None,
@@ -616,8 +634,7 @@ class Scripts:
             dead,
             alive,
             _texts(workers),
-            paused.decode(errors="replace"),
-            pulse == 1,
+            Pause(*_texts(pause)),
             known,
             due,
             sorted(_texts(halted)),

@@ -1,4 +1,4 @@
-"""Tells every five seconds what the crawl is doing: a line, and the snapshot that all else is shown from."""
+"""Reports every five seconds what the crawl is doing: a line, and the snapshot that all else is shown from."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import sys
 from crawlproject.config import Config
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Survey
-from crawlproject.status import sample as readings
+from crawlproject.state.scripts import Overview
+from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, Sample, Snapshot, snapshot
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 5.0  # seconds between two lines
-_LOOK = 1.0  # seconds at most between two looks at who leads
-_FILE_SIZE = 100_000_000  # bytes of a monitor file, at which it becomes FILE.1
+INTERVAL_S = 5.0  # between two lines
+_LOOK_S = 1.0  # at most between two looks at who leads
+_FILE_BYTES = 100_000_000  # of a monitor file, at which it becomes FILE.1
 _FILES = 5  # that are kept beside it
 
 
@@ -30,7 +30,7 @@ class LineFile(logging.handlers.RotatingFileHandler):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, maxBytes=_FILE_SIZE, backupCount=_FILES, encoding="utf-8", delay=True)
+        super().__init__(path, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8", delay=True)
 
     def write(self, line: str) -> None:
         """Append a line. Blocks.
@@ -51,12 +51,12 @@ class LineFile(logging.handlers.RotatingFileHandler):
             raise error
 
 
-class Monitor:
-    """One in every worker and in `scrapy monitor`; the one who leads writes the line.
+class Reporter:
+    """In every worker and in `scrapy monitor`; that of the leader writes the line.
 
-    What rates are made of is kept in Redis from one reading to the next: a new leader goes on where the last one
+    What rates are made of is kept in Redis from one sample to the next: a new leader goes on where the last one
     stopped. `latest_sample` and `latest` are for whoever shows them: of the leader, or with `always` of this
-    process even while another leads. None without any.
+    process even while another leads; None before the first.
     """
 
     def __init__(self, config: Config, state: State, *, always: bool = False) -> None:
@@ -66,7 +66,7 @@ class Monitor:
         self.latest: Snapshot | None = None
         self._own: Counters | None = None
         self._file = None if config.monitor_file is None else LineFile(config.monitor_file)
-        self._complained = False
+        self._file_failed = False
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -78,40 +78,40 @@ class Monitor:
         await self._loops.stop()
 
     async def _step(self) -> None:
-        surveyed = await readings.survey(self.state, must_lead=True, every=INTERVAL)
-        if isinstance(surveyed, Survey):
-            await self._lead(surveyed)
-        elif surveyed is not None:
-            await asyncio.sleep(min(surveyed, _LOOK))
+        overview = await collect(self.state, must_lead=True, every=INTERVAL_S)
+        if isinstance(overview, Overview):
+            await self._lead(overview)
+        elif overview is not None:
+            await asyncio.sleep(min(overview, _LOOK_S))
         else:
             await self._follow()
 
-    async def _lead(self, surveyed: Survey) -> None:
-        before = Counters.unpacked(surveyed.kept)
-        if (made := await self._look(surveyed, before)) is not None:
+    async def _lead(self, overview: Overview) -> None:
+        before = Counters.unpacked(overview.kept)
+        if (made := await self._look(overview, before)) is not None:
             await self._write(one_line(made.as_event()))
 
     async def _follow(self) -> None:
         """Another leads: it writes the line."""
         if not self.always:
             self.latest = self.latest_sample = self._own = None
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_S)
             return
-        surveyed = await readings.survey(self.state, must_lead=False)
-        assert isinstance(surveyed, Survey)
-        if self._own is not None and surveyed.now - self._own.at < INTERVAL:
-            await asyncio.sleep(_LOOK)
+        overview = await collect(self.state, must_lead=False)
+        assert isinstance(overview, Overview)
+        if self._own is not None and overview.now - self._own.at < INTERVAL_S:
+            await asyncio.sleep(_LOOK_S)
             return
-        await self._look(surveyed, self._own, keep=False)
+        await self._look(overview, self._own, keep=False)
 
-    async def _look(self, surveyed: Survey, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
-        """Read, and compare with what was read before."""
-        reading = await readings.read(self.state, surveyed)
-        self._own = own = Counters.of(reading)
+    async def _look(self, overview: Overview, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
+        """Take a sample, and compare it with the last one."""
+        latest = await take_sample(self.state, overview)
+        self._own = own = Counters.of(latest)
         if keep and not await self.state.scripts.keep_reading(self.state.worker, own.at, own.packed()):
             return None  # the lead was lost meanwhile
-        self.latest_sample = reading
-        self.latest = None if before is None else snapshot(before, reading)
+        self.latest_sample = latest
+        self.latest = None if before is None else snapshot(before, latest)
         return self.latest
 
     async def _write(self, line: str) -> None:
@@ -120,12 +120,12 @@ class Monitor:
             return
         try:
             await asyncio.to_thread(self._file.write, line)
-            self._complained = False
+            self._file_failed = False
         except OSError as error:
-            if not self._complained:
+            if not self._file_failed:
                 logger.error(
-                    "CRAWL_MONITOR_FILE=%s cannot be written (%s): lines are lost until it can",
+                    "CRAWL_MONITOR_FILE=%s cannot be written (%s): its lines are lost until it can be",
                     self._file.baseFilename,
                     error,
                 )
-            self._complained = True
+            self._file_failed = True

@@ -1,4 +1,4 @@
-"""What the crawl did between two readings. Pure: no clock, no Redis."""
+"""What the crawl did between two samples. Pure: no clock, no Redis."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 import msgpack
 
 from crawlproject.politeness.kinds import ERROR_KINDS
-from crawlproject.state.scripts import LATENCY_BOUNDS, Survey
-from crawlproject.status.source_status import Row
+from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
+from crawlproject.status.source_status import SourceRow
 
-NO_WORKER = "no worker runs: start one (scrapy crawl images)"
-_FORMAT = 1  # of what is kept between two readings
+_FORMAT = 1  # of what is kept between two samples
+_MANY_ERRORS = 0.1  # of all results
 
 
 class SourceSample(NamedTuple):
-    """One source: how it stands, its dead letters, its counters, how often each of its last 50 statuses came."""
+    """One source: its status, its dead letters, its counters, how often each of its last 50 statuses came."""
 
-    row: Row
+    row: SourceRow
     dead: int
     counts: Mapping[str, int]
     statuses: Mapping[str, int]
@@ -32,14 +32,14 @@ class Sample:
 
     time: str
     spider: str
-    survey: Survey
+    overview: Overview
     in_flight: int
     sources: Mapping[str, SourceSample]
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The part of a reading that the next one is compared with. `at` is in seconds, on Redis' clock.
+    """The part of a sample that the next one is compared with. `at` is in seconds, on Redis' clock.
 
     `whole` says that every known source is in `sources`, so that one which is not there had done nothing.
     """
@@ -51,19 +51,19 @@ class Counters:
     sources: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def of(cls, reading: Sample) -> Self:
-        """Return the counters of a reading."""
-        survey = reading.survey
+    def of(cls, sample: Sample) -> Self:
+        """Return the counters of a sample."""
+        overview = sample.overview
         return cls(
-            survey.now,
-            len(reading.sources) >= survey.known,
-            survey.totals,
-            survey.latencies,
+            overview.now,
+            len(sample.sources) >= overview.known,
+            overview.totals,
+            overview.latencies,
             {
-                name: {"successful": one.row.successful, "failed": one.row.failed}
-                | {count: one.counts.get(count, 0) for count in ("answers", "latency_us")}
-                for name, one in reading.sources.items()
-                if one.row.successful or one.row.failed or one.counts.get("answers")
+                name: {"successful": source.row.successful, "failed": source.row.failed}
+                | {count: source.counts.get(count, 0) for count in ("answers", "latency_us")}
+                for name, source in sample.sources.items()
+                if source.row.successful or source.row.failed or source.counts.get("answers")
             },
         )
 
@@ -74,7 +74,7 @@ class Counters:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Self | None:
-        """Return what `packed` holds; None for what an older version wrote, or nobody."""
+        """Return what `packed` holds; None for what another version wrote, and for nothing."""
         try:
             kind, at, whole, totals, latencies, sources = msgpack.unpackb(packed)
             if kind == _FORMAT and len(latencies) == len(LATENCY_BOUNDS) + 1:
@@ -114,6 +114,7 @@ class General:
     sources_in_progress: int
     sources_listed: int
     paused: str | None
+    trouble: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class Specific:
     bytes: int
     latency_mean_s: float | None
     errors: Mapping[str, int]
+    trouble: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,76 +151,85 @@ class Snapshot:
     interval_s: float
     general: General
     specific: Mapping[str, Specific]
-    reading: Sample = field(repr=False)
+    sample: Sample = field(repr=False)
 
     def as_event(self) -> dict[str, Any]:
         """Return it as the event."""
         return {
             "event": self.EVENT,
             "time": self.time,
-            "spider": self.reading.spider,
+            "spider": self.sample.spider,
             "interval_s": self.interval_s,
             "general": _fields(self.general),
-            "specific": {name: _fields(one) for name, one in self.specific.items()},
+            "specific": {name: _fields(source) for name, source in self.specific.items()},
         }
 
 
-def _fields(one: General | Specific) -> dict[str, Any]:
+def _fields(part: General | Specific) -> dict[str, Any]:
     """Return the fields as they are; `asdict` would copy all that is in them, a thousand times a line."""
-    return {name: getattr(one, name) for name in type(one).__slots__}
+    return {name: getattr(part, name) for name in type(part).__slots__}
 
 
-def snapshot(before: Counters, reading: Sample) -> Snapshot | None:
-    """Return what happened from `before` to `reading`; None when no time has passed."""
-    survey = reading.survey
-    interval = survey.now - before.at
+def snapshot(before: Counters, sample: Sample) -> Snapshot | None:
+    """Return what happened from `before` to `sample`; None when no time has passed."""
+    overview = sample.overview
+    interval = overview.now - before.at
     if interval <= 0:
         return None
 
     def grown(name: str) -> int:
-        return increase(before.totals.get(name, 0), survey.totals.get(name, 0))
+        return increase(before.totals.get(name, 0), overview.totals.get(name, 0))
 
     def rate(*names: str) -> float:
         return round(sum(map(grown, names)) / interval, 3)
 
-    specific = {name: _specific(name, one, before, interval) for name, one in sorted(reading.sources.items())}
-    latencies = [increase(*pair) for pair in zip(before.latencies, survey.latencies, strict=True)]
+    specific = {name: _specific(name, source, before, interval) for name, source in sorted(sample.sources.items())}
+    latencies = [increase(*pair) for pair in zip(before.latencies, overview.latencies, strict=True)]
     p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
     success, error = rate("thumbnails", "link_rot"), rate("failed")
-    rows = [one.row for one in reading.sources.values()]
+    rows = [source.row for source in sample.sources.values()]
+    tripped = sorted({*overview.halted, *overview.halted_for_a_while})
+    needs_attention = {
+        "error_rps": error > _MANY_ERRORS * (success + error),
+        "circuit_breaker_tripped": bool(tripped),
+        "workers": not overview.alive,
+        "paused": bool(overview.pause.reason),
+    }
     general = General(
         global_max_rps=math.fsum(row.rate_limit for row in rows),
         success_rps=success,
         error_rps=error,
         processing_rate=round(success + error, 3),
-        circuit_breaker_tripped=sorted({*survey.halted, *survey.halted_for_a_while}),
-        num_resized=survey.totals.get("thumbnails", 0),
-        resize_errors=survey.totals.get("error_decode", 0),
+        circuit_breaker_tripped=tripped,
+        num_resized=overview.totals.get("thumbnails", 0),
+        resize_errors=overview.totals.get("error_decode", 0),
         split_rate=rate("admitted"),
         retry_rps=rate("retried"),
-        bytes=survey.totals.get("bytes", 0),
+        bytes=overview.totals.get("bytes", 0),
         bytes_per_s=rate("bytes"),
         latency_p50_s=p50,
         latency_p95_s=p95,
         latency_p99_s=p99,
-        errors=_errors(survey.totals),
+        errors=_errors(overview.totals),
         errors_now={kind: count for kind in ERROR_KINDS if (count := grown(f"error_{kind}"))},
-        outstanding=survey.outstanding,
-        in_flight=reading.in_flight,
-        dead=survey.dead,
-        seeds_waiting=survey.seeds,
-        eta_s=eta(reading),
-        workers=survey.alive,
-        sources=survey.known,
-        sources_in_progress=survey.due + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
+        outstanding=overview.outstanding,
+        in_flight=sample.in_flight,
+        dead=overview.dead,
+        seeds_waiting=overview.seeds,
+        eta_s=eta(sample),
+        workers=overview.alive,
+        sources=overview.known,
+        sources_in_progress=overview.due
+        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
         sources_listed=len(rows),
-        paused=obstacle(survey),
+        paused=overview.pause.reason or None,
+        trouble=[key for key, needed in needs_attention.items() if needed],
     )
-    return Snapshot(reading.time, round(interval, 3), general, specific, reading)
+    return Snapshot(sample.time, round(interval, 3), general, specific, sample)
 
 
-def _specific(name: str, one: SourceSample, before: Counters, interval: float) -> Specific:
-    row, then = one.row, before.sources.get(name)
+def _specific(name: str, source: SourceSample, before: Counters, interval: float) -> Specific:
+    row, then = source.row, before.sources.get(name)
     if then is None and before.whole:
         then = {}
 
@@ -229,12 +240,12 @@ def _specific(name: str, one: SourceSample, before: Counters, interval: float) -
         more = grown(count, now)
         return None if more is None else round(more / interval, 3)
 
-    answers, micros = (grown(count, one.counts.get(count, 0)) for count in ("answers", "latency_us"))
+    answers, micros = (grown(count, source.counts.get(count, 0)) for count in ("answers", "latency_us"))
     return Specific(
         successful=row.successful,
         error=row.failed,
         rate_limit=row.rate_limit,
-        last_50_statuses=one.statuses,
+        last_50_statuses=source.statuses,
         effective_rate=row.effective_rate,
         reason=row.reason,
         state=row.state,
@@ -243,11 +254,12 @@ def _specific(name: str, one: SourceSample, before: Counters, interval: float) -
         queued=row.queued,
         delayed=row.delayed,
         in_flight=row.in_flight,
-        dead=one.dead,
+        dead=source.dead,
         eta_s=row.eta_s,
-        bytes=one.counts.get("bytes", 0),
+        bytes=source.counts.get("bytes", 0),
         latency_mean_s=round(micros / answers / 1e6, 6) if answers and micros is not None else None,
-        errors=_errors(one.counts),
+        errors=_errors(source.counts),
+        trouble=row.trouble,
     )
 
 
@@ -279,22 +291,13 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
     return bounds[-1]
 
 
-def obstacle(survey: Survey) -> str | None:
-    """Return why nothing goes out of any source, None when it does."""
-    if survey.paused:
-        return survey.paused
-    if not survey.pulse:
-        return "no worker leads"
-    return NO_WORKER if survey.outstanding and not survey.alive else None
-
-
-def eta(reading: Sample) -> float | None:
-    """Return the seconds until the sources that are asked have done their work: those of the slowest one.
+def eta(sample: Sample) -> float | None:
+    """Return the seconds until the sources that may go on have done their work: those of the slowest of them.
 
     0 without work, None when there is some and nothing goes out. What waits as seeds has no source yet, and is
     left out.
     """
-    if not reading.survey.outstanding:
+    if not sample.overview.outstanding:
         return 0.0
-    going = [one.row.eta_s for one in reading.sources.values() if one.row.eta_s]
-    return max(going) if going and obstacle(reading.survey) is None else None
+    times = [source.row.eta_s for source in sample.sources.values() if source.row.eta_s]
+    return max(times) if times and not sample.overview.pause.reason else None

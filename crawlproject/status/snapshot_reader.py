@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Survey
-from crawlproject.status import sample as readings
+from crawlproject.state.scripts import Overview
+from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, Snapshot, snapshot
 
 
 class SnapshotReader:
-    """Compares each reading with its own last one: never leads, keeps nothing in Redis, and writes no line.
+    """Compares each sample with its own last one: never leads, keeps nothing in Redis, and writes no line.
 
     With `names`, `specific` has those sources alone, whatever their number is; `general` is of the whole crawl.
     """
@@ -29,12 +29,12 @@ class SnapshotReader:
             REDIS_TROUBLE: see state/client.py; the next look goes on from the last one that went well.
 
         """
-        surveyed = await readings.survey(self.state, must_lead=False)
-        assert isinstance(surveyed, Survey)
-        sources = list(dict.fromkeys([*self.names, *surveyed.sources]))
-        reading = await readings.read(self.state, surveyed._replace(sources=sources))
-        before, self._before = self._before, Counters.of(reading)
-        made = None if before is None else snapshot(before, reading)
+        overview = await collect(self.state, must_lead=False)
+        assert isinstance(overview, Overview)
+        sources = list(dict.fromkeys([*self.names, *overview.sources]))
+        latest = await take_sample(self.state, overview._replace(sources=sources))
+        before, self._before = self._before, Counters.of(latest)
+        made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:
             return made
         specific = {name: made.specific[name] for name in self.names}

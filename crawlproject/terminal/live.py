@@ -1,4 +1,4 @@
-"""The crawl as it goes, on a terminal: what `scrapy top` shows until it is left."""
+"""The crawl live on a terminal: what `scrapy top` shows until it is left."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
-from crawlproject.terminal.table import ALARM, Row, cut, header, ordered, sources_table
+from crawlproject.terminal.table import ALARM, NamedSource, cut, header, ordered, sources_table
 from crawlproject.texts import printable
 
-_FIRST = 1.0  # seconds at most between the first two looks
-_AGAIN = 1.0  # seconds between two looks when Redis fails
+_FIRST_S = 1.0  # at most, between the first two looks
+_AGAIN_S = 1.0  # between two looks when Redis fails
 _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RATES = 30  # of the sparkline
 
@@ -39,7 +39,7 @@ class View:
         self.sort = sort
         self.only = only
         self.cut_off = cut_off
-        self.trouble = ""
+        self.fault = ""
         self.snapshot: Snapshot | None = None
         self._rates: deque[float] = deque(maxlen=_RATES)
         self._read = 0.0
@@ -49,13 +49,13 @@ class View:
         self.snapshot = made
         self._rates.append(made.general.processing_rate)
         self._read = time.monotonic()
-        self.trouble = ""
+        self.fault = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         lines = [Text(self._head())]
-        if self.trouble:
-            lines.append(Text(printable(self.trouble, 500), ALARM))
+        if self.fault:
+            lines.append(Text(printable(self.fault, 500), ALARM))
         if self.snapshot is not None:
             lines += header(self.snapshot, self._rates, width)
         lines = [part for line in lines for part in line.wrap(console, width)]
@@ -63,7 +63,7 @@ class View:
         if self.snapshot is None:
             return
         rows = ordered(self.snapshot.specific, self.sort)
-        shown: Sequence[Row] = rows
+        shown: Sequence[NamedSource] = rows
         if self.cut_off:
             room = options.max_height - len(lines) - 2  # the table's head, and the last line
             shown = cut(rows, max(room, 0), self.sort)
@@ -77,7 +77,7 @@ class View:
             return f"{self.title}  reading ..."
         age = time.monotonic() - self._read
         moment = f"{self.snapshot.time[11:19]} UTC, over {self.snapshot.interval_s:.3g} s"
-        return f"{self.title}  {moment}" + (f", {age:.0f} s ago" if self.trouble else "")
+        return f"{self.title}  {moment}" + (f", {age:.0f} s ago" if self.fault else "")
 
 
 async def watch(snapshot_reader: SnapshotReader, view: View, interval: float) -> None:
@@ -106,14 +106,14 @@ async def watch(snapshot_reader: SnapshotReader, view: View, interval: float) ->
 
 async def _look(snapshot_reader: SnapshotReader, view: View, interval: float, draw: Callable[[], None]) -> None:
     while True:
-        wait = interval if view.snapshot is not None else min(interval, _FIRST)
+        wait = interval if view.snapshot is not None else min(interval, _FIRST_S)
         try:
             if (made := await snapshot_reader.look()) is not None:
                 view.show(made)
         except REDIS_TROUBLE as error:
-            fault, said = fault_of(error), plain(error)
-            view.trouble = fault if said in fault else f"{fault} ({said})"
-            wait = _AGAIN
+            fault, detail = fault_of(error), plain(error)
+            view.fault = fault if detail in fault else f"{fault} ({detail})"
+            wait = _AGAIN_S
         draw()
         await asyncio.sleep(wait)
 

@@ -30,7 +30,7 @@ _QUIET = Style(dim=True)
 class Column(NamedTuple):
     """A column: its head, its cell for a source, and how it gives way where there is no room for all.
 
-    The columns of the highest `rank` are left out first. One that is `elastic` is cut before that.
+    The columns of the highest `rank` are left out first. An `elastic` column is cut before that.
     """
 
     head: str
@@ -40,49 +40,49 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("source", lambda name, one: name, 0, elastic=True),
-    Column("state", lambda name, one: mark(one), 1),
-    Column("limit", lambda name, one: digits(one.rate_limit), 4),
-    Column("allowed", lambda name, one: digits(one.effective_rate), 3),
-    Column("seen", lambda name, one: "-" if (rate := rate_of(one)) is None else digits(rate), 2),
-    Column("queued", lambda name, one: count(one.queued), 2),
-    Column("delayed", lambda name, one: count(one.delayed), 10),
-    Column("in flight", lambda name, one: count(one.in_flight), 5),
-    Column("done", lambda name, one: count(one.successful), 3),
-    Column("failed", lambda name, one: count(one.error), 3),
-    Column("eta", lambda name, one: duration(one.eta_s) if one.eta_s != 0 else "-", 6),
-    Column("last 50", lambda name, one: statuses(one.last_50_statuses), 9, elastic=True),
-    Column("reason", lambda name, one: one.reason, 8, elastic=True),
+    Column("source", lambda name, source: name, 0, elastic=True),
+    Column("state", lambda name, source: mark(source), 1),
+    Column("limit", lambda name, source: digits(source.rate_limit), 4),
+    Column("allowed", lambda name, source: digits(source.effective_rate), 3),
+    Column("seen", lambda name, source: "-" if (rate := rate_of(source)) is None else digits(rate), 2),
+    Column("queued", lambda name, source: count(source.queued), 2),
+    Column("delayed", lambda name, source: count(source.delayed), 10),
+    Column("in flight", lambda name, source: count(source.in_flight), 5),
+    Column("done", lambda name, source: count(source.successful), 3),
+    Column("failed", lambda name, source: count(source.error), 3),
+    Column("eta", lambda name, source: duration(source.eta_s) if source.eta_s != 0 else "-", 6),
+    Column("last 50", lambda name, source: statuses(source.last_50_statuses), 9, elastic=True),
+    Column("reason", lambda name, source: source.reason, 8, elastic=True),
 )
 
 SORTS: Mapping[str, Callable[[str, Specific], tuple[float, ...]]] = {
-    "trouble": lambda name, one: (-trouble(one), -_pace(one), -_work(one)),
-    "rate": lambda name, one: (-_pace(one), -_work(one)),
-    "work": lambda name, one: (-_work(one),),
-    "failed": lambda name, one: (-(one.error_rps or 0), -one.error),
-    "eta": lambda name, one: (-(math.inf if one.eta_s is None else one.eta_s),),
-    "name": lambda name, one: (),
+    "trouble": lambda name, source: (-source.trouble, -_pace(source), -_work(source)),
+    "rate": lambda name, source: (-_pace(source), -_work(source)),
+    "work": lambda name, source: (-_work(source),),
+    "failed": lambda name, source: (-(source.error_rps or 0), -source.error),
+    "eta": lambda name, source: (-(math.inf if source.eta_s is None else source.eta_s),),
+    "name": lambda name, source: (),
 }
 
-Row = tuple[str, Specific]
+NamedSource = tuple[str, Specific]
 
 
-def ordered(sources: Mapping[str, Specific], sort: str) -> list[Row]:
+def ordered(sources: Mapping[str, Specific], sort: str) -> list[NamedSource]:
     """Return the sources by one of `SORTS`, and by name where that makes no difference."""
     return sorted(sources.items(), key=lambda row: (*SORTS[sort](*row), row[0]))
 
 
-def cut(rows: Sequence[Row], room: int, sort: str) -> Sequence[Row]:
+def cut(rows: Sequence[NamedSource], room: int, sort: str) -> Sequence[NamedSource]:
     """Return the first `room` of `rows`; by trouble, what is in trouble leaves half of it to what is not."""
     if sort != "trouble" or len(rows) <= room:
         return rows[:room]
-    troubled = [row for row in rows if trouble(row[1])]
-    others = rows[len(troubled) :]
-    first = troubled[: max(room // 2, room - len(others))]
+    in_trouble = [row for row in rows if row[1].trouble]
+    others = rows[len(in_trouble) :]
+    first = in_trouble[: max(room // 2, room - len(others))]
     return [*first, *others[: room - len(first)]]
 
 
-def sources_table(rows: Sequence[Row], width: int) -> Table:
+def sources_table(rows: Sequence[NamedSource], width: int) -> Table:
     """Return the table of `rows`, `width` cells wide at most."""
     cells = {column: [printable(column.cell(*row), 500) for row in rows] for column in COLUMNS}
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold underline")
@@ -90,8 +90,8 @@ def sources_table(rows: Sequence[Row], width: int) -> Table:
     for column, cells_wide in shown.items():
         justify: JustifyMethod = "left" if column.elastic or column.head == "state" else "right"
         table.add_column(column.head, justify=justify, width=cells_wide, no_wrap=True, overflow="ellipsis")
-    for index, (_, one) in enumerate(rows):
-        table.add_row(*(Text(cells[column][index]) for column in shown), style=style_of(one))
+    for index, (_, source) in enumerate(rows):
+        table.add_row(*(Text(cells[column][index]) for column in shown), style=style_of(source))
     return table
 
 
@@ -114,38 +114,38 @@ def fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, in
 
 def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     """Return the lines above the table: how fast, how much, how long; a sparkline shows `rates`, the last ones."""
-    one = shown.general
-    halted = shown.reading.survey.halted
-    tripped = len(set(shown.reading.survey.halted_for_a_while) - set(halted))
+    general = shown.general
+    halted = shown.sample.overview.halted
+    tripped = len(set(shown.sample.overview.halted_for_a_while) - set(halted))
     speed = [
-        Text(f"{digits(one.processing_rate)} images/s {sparkline(rates)}".rstrip()),
-        Text(f"ok {digits(one.success_rps)}"),
-        Text(f"errors {digits(one.error_rps)}", _WARNING if one.error_rps else ""),
-        Text(f"retries {digits(one.retry_rps)}"),
-        Text(f"limit {digits(one.global_max_rps)}"),
-        Text(f"{digits(one.bytes_per_s / 1e6)} MB/s"),
+        Text(f"{digits(general.processing_rate)} images/s {sparkline(rates)}".rstrip()),
+        Text(f"ok {digits(general.success_rps)}"),
+        Text(f"errors {digits(general.error_rps)}", _WARNING if "error_rps" in general.trouble else ""),
+        Text(f"retries {digits(general.retry_rps)}"),
+        Text(f"limit {digits(general.global_max_rps)}"),
+        Text(f"{digits(general.bytes_per_s / 1e6)} MB/s"),
     ]
     work = [
-        Text(f"{count(one.outstanding)} outstanding"),
-        Text(f"{count(one.in_flight)} in flight"),
-        Text(f"{count(one.seeds_waiting)} seeds waiting"),
-        Text(f"{count(one.dead)} dead letters", _WARNING if one.dead else ""),
-        Text(f"ETA {duration(one.eta_s) if one.eta_s != 0 else '-'}"),
+        Text(f"{count(general.outstanding)} outstanding"),
+        Text(f"{count(general.in_flight)} in flight"),
+        Text(f"{count(general.seeds_waiting)} seeds waiting"),
+        Text(f"{count(general.dead)} dead letters"),
+        Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}"),
     ]
     health = [
-        Text(f"workers {one.workers}", "" if one.workers else ALARM),
-        Text(f"sources {count(one.sources)}, {count(one.sources_in_progress)} with work"),
+        Text(f"workers {general.workers}", ALARM if "workers" in general.trouble else ""),
+        Text(f"sources {count(general.sources)}, {count(general.sources_in_progress)} with work"),
         *([Text(f"{count(len(halted))} halted", ALARM)] if halted else []),
         *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
         Text(
-            f"latency p50 {_seconds(one.latency_p50_s)}, p95 {_seconds(one.latency_p95_s)}, "
-            f"p99 {_seconds(one.latency_p99_s)}"
+            f"latency p50 {_seconds(general.latency_p50_s)}, p95 {_seconds(general.latency_p95_s)}, "
+            f"p99 {_seconds(general.latency_p99_s)}"
         ),
-        *(Text(f"{kind} {number}", _WARNING) for kind, number in one.errors_now.items()),
+        *(Text(f"{kind} {number}", _WARNING) for kind, number in general.errors_now.items()),
     ]
     lines = [line for parts in (speed, work, health) for line in _flowing(parts, width)]
-    if one.paused is not None:
-        lines.append(Text(f"NOTHING GOES OUT: {printable(one.paused, 500)}", ALARM))
+    if general.paused is not None:
+        lines.append(Text(f"NOTHING GOES OUT: {printable(general.paused, 500)}", ALARM))
     return lines
 
 
@@ -160,37 +160,34 @@ def _flowing(parts: Sequence[Text], width: int) -> list[Text]:
     return lines
 
 
-def mark(one: Specific) -> str:
+def mark(source: Specific) -> str:
     """Return the state of a source's circuit, loud where it is not closed, and a word where it is slowed."""
-    if one.state != "closed":
-        return one.state.upper().replace("_", " ")
-    return "slowed" if one.effective_rate < one.rate_limit else one.state
+    if source.state != "closed":
+        return source.state.upper().replace("_", " ")
+    return "slowed" if source.trouble else source.state
 
 
-def trouble(one: Specific) -> int:
-    """Return what keeps a source from its limit: 3 all (its circuit), 2 a circuit that probes, 1 a lower rate."""
-    return {"closed": 0, "half_open": 2}.get(one.state, 3) or int(one.effective_rate < one.rate_limit)
-
-
-def style_of(one: Specific) -> Style:
+def style_of(source: Specific) -> Style:
     """Return how its row looks."""
-    if worst := trouble(one):
-        return ALARM if worst == 3 else _WARNING
-    return Style() if _work(one) or rate_of(one) else _QUIET
+    if source.trouble:
+        return ALARM if source.trouble == 3 else _WARNING
+    return Style() if _work(source) or rate_of(source) else _QUIET
 
 
-def rate_of(one: Specific) -> float | None:
+def rate_of(source: Specific) -> float | None:
     """Return the results a second, good and bad; None when that is not known."""
-    return None if one.success_rps is None or one.error_rps is None else one.success_rps + one.error_rps
+    return (
+        None if source.success_rps is None or source.error_rps is None else source.success_rps + source.error_rps
+    )
 
 
-def _pace(one: Specific) -> int:
+def _pace(source: Specific) -> int:
     """Return its rate to sort by: below one a second it is chance whether an interval has a result."""
-    return round(rate_of(one) or 0)
+    return round(rate_of(source) or 0)
 
 
-def _work(one: Specific) -> int:
-    return one.queued + one.delayed + one.in_flight
+def _work(source: Specific) -> int:
+    return source.queued + source.delayed + source.in_flight
 
 
 def statuses(counts: Mapping[str, int]) -> str:
@@ -212,7 +209,7 @@ def digits(value: float) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return a bar for each value, the highest at its full height, one for 0 at none."""
+    """Return a bar for each value, the highest at its full height, 0 the lowest."""
     top = max(values, default=0.0)
     return "".join(_BARS[math.ceil(value / top * 7) if top > 0 else 0] for value in values)
 

@@ -1,4 +1,4 @@
-"""`scrapy sources`: how each source stands."""
+"""`scrapy sources`: the status of each source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     }
     assert (rows["idle"]["rate_limit"], rows["idle"]["eta_s"]) == (rate_for(100_000_000), 0)
     nobody = rows["nobody.org"]
-    assert (nobody["rate_limit"], nobody["reason"]) == (0.2, "minimum, its size is unknown")
+    assert (nobody["rate_limit"], nobody["reason"]) == (0.2, "minimum: its size is unknown")
     assert (nobody["queued"], nobody["eta_s"]) == (2, 10)
     outstanding = sum(row["queued"] + row["delayed"] + row["in_flight"] for row in rows.values())
     assert outstanding == int(await frontier.redis.get("crawl:images:outstanding"))
@@ -104,11 +104,12 @@ async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, fr
         "quick": "closed",
     }
     reasons = {source: row["reason"] for source, row in rows.items()}
-    assert reasons["slowed"] == "by size (override 'plenty' is no rate), slowed to 50 % by status 429"
+    assert reasons["slowed"] == "by size (override 'plenty' is not a rate), slowed to 50 % by status 429"
     assert reasons["patient"] == "robots.txt asks for 10 s between requests"
-    assert reasons["probed"] == "by size; circuit half open: a few probes decide"
+    assert reasons["probed"] == "by size; circuit half open: only a few probes go out"
     assert reasons["halted"] == "by size; halted until scrapy resume halted"
-    assert (reasons["quick"], reasons["stopped"]) == ("by override", "by override")
+    assert reasons["quick"] == "by override"
+    assert reasons["stopped"] == "by override; nothing goes out at a rate of 0"
     rates = {source: row["effective_rate"] for source, row in rows.items()}
     assert rates["slowed"] == 100
     assert rates["patient"] == pytest.approx(0.1)
@@ -129,7 +130,7 @@ async def test_a_rate_the_leader_has_not_set_yet_is_said(scrapy: Scrapy, frontie
     await frontier.catalogue({"museum": 5.0})
     await frontier.redis.set("crawl:override_rate:museum", "7.5")
     row = listed(scrapy)["museum"]
-    assert (row["rate_limit"], row["reason"]) == (5, "by override, soon 7.5: the leader has not set it yet")
+    assert (row["rate_limit"], row["reason"]) == (5, "by override, 7.5 as soon as the leader has set it")
 
 
 async def test_a_request_that_is_to_be_leased_alone_is_queued(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -174,7 +174,7 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
 
         # A monitor that is restarted is found again, and can be told things.
         assert monitor.stop() == 0
-        page.get_by_text("not connected to the monitor, trying").wait_for()
+        page.get_by_text("not connected to the monitor, retrying").wait_for()
         page.complaints.clear()  # it may well complain that nobody answers
         points = page.locator("#chart path.good").get_attribute("d").count("L")
         monitor.start()
@@ -229,7 +229,7 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     button = page.get_by_role("button", name="Resume archive-003")
     button.focus()
     page.keyboard.press("Enter")
-    page.get_by_text("archive-003 goes on", exact=True).wait_for()
+    page.get_by_text("archive-003 is resumed", exact=True).wait_for()
     assert crawl.redis.scard(KEYS.halted) == 0
 
     page.set_viewport_size({"width": 400, "height": 800})
@@ -289,7 +289,7 @@ def test_all_pages_that_were_open_at_a_restart_can_be_used_after_it(
         one.get_by_text("not connected").wait_for(state="hidden")
     for one, button in zip(pages, ("Halt", "Resume", "Halt"), strict=True):
         row(one, "museum").get_by_role("button", name=f"{button} museum").click()
-        one.locator("#said", has_text="museum goes on" if button == "Resume" else "museum is halted").wait_for()
+        one.locator("#said", has_text="museum is resumed" if button == "Resume" else "museum is halted").wait_for()
         assert crawl.redis.sismember(KEYS.halted, "museum") == (button == "Halt")
 
 

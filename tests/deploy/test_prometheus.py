@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import Metric
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
-from tests.status.test_snapshot import reading, source
+from tests.status.test_snapshot import sample_at, source
 from tests.test_crawl import Crawl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 def exported() -> list[Metric]:
     """Return all that a worker with a reading tells."""
-    one = reading(1.0, source("museum"))
+    one = sample_at(1.0, source("museum"))
     collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
     return list(registry(*collectors).collect())
 

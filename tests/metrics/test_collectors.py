@@ -1,4 +1,4 @@
-"""What Prometheus sees of readings, one after the other."""
+"""What Prometheus sees of samples, one after the other."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
 from crawlproject.status.snapshot import Sample
-from tests.status.test_snapshot import reading, source
+from tests.status.test_snapshot import sample_at, source
 
 
 class Scraped:
     """A collector with labels for a few sources, and what a scrape finds."""
 
     def __init__(self, most: int = 2) -> None:
-        self.reading: Sample | None = None
-        self.registry = registry(CrawlCollector("images", lambda: self.reading, most))
+        self.sample: Sample | None = None
+        self.registry = registry(CrawlCollector("images", lambda: self.sample, most))
 
     def look(self, now: float, total: int, **images: int) -> dict[str, float]:
         """Return `crawl_images_total` by source."""
@@ -26,7 +26,7 @@ class Scraped:
             source(name, successful=count, counts={"thumbnails": count, "answers": count})
             for name, count in images.items()
         ]
-        self.reading = reading(now, *sources, totals={"thumbnails": total, "answers": total})
+        self.sample = sample_at(now, *sources, totals={"thumbnails": total, "answers": total})
         text = generate_latest(self.registry).decode()
         return {
             sample.labels["source"]: sample.value
@@ -81,8 +81,8 @@ def test_a_name_from_the_web_stays_one_label() -> None:
 def test_of_an_old_reading_only_its_time_is_left() -> None:
     scraped = Scraped()
     scraped.look(1, 1, a=1)
-    assert scraped.reading is not None
-    scraped.reading = replace(scraped.reading, time="2026-01-01T00:00:00.000+00:00")
+    assert scraped.sample is not None
+    scraped.sample = replace(scraped.sample, time="2026-01-01T00:00:00.000+00:00")
     text = generate_latest(scraped.registry).decode()
     ours = [line.partition("{")[0] for line in text.splitlines() if line.startswith("crawl_")]
     assert ours == ["crawl_reading_timestamp_seconds"]

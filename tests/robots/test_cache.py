@@ -326,6 +326,37 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
     assert await asked_at() == [None, None]
 
 
+async def test_whoever_only_looks_learns_what_holds_and_changes_nothing(state: State) -> None:
+    redis: Any = state.redis
+    origin = "http://site.example/robots.txt"
+    key = state.keys.robots_of + origin
+
+    async def look() -> tuple[str, bytes, float, str]:
+        before = await redis.hgetall(key)
+        reply = await state.scripts.look_robots(None, origin, "museum")
+        assert await redis.hgetall(key) == before
+        assert not await redis.exists(state.keys.robots_fetch_of + origin)
+        [status] = await state.scripts.inspect(["museum"])
+        assert status.robots_delay is None
+        return reply.what, reply.body, round(reply.seconds), reply.reason
+
+    async def keep(kind: str, **more: Any) -> None:
+        await state.scripts.keep_robots("worker", origin, "gallery", kind=kind, **more)
+
+    assert await look() == ("wait", b"", 0, "")
+    await keep("unreachable", reason="status 503", retry=90.0)
+    assert await look() == ("unreachable", b"", 90, "status 503")
+    await redis.hset(key, "retry", 0)  # due to be fetched again: it still holds
+    assert await look() == ("unreachable", b"", 0, "status 503")
+    await redis.hset(key, "since", 0)  # for more than 30 days
+    assert await look() == ("none", b"", 0, "status 503")
+    await keep("rules", body=b"x", ttl=60.0, delay=5.0)
+    assert await look() == ("rules", b"x", 60, "")
+    await redis.hset(key, "until", 0)  # run out: it serves until there is another
+    assert await look() == ("rules", b"x", 0, "")
+    assert (await state.scripts.look_robots("worker", origin, "museum")).what == "fetch"
+
+
 async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: State) -> None:
     redis: Any = state.redis
     slow, other = "http://slow.example/robots.txt", "http://other.example/robots.txt"

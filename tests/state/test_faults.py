@@ -21,7 +21,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Settlement, Survey
+from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
@@ -247,10 +247,10 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
-    surveyed = await scripts.survey("leader", must_lead=True, every=5, timeout=30, most=10)
-    assert isinstance(surveyed, Survey)
-    assert surveyed.alive == 1
-    assert await scripts.keep_reading("leader", surveyed.now, b"x")
+    overview = await scripts.survey("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
+    assert isinstance(overview, Overview)
+    assert overview.alive == 1
+    assert await scripts.keep_reading("leader", overview.now, b"x")
     assert await scripts.watch(fence) == []
     await state.close()
 

@@ -17,7 +17,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
-from crawlproject.status import sample as readings
+from crawlproject.status.sample import collect, take_sample
 
 KEYS = Keys("crawl", "images")
 SPOILT, SOUND = "museum", "archive"  # the source whose keys are spoilt, and another
@@ -207,9 +207,10 @@ async def everything(state: State) -> set[str]:
         await attempt(scripts.watch(fence))
         await attempt(scripts.trim(fence, maxlen=2))
         await attempt(scripts.inspect([source]))
-        if await attempt(scripts.survey("leader", must_lead=True, every=0, timeout=30, most=9)):
-            surveyed: Any = await readings.survey(state, must_lead=False)
-            await attempt(readings.read(state, surveyed))
+        await attempt(scripts.pause_reason(dead_maxlen=9, timeout=30))
+        if await attempt(scripts.survey("leader", must_lead=True, every=0, timeout=30, most=9, dead_maxlen=9)):
+            overview: Any = await collect(state, must_lead=False)
+            await attempt(take_sample(state, overview))
             await attempt(scripts.keep_reading("leader", time.time(), b"x"))
         await attempt(scripts.idle())
         await attempt(scripts.idle(halted_too=True))

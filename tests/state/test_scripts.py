@@ -235,7 +235,7 @@ async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     await db(state).xadd(state.keys.dead, {"reason": "x"})
-    assert "CRAWL_DEAD_MAXLEN" in (await lease(state, dead_maxlen=1)).state
+    assert "CRAWL_DEAD_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
     assert (await lease(state, dead_maxlen=2)).state == "ok"
 
 
@@ -789,7 +789,7 @@ async def test_what_a_reader_has_not_read_is_kept_and_leasing_pauses(state: Stat
     assert dropped == 0
     entries = await db(state).xrange(state.keys.image_events)
     assert entries[-900:][0][1] == {b"event": b"100"}
-    assert (await lease(state)).state == reason
+    assert (await lease(state)).reason == reason
     await db(state).hset(state.keys.readers, field, ids[-1])
     assert await state.scripts.trim(fence, maxlen=300) == ("", 0)
     assert await db(state).xlen(state.keys.image_events) <= 300

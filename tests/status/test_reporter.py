@@ -17,22 +17,22 @@ import pytest_asyncio
 from crawlproject.models import Failure
 from crawlproject.politeness.kinds import ERROR_KINDS, error_kind
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement, Survey
-from crawlproject.status import reporter as monitors
-from crawlproject.status import sample as readings
-from crawlproject.status.reporter import LineFile, Monitor
+from crawlproject.state.scripts import Overview, Pause, Settlement
+from crawlproject.status import reporter as reporters
+from crawlproject.status import sample as samples
+from crawlproject.status.reporter import LineFile, Reporter
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitors, "INTERVAL", 0.2)
-    monkeypatch.setattr(monitors, "_LOOK", 0.02)
+    monkeypatch.setattr(reporters, "INTERVAL_S", 0.2)
+    monkeypatch.setattr(reporters, "_LOOK_S", 0.02)
 
 
 class Crawl(Frontier):
-    """A frontier whose leads goes to whom the test gives it."""
+    """A frontier whose lead goes to whom the test gives it."""
 
     async def lead_by(self, worker: str) -> None:
         await self.redis.delete(self.state.keys.leader)
@@ -51,10 +51,10 @@ class Crawl(Frontier):
             ],
         )
 
-    async def survey(self) -> Survey:
-        surveyed = await readings.survey(self.state, must_lead=False)
-        assert isinstance(surveyed, Survey)
-        return surveyed
+    async def collect(self) -> Overview:
+        overview = await samples.collect(self.state, must_lead=False)
+        assert isinstance(overview, Overview)
+        return overview
 
 
 @pytest_asyncio.fixture
@@ -66,8 +66,8 @@ async def crawl(state: State) -> Crawl:
 
 
 @asynccontextmanager
-async def monitoring(state: State, path: Path | None, **more: Any) -> AsyncIterator[Monitor]:
-    one = Monitor(replace(state.config, monitor_file=None if path is None else str(path)), state, **more)
+async def reporting(state: State, path: Path | None, **more: Any) -> AsyncIterator[Reporter]:
+    one = Reporter(replace(state.config, monitor_file=None if path is None else str(path)), state, **more)
     one.start()
     try:
         yield one
@@ -92,7 +92,7 @@ async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, state: S
     path = tmp_path / "monitor.jsonl"
     await crawl.settle("museum", ["200"] * 3, **IMAGES)
     await crawl.lead_by(state.worker)
-    async with monitoring(state, path):
+    async with reporting(state, path):
         await until(lambda: lines(path))
         await crawl.settle("museum", ["200"] * 6, **IMAGES)
         await crawl.fail("flickr", "dns", 2)
@@ -134,7 +134,7 @@ async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, sta
     await other.open()
     try:
         await crawl.lead_by(state.worker)
-        async with monitoring(state, path), monitoring(other, path):
+        async with reporting(state, path), reporting(other, path):
             await until(lambda: lines(path))
             await crawl.settle("museum", ["200"] * 5, **IMAGES)
             await crawl.lead_by(other.worker)
@@ -154,7 +154,7 @@ async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, sta
 async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state: State, tmp_path: Path) -> None:
     path = tmp_path / "monitor.jsonl"
     await crawl.lead_by("somebody else")
-    async with monitoring(state, path) as quiet, monitoring(state, path, always=True) as looking:
+    async with reporting(state, path) as quiet, reporting(state, path, always=True) as looking:
         await until(lambda: looking.latest)
         assert quiet.latest_sample is None
         assert looking.latest is not None
@@ -166,9 +166,9 @@ async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state
 async def test_without_a_file_the_line_goes_to_the_log(
     crawl: Crawl, state: State, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, monitors.__name__)
+    caplog.set_level(logging.INFO, reporters.__name__)
     await crawl.lead_by(state.worker)
-    async with monitoring(state, None):
+    async with reporting(state, None):
         await until(lambda: caplog.records)
     assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
 
@@ -178,7 +178,7 @@ async def test_a_file_that_cannot_be_written_is_told_once(
 ) -> None:
     path = tmp_path / "nowhere" / "monitor.jsonl"
     await crawl.lead_by(state.worker)
-    async with monitoring(state, path):
+    async with reporting(state, path):
         await until(lambda: caplog.records)
         await asyncio.sleep(0.5)
         assert len(caplog.records) == 1
@@ -188,7 +188,7 @@ async def test_a_file_that_cannot_be_written_is_told_once(
 
 
 def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitors, "_FILE_SIZE", 100)
+    monkeypatch.setattr(reporters, "_FILE_BYTES", 100)
     path = tmp_path / "m"
     mine, theirs = LineFile(str(path)), LineFile(str(path))
     for number in range(20):
@@ -204,19 +204,19 @@ def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest
 async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readings, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "MOST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     await crawl.settle("museum", ["200"], **IMAGES)
     await crawl.feed("s1", 1)
     await crawl.feed("s2", 1)
-    surveyed = await crawl.survey()
-    assert (set(surveyed.sources), surveyed.known, surveyed.due) == ({"museum", "s1", "s2"}, 32, 2)
+    overview = await crawl.collect()
+    assert (set(overview.sources), overview.known, overview.due) == ({"museum", "s1", "s2"}, 32, 2)
     await crawl.redis.sadd(state.keys.halted, "s20")
-    surveyed = await crawl.survey()
-    assert surveyed.sources[:2] == ["s20", "museum"]
-    assert set(surveyed.sources[2:]) < {"s1", "s2"}
-    made = await readings.read(state, surveyed)
-    assert list(made.sources) == surveyed.sources
+    overview = await crawl.collect()
+    assert overview.sources[:2] == ["s20", "museum"]
+    assert set(overview.sources[2:]) < {"s1", "s2"}
+    made = await samples.take_sample(state, overview)
+    assert list(made.sources) == overview.sources
 
 
 async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: Crawl, state: State) -> None:
@@ -224,7 +224,7 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     (first, _), (second, _), _ = await crawl.redis.xrange(state.keys.dead)
 
     async def dead() -> int:
-        return (await readings.read(state, await crawl.survey())).sources["museum"].dead
+        return (await samples.take_sample(state, await crawl.collect())).sources["museum"].dead
 
     assert await dead() == 3
     for _ in range(2):  # what is gone is not counted twice
@@ -236,16 +236,16 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     assert await dead() == 0
 
 
-async def test_a_reading_counts_only_for_the_one_who_leads_and_only_once(crawl: Crawl, state: State) -> None:
+async def test_a_sample_counts_only_for_the_leader_and_only_once(crawl: Crawl, state: State) -> None:
     await crawl.lead_by(state.worker)
-    surveyed = await crawl.survey()
-    assert not await state.scripts.keep_reading("somebody else", surveyed.now, b"a")
-    assert await state.scripts.keep_reading(state.worker, surveyed.now, b"b")
-    assert not await state.scripts.keep_reading(state.worker, surveyed.now, b"c")
-    assert not await state.scripts.keep_reading(state.worker, surveyed.now - 1, b"c")
-    surveyed = await crawl.survey()
-    assert surveyed.kept == b"b"
-    assert await state.scripts.keep_reading(state.worker, surveyed.now, b"d")
+    overview = await crawl.collect()
+    assert not await state.scripts.keep_reading("somebody else", overview.now, b"a")
+    assert await state.scripts.keep_reading(state.worker, overview.now, b"b")
+    assert not await state.scripts.keep_reading(state.worker, overview.now, b"c")
+    assert not await state.scripts.keep_reading(state.worker, overview.now - 1, b"c")
+    overview = await crawl.collect()
+    assert overview.kept == b"b"
+    assert await state.scripts.keep_reading(state.worker, overview.now, b"d")
     assert 0 < await crawl.redis.ttl(state.keys.reading) <= 60
 
 
@@ -259,10 +259,10 @@ async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, 
     await crawl.redis.set(keys.statuses_of + "flickr", "no list")
     await crawl.redis.hset(keys.reading, mapping={"at": "yesterday", "counters": "x"})
     await crawl.redis.hset(keys.counts_of + "failed", "museum", "x")
-    surveyed = await crawl.survey()
-    made = await readings.read(state, surveyed)
+    overview = await crawl.collect()
+    made = await samples.take_sample(state, overview)
     assert (made.sources["museum"].row.successful, made.sources["museum"].row.failed) == (2, 0)
-    assert surveyed.last is None
+    assert overview.last is None
     assert "bytes" not in made.sources["museum"].counts
     assert made.sources["flickr"].statuses == {}
 
@@ -289,14 +289,14 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -
     await crawl.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=1)
     await crawl.redis.zadd(state.keys.workers, {"w": 0})
     await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
-    surveyed = await crawl.survey()
-    assert (surveyed.totals["failed"], surveyed.totals["deliveries_lost"]) == (1, 1)
+    overview = await crawl.collect()
+    assert (overview.totals["failed"], overview.totals["deliveries_lost"]) == (1, 1)
 
 
-async def test_dead_letters_at_their_bound_are_why_nothing_goes_out(crawl: Crawl, state: State) -> None:
+async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, state: State) -> None:
     state.config = replace(state.config, dead_maxlen=3)
     await crawl.fail("museum", "dns", 2)
-    assert not (await crawl.survey()).paused
+    assert (await crawl.collect()).pause == await pause(state) == Pause("", "")
     await crawl.fail("museum", "dns", 1)
-    assert (await crawl.survey()).paused == "dead letters are at CRAWL_DEAD_MAXLEN"
-    assert await pause(state) == "dead letters are at CRAWL_DEAD_MAXLEN"
+    assert (await crawl.collect()).pause == await pause(state)
+    assert "CRAWL_DEAD_MAXLEN" in (await pause(state)).reason

@@ -1,4 +1,4 @@
-"""What follows from two readings."""
+"""What follows from two samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproject.models import utc_now
-from crawlproject.state.scripts import LATENCY_BOUNDS, Survey
+from crawlproject.state.scripts import LATENCY_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     Counters,
     General,
@@ -24,27 +24,27 @@ from crawlproject.status.snapshot import (
     quantile,
     snapshot,
 )
-from crawlproject.status.source_status import Row
+from crawlproject.status.source_status import SourceRow
 
 BUCKETS = len(LATENCY_BOUNDS) + 1
 
 
-def row(name: str, **more: Any) -> Row:
+def row(name: str, **more: Any) -> SourceRow:
     base: dict[str, Any] = {
         "source": name, "rate_limit": 5.0, "effective_rate": 5.0, "reason": "by size", "queued": 0, "delayed": 0,
         "in_flight": 0, "successful": 0, "failed": 0, "state": "closed", "eta_s": 0.0, "next_slot_s": 0.0,
     }  # fmt: skip
-    return Row(**base | more)
+    return SourceRow(**base | more)
 
 
-def reading(now: float, *sources: SourceSample, **more: Any) -> Sample:
+def sample_at(now: float, *sources: SourceSample, **more: Any) -> Sample:
     base: dict[str, Any] = {
         "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "dead": 0, "alive": 1,
-        "workers": ["w"], "paused": "", "pulse": True, "known": len(sources), "due": 0, "halted": [],
+        "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0, "halted": [],
         "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
-    return Sample(utc_now(), "images", Survey(**base | more), 0, by_name)
+    return Sample(utc_now(), "images", Overview(**base | more), 0, by_name)
 
 
 def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceSample:
@@ -57,13 +57,13 @@ def general(before: Sample, after: Sample) -> General:
     return made.general
 
 
-def test_rates_are_what_has_come_since_the_last_reading_a_second() -> None:
-    before = reading(
+def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
+    before = sample_at(
         100.0,
         source("museum", successful=10, failed=1, counts={"answers": 4, "latency_us": 1_000_000}),
         totals={"thumbnails": 9, "link_rot": 1, "failed": 1, "bytes": 1000, "admitted": 5, "error_dns": 1},
     )
-    after = reading(
+    after = sample_at(
         104.0,
         source("museum", successful=30, failed=3, counts={"answers": 8, "latency_us": 3_000_000, "error_dns": 3}),
         totals={"thumbnails": 27, "link_rot": 3, "failed": 3, "bytes": 9000, "admitted": 25, "error_dns": 3,
@@ -89,17 +89,17 @@ def test_rates_are_what_has_come_since_the_last_reading_a_second() -> None:
 
 def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
     sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
-    one = general(reading(1.0), reading(2.0, *sources))
+    one = general(sample_at(1.0), sample_at(2.0, *sources))
     assert one.global_max_rps == pytest.approx(180.3)
 
 
 def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
-    known = reading(1.0, source("a", successful=1))
-    after = reading(2.0, source("a", successful=2), source("b", successful=7))
+    known = sample_at(1.0, source("a", successful=1))
+    after = sample_at(2.0, source("a", successful=2), source("b", successful=7))
     made = snapshot(Counters.of(known), after)
     assert made is not None
     assert made.specific["b"].success_rps == 7.0
-    part = replace(known, survey=known.survey._replace(known=5000))
+    part = replace(known, overview=known.overview._replace(known=5000))
     made = snapshot(Counters.of(part), after)
     assert made is not None
     assert made.specific["b"].success_rps is None
@@ -107,12 +107,12 @@ def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has(
 
 
 def test_without_time_in_between_there_is_nothing_to_tell() -> None:
-    assert snapshot(Counters.of(reading(5.0)), reading(5.0)) is None
-    assert snapshot(Counters.of(reading(5.0)), reading(4.0)) is None
+    assert snapshot(Counters.of(sample_at(5.0)), sample_at(5.0)) is None
+    assert snapshot(Counters.of(sample_at(5.0)), sample_at(4.0)) is None
 
 
 def test_counters_survive_their_way_through_redis() -> None:
-    kept = Counters.of(reading(5.5, source("müseum", successful=3), totals={"failed": 2}))
+    kept = Counters.of(sample_at(5.5, source("müseum", successful=3), totals={"failed": 2}))
     assert Counters.unpacked(kept.packed()) == replace(kept, latencies=list(kept.latencies))
     for junk in (b"", b"\xc1", b"\x01", kept.packed()[:-3], b"[]"):
         assert Counters.unpacked(junk) is None
@@ -145,23 +145,42 @@ def test_quantiles_lie_in_the_bucket_of_the_true_ones(seed: int) -> None:
 
 def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
     busy = [source("a", queued=10, eta_s=2.0), source("b", queued=9, eta_s=45.0), source("c", eta_s=0.0)]
-    assert eta(reading(1.0, *busy, outstanding=19)) == 45.0
-    assert eta(reading(1.0, *busy, source("d", queued=1, eta_s=None), outstanding=20)) == 45.0
-    assert eta(reading(1.0, *busy)) == 0.0
-    assert eta(reading(1.0, source("d", queued=1, eta_s=None), outstanding=1)) is None
-    assert eta(reading(1.0, *busy, outstanding=19, pulse=False)) is None
-    assert eta(reading(1.0, *busy, outstanding=19, paused="full")) is None
+    assert eta(sample_at(1.0, *busy, outstanding=19)) == 45.0
+    assert eta(sample_at(1.0, *busy, source("d", queued=1, eta_s=None), outstanding=20)) == 45.0
+    assert eta(sample_at(1.0, *busy)) == 0.0
+    assert eta(sample_at(1.0, source("d", queued=1, eta_s=None), outstanding=1)) is None
+    assert eta(sample_at(1.0, *busy, outstanding=19, pause=Pause("no pulse", "no worker leads"))) is None
+    assert eta(sample_at(1.0, *busy, outstanding=19, pause=Pause("paused", "full"))) is None
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "effective", "trouble"),
+    [("closed", 5.0, 0), ("closed", 4.9, 1), ("half_open", 5.0, 2), ("open", 5.0, 3), ("halted", 1.0, 3)],
+)
+def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: float, trouble: int) -> None:
+    made = snapshot(
+        Counters.of(sample_at(0.0)), sample_at(5.0, source("a", state=state, effective_rate=effective))
+    )
+    assert made is not None
+    assert made.specific["a"].trouble == trouble
+
+
+@pytest.mark.parametrize(
+    ("state", "keys"),
     [
-        ({"outstanding": 3}, None),
-        ({"outstanding": 3, "alive": 0}, "no worker runs: start one (scrapy crawl images)"),
-        ({"outstanding": 0, "alive": 0}, None),
-        ({"outstanding": 3, "alive": 0, "pulse": False}, "no worker leads"),
-        ({"outstanding": 3, "paused": "full", "pulse": False}, "full"),
+        ({}, []),
+        ({"alive": 0}, ["workers"]),
+        ({"totals": {"thumbnails": 9, "failed": 1}}, []),
+        ({"totals": {"thumbnails": 8, "failed": 1}}, ["error_rps"]),
+        ({"halted": ["a"]}, ["circuit_breaker_tripped"]),
+        ({"halted_for_a_while": ["a"]}, ["circuit_breaker_tripped"]),
+        ({"pause": Pause("paused", "full")}, ["paused"]),
     ],
 )
-def test_what_keeps_everything_back_is_said(state: dict[str, Any], said: str | None) -> None:
-    assert general(reading(0.0), reading(5.0, **state)).paused == said
+def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: list[str]) -> None:
+    assert general(sample_at(0.0), sample_at(5.0, **state)).trouble == keys
+
+
+def test_why_nothing_goes_out_is_told_as_it_was_read() -> None:
+    assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full"))).paused == "full"
+    assert general(sample_at(0.0), sample_at(5.0)).paused is None

@@ -252,7 +252,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     with caplog.at_level(logging.INFO):
         await case.lease()
         reply = await scheduler.queue.fill()
-        scheduler._report(reply.state)
+        scheduler._report(reply.state, reply.reason)
     assert [r.message for r in caplog.records if r.name == "crawlproject.frontier.scheduler"] == [
         "Leasing resumed"
     ]

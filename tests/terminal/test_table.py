@@ -9,14 +9,15 @@ import pytest
 from rich.console import Console
 
 from crawlproject.commands.top import SORTS as OFFERED
+from crawlproject.state.scripts import Pause
 from crawlproject.status.snapshot import Counters, Snapshot, Specific, snapshot
 from crawlproject.terminal.table import SORTS, count, cut, digits, header, ordered, sources_table, sparkline
-from tests.status.test_snapshot import reading, source
+from tests.status.test_snapshot import sample_at, source
 
 
 def shown(*sources: Any, **more: Any) -> Snapshot:
     """Return what happened within 10 s from nothing to `sources`."""
-    made = snapshot(Counters.of(reading(1.0)), reading(11.0, *sources, **more))
+    made = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, *sources, **more))
     assert made is not None
     return made
 
@@ -128,7 +129,7 @@ def test_it_fits_where_it_is_shown(width: int) -> None:
 def test_texts_of_strangers_are_shown_as_they_are_and_do_nothing() -> None:
     names = ["[bold red]x[/]", ":bomb:", "a\x1b[2Jb\x07", "right\u202eleft", "two\nlines", "日本" * 3]
     made = shown(*(source(name, reason=f"[link=http://a]{name}") for name in names),
-                 paused="\x1b]0;owned\x07 [blink]full")  # fmt: skip
+                 pause=Pause("paused", "\x1b]0;owned\x07 [blink]full"))  # fmt: skip
     text = rendered(*header(made, [], 200), sources_table(ordered(made.specific, "name"), 200), width=200)
     assert not any(char in text for char in "\x1b\x07\u202e")
     assert len(text.splitlines()) == 4 + 1 + len(names)
@@ -139,8 +140,8 @@ def test_texts_of_strangers_are_shown_as_they_are_and_do_nothing() -> None:
 
 
 def test_the_header_says_why_nothing_goes_out() -> None:
-    assert "NOTHING GOES OUT: no worker leads" in rendered(*header(shown(pulse=False), [], 80))
-    assert "NOTHING GOES OUT: events wait" in rendered(*header(shown(paused="events wait"), [], 80))
+    why = Pause("paused", "events wait")
+    assert "NOTHING GOES OUT: events wait" in rendered(*header(shown(pause=why), [], 80))
     assert "NOTHING" not in rendered(*header(shown(), [], 80))
 
 

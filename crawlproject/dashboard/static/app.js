@@ -40,7 +40,7 @@ function seconds(s) {
   return `${whole.format(s / 86400)} days`;
 }
 
-/** How long work takes: 0 is none of it, null is work that does not go out. */
+/** How long work takes: 0 without work, null if it does not go out. */
 const eta = (s) => (s === 0 ? "–" : s === null ? "never" : seconds(s));
 
 function bytes(n) {
@@ -56,7 +56,7 @@ function clock(time) {
   return moment.toLocaleString([], today ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
 }
 
-/** A link to a stranger's page, or its text where it is no URL that a browser should follow. */
+/** A link to a stranger's page, or its text if that is not a URL that a browser should follow. */
 function link(url, text = url) {
   return /^https?:\/\//i.test(url)
     ? make("a", { href: url, target: "_blank", rel: "noopener noreferrer", textContent: text })
@@ -68,7 +68,7 @@ function link(url, text = url) {
 let token = "";
 let greeted = () => {}; // to be called when the token has come
 let snapshot = null;
-let arrived = 0; // when the latest reading came, by this page's clock
+let arrived = 0; // when the latest snapshot came, by this page's clock
 let connected = false;
 const history = new Map(); // time -> [done, failed] a second
 
@@ -79,11 +79,11 @@ function showState() {
   const stale = arrived && performance.now() - arrived > 15000;
   const paused = snapshot && snapshot.general.paused;
   const [text, kind] = !connected
-    ? ["not connected to the monitor, trying", "bad"]
+    ? ["not connected to the monitor, retrying", "bad"]
     : !snapshot
       ? ["waiting for the first figures", ""]
       : stale
-        ? ["no news: see the monitor's log, is Redis away?", "bad"]
+        ? ["no new figures: see the monitor's log, is Redis down?", "bad"]
         : paused
           ? ["paused", "bad"]
           : snapshot.general.outstanding + snapshot.general.seeds_waiting === 0
@@ -97,20 +97,21 @@ function showState() {
   write($("age"), snapshot ? `${clock(snapshot.time)}, ${age} s ago` : "");
 }
 
+// Name, value, the key that the snapshot may say needs attention, and what is shown small beside the value.
 const TILES = [
   ["done a second", (g) => rate(g.success_rps)],
-  ["failed a second", (g) => rate(g.error_rps), (g) => g.error_rps > 0.1 * g.processing_rate],
+  ["failed a second", (g) => rate(g.error_rps), "error_rps"],
   ["allowed a second", (g) => rate(g.global_max_rps)],
   ["to do", (g) => count(g.outstanding)],
   ["in flight", (g) => count(g.in_flight)],
   ["seeds not yet read", (g) => count(g.seeds_waiting)],
   ["all done in", (g) => eta(g.eta_s)],
-  ["workers", (g) => count(g.workers), (g) => g.workers === 0],
+  ["workers", (g) => count(g.workers), "workers"],
   ["thumbnails", (g) => count(g.num_resized)],
   ["dead letters", (g) => count(g.dead)],
-  ["first byte: half, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
+  ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
-  ["pictures a second", (g) => bytes(g.bytes_per_s), null, () => ""],
+  ["image data a second", (g) => bytes(g.bytes_per_s), null, () => ""],
 ];
 
 function showTiles(general) {
@@ -118,7 +119,7 @@ function showTiles(general) {
   if (!list.children.length) {
     for (const [name] of TILES) list.append(make("div", {}, make("dt", { textContent: name }), make("dd")));
   }
-  TILES.forEach(([, value, alarm, more], index) => {
+  TILES.forEach(([, value, key, more], index) => {
     const tile = list.children[index];
     const text = value(general) + (more ? more(general) : "");
     const shown = tile.lastChild;
@@ -126,7 +127,7 @@ function showTiles(general) {
       shown.replaceChildren(value(general));
       if (more) shown.append(make("small", { textContent: more(general) }));
     }
-    tile.className = alarm && alarm(general) ? "alarm" : "";
+    tile.className = general.trouble.includes(key) ? "alarm" : "";
   });
 }
 
@@ -205,7 +206,6 @@ new ResizeObserver(showChart).observe($("chart"));
 
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.error_rps);
 const working = (s) => s.queued + s.delayed + s.in_flight > 0;
-const troubled = (s) => s.state !== "closed" || s.effective_rate < 0.99 * s.rate_limit || s.error_rps > 0.1 * actual(s);
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
 
 // Name, what to sort by, and how it is shown in a cell.
@@ -246,7 +246,7 @@ function showRate(cell, s) {
   }
   const [text, of, meter] = cell.children;
   write(text, rate(actual(s)));
-  write(of, ` of ${rate(s.effective_rate)}${s.effective_rate < 0.99 * s.rate_limit ? `, limit ${rate(s.rate_limit)}` : ""}`);
+  write(of, ` of ${rate(s.effective_rate)}${s.effective_rate < s.rate_limit ? `, limit ${rate(s.rate_limit)}` : ""}`);
   const share = (value) => `${Math.min(100, s.rate_limit ? (100 * value) / s.rate_limit : 0)}%`;
   meter.firstChild.style.width = share(s.effective_rate);
   meter.lastChild.style.width = share(actual(s) ?? 0);
@@ -273,7 +273,7 @@ function newRow(source) {
   const set = make("button", { type: "button", textContent: "Rate…", "aria-label": `Set the rate of ${source}` });
   halt.addEventListener("click", () => {
     const s = sources.find((one) => one.source === source);
-    order(s && s.state !== "closed" ? "/resume" : "/halt", { source }, halt);
+    send(s && s.state !== "closed" ? "/resume" : "/halt", { source }, halt);
   });
   set.addEventListener("click", () => askRate(source));
   row.append(make("td", { className: "actions" }, halt, set));
@@ -289,14 +289,13 @@ function fillRow(row, s) {
 }
 
 function attention(a, b) {
-  const rank = (s) => (s.state !== "closed" ? 0 : working(s) ? 1 : 2);
-  return rank(a) - rank(b) || b.rate_limit - a.rate_limit || a.source.localeCompare(b.source);
+  return b.trouble - a.trouble || working(b) - working(a) || b.rate_limit - a.rate_limit || a.source.localeCompare(b.source);
 }
 
-/** Show the sources; `anew`: the operator has asked for another choice or order. */
+/** Show the sources; `anew`: the operator has chosen other ones or another order. */
 function showSources(anew = false) {
   const wanted = $("filter").value.trim().toLowerCase();
-  const test = { work: working, trouble: troubled }[$("which").value] ?? (() => true);
+  const test = { work: working, trouble: (s) => s.trouble > 0 }[$("which").value] ?? (() => true);
   const chosen = sources.filter((s) => test(s) && (!wanted || `${s.source} ${s.reason}`.toLowerCase().includes(wanted)));
   if (sortBy) {
     const [column, descending] = sortBy;
@@ -316,14 +315,14 @@ function showSources(anew = false) {
       rows.delete(name);
     }
   }
-  // While somebody points at a row, or has a button of one in hand, the rows stay where they are.
-  const held = !anew && (body.matches(":hover") || body.contains(document.activeElement));
+  // While somebody points at a row, or has focused one of its buttons, the rows stay where they are.
+  const fixed = !anew && (body.matches(":hover") || body.contains(document.activeElement));
   shown.forEach((s, index) => {
     let row = rows.get(s.source);
     if (!row) rows.set(s.source, (row = newRow(s.source)));
     fillRow(row, s);
     if (!row.isConnected) body.append(row);
-    if (!held && body.children[index] !== row) body.insertBefore(row, body.children[index]);
+    if (!fixed && body.children[index] !== row) body.insertBefore(row, body.children[index]);
   });
   write($("shown"), `${whole.format(chosen.length)} of ${whole.format(snapshot?.general.sources ?? sources.length)}`);
   $("empty").hidden = shown.length > 0;
@@ -344,7 +343,7 @@ function showColumns() {
       });
       head.append(make("th", { scope: "col" }, button));
     });
-    head.append(make("th", { scope: "col" }, make("span", { textContent: "what to do" })));
+    head.append(make("th", { scope: "col" }, make("span", { textContent: "actions" })));
   }
   COLUMNS.forEach((_, index) => {
     if (sortBy && sortBy[0] === index) head.children[index].setAttribute("aria-sort", sortBy[1] ? "descending" : "ascending");
@@ -367,7 +366,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Troubles, and what has happened lately
+// Halted sources, and what has happened recently
 
 function fillList(list, items, none) {
   list.replaceChildren(...(items.length ? items : [make("li", { className: "muted", textContent: none })]));
@@ -407,7 +406,7 @@ function entry(time, source, text, url, what) {
 function showRecent(recent) {
   halts = recent.halts;
   fillList($("halts"), halts.map((one) =>
-    entry(one.time, one.source, `${one.event === "halted" ? "halted" : "goes on"} (${one.type})`, null, one.msg)), "Nothing yet.");
+    entry(one.time, one.source, `${one.event === "halted" ? "halted" : "resumed"} (${one.type})`, null, one.msg)), "Nothing yet.");
   fillList($("dead"), recent.dead.map((one) => entry(one.time, one.source, one.url ?? one.seed, one.url, one.reason)), "None.");
   fillList($("rot"), recent.link_rot.map((one) => entry(one.time, one.source, one.url, one.url, `status ${one.status}`)), "None.");
   const known = new Map([...$("pictures").children].map((item) => [item.dataset.name, item]));
@@ -430,7 +429,7 @@ function picture(one) {
   return make("li", { "data-name": one.thumbnail }, whole);
 }
 
-// The operator's hand
+// Changes by the operator
 
 let saying = 0;
 
@@ -440,18 +439,18 @@ function say(text) {
   saying = setTimeout(() => { $("said").textContent = ""; }, 8000);
 }
 
-/** Send a change; return what is wrong with it, "" when nothing is. */
-async function order(path, body, button) {
+/** Send a change; return what is wrong with it, "" if nothing is. */
+async function send(path, body, button) {
   if (button) button.disabled = true;
   try {
-    const send = () => fetch(path, {
+    const post = () => fetch(path, {
       method: "POST", body: JSON.stringify(body),
       headers: { "Content-Type": "application/json", "X-CSRF-Token": token },
     });
-    let answer = await send();
+    let answer = await post();
     if (answer.status === 403) { // another page of this browser has begun a new session
       await new Promise((resolve) => { greeted = resolve; connect(); });
-      answer = await send();
+      answer = await post();
     }
     if (answer.status === 401) location.assign("/login");
     const data = await answer.json();
@@ -460,13 +459,13 @@ async function order(path, body, button) {
       return data.error;
     }
     const row = sources.find((s) => s.source === data.source);
-    if (row) Object.assign(row, { state: data.row.state, reason: data.row.reason, rate_limit: data.row.rate_limit, effective_rate: data.row.effective_rate });
+    if (row) for (const key of ["state", "reason", "rate_limit", "effective_rate", "trouble"]) row[key] = data.row[key];
     showSources();
     showOpen();
-    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} goes on`, "/rate": `${data.source}: in force within two seconds` }[path]);
+    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} is resumed`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
     return "";
   } catch (error) {
-    say(`The monitor does not answer: ${error.message}`);
+    say(`The monitor does not respond: ${error.message}`);
     return error.message;
   } finally {
     if (button) {
@@ -489,7 +488,7 @@ function askRate(source) {
 }
 
 async function setRate(value) {
-  const wrong = await order("/rate", { source: $("rate").dataset.source, rate: value });
+  const wrong = await send("/rate", { source: $("rate").dataset.source, rate: value });
   write($("rate-wrong"), wrong);
   if (!wrong) $("rate").close();
 }
@@ -521,7 +520,7 @@ $("theme").addEventListener("click", () => {
   showTheme(theme);
 });
 
-// The wire
+// Events
 
 function remember(time, done, failed) {
   history.set(time, [done, failed]);

@@ -5,7 +5,8 @@
 --    that slots are reserved); spread (us between sources that have waited); min_rate; circuit;
 --    refuse_unknown; dead_maxlen; max_deliveries.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
---    state: 'ok', 'lapsed' (this worker lost its leases), 'no pulse', or the reason of a pause.
+--    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
+--    see pause.lua.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
@@ -17,22 +18,15 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds a suspect. One whose source
 -- has no slot within a second lets the others pass.
 
-local reply = {moment(), 'ok', tonumber(redis.call('GET', K.outstanding) or '0'), ''}
+local reply = {moment(), {'ok', ''}, tonumber(redis.call('GET', K.outstanding) or '0'), ''}
 
 if not redis.call('ZSCORE', K.workers, A.worker) then
-  reply[2] = 'lapsed'
+  reply[2] = {'lapsed', ''}
   return reply
 end
-if redis.call('EXISTS', K.pulse) == 0 then
-  reply[2] = 'no pulse'
-  return reply
-end
-local paused = redis.call('GET', K.paused)
-if not paused and redis.call('XLEN', K.dead) >= A.dead_maxlen then
-  paused = 'dead letters are at CRAWL_DEAD_MAXLEN: see scrapy dead list, then retry or raise it'
-end
-if paused then
-  reply[2] = paused
+local pause = pause_reason()
+if pause[1] ~= '' then
+  reply[2] = pause
   return reply
 end
 

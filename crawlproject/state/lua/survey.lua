@@ -1,11 +1,11 @@
--- Reads what the monitor tells of the whole crawl, and which sources it looks at one by one.
+-- Reads what the monitor reports of the whole crawl, and which sources it looks at one by one.
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
---    timeout (us that a worker may be silent); most (sources).
+--    timeout (us that a worker may be silent); most (sources); dead_maxlen.
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
 --    of the last reading or '', what was kept of it or '', outstanding, seeds, dead letters, workers alive,
---    workers registered, reason of a pause or '', pulse (1 or 0), sources known, halted, halted for a while, totals,
---    latencies, sources to look at}, the last six but one as lists; hashes as field, value, field, ...
+--    workers registered, {kind, sentence} of a pause (see pause.lua), sources known, sources due, halted, halted for
+--    a while, totals, latencies, sources to look at}, the last five as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -47,10 +47,9 @@ return {
   tonumber(redis.call('GET', K.outstanding) or '0'),
   attempt('LLEN', K.seeds) or 0,
   redis.call('XLEN', K.dead),
-  redis.call('ZCOUNT', K.workers, text(now - A.timeout), '+inf'),
+  workers_alive(),
   redis.call('ZRANGE', K.workers, 0, -1),
-  redis.call('GET', K.paused) or '',
-  redis.call('EXISTS', K.pulse),
+  pause_reason(),
   known,
   due,
   halted,

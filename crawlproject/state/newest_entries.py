@@ -1,0 +1,22 @@
+"""The newest entries of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crawlproject.state.client import State
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+
+async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, list[Entry]]:
+    """Return the newest entries (id, fields) of each stream, at most as many as `streams` says."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for stream, count in streams.items():
+            pipe.xrevrange(stream, count=count)
+        replies: list[Any] = await pipe.execute(raise_on_error=False)
+    # a key that holds something else has no entries
+    return {
+        stream: reply if isinstance(reply, list) else [] for stream, reply in zip(streams, replies, strict=True)
+    }
