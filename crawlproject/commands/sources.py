@@ -1,4 +1,4 @@
-"""`scrapy sources`: how fast each source is asked, and why; what it has done, and what is left."""
+"""`scrapy sources`: the rate of each source, and why; what it has done, and what is left."""
 
 from __future__ import annotations
 
@@ -6,68 +6,36 @@ import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-from scrapy.commands import ScrapyCommand
-
-from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
-from crawlproject.state.client import State
+from crawlproject import cli
+from crawlproject.state.source_table import known_sources
 from crawlproject.status.source_status import Row, duration, pause, standings
 
-_PAGE = 1000  # names a call
 
+class Command(cli.Command):
+    """Show the rate of each source and the reason for it, what is queued, in flight and done, and how long the
+    rest takes. Without SOURCE: all that the catalogue or a seed has named.
+    """
 
-class Command(ScrapyCommand):
-    """Shows how sources stand."""
+    arguments = "[options] [SOURCE...]"
+    summary = "Show the rate, state and work of each source"
+    example = "scrapy sources --json"
+    spider_help = "the spider whose work to show"
 
-    requires_project = True
-    requires_crawler_process = False
-    default_settings = QUIET
-
-    def syntax(self) -> str:
-        """Return the arguments."""
-        return "[options] [SOURCE...]"
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Show the rate, state and work of each source"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Show how fast each source is asked and why, what is queued, in flight and done, and how long the "
-            "rest takes. Without SOURCE: all that the catalogue or a seed has named. "
-            "Example: scrapy sources --json"
-        )
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
-        super().add_options(parser)
-        parser.add_argument("--json", action="store_true", help="print one JSON document")
-        parser.add_argument("--spider", default="images", help="the spider whose work to show (default: images)")
-
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Print a table, or an array."""
-        asyncio.run(self._print(source_names(args), opts))
+        asyncio.run(self._print(cli.source_names(args), opts))
 
     async def _print(self, names: list[str], opts: argparse.Namespace) -> None:
-        async with opened_state(self, opts.spider) as state:
+        async with cli.opened_state(self, opts.spider) as state:
             if names:
-                await remark_unknown(state, names)
+                await cli.remark_unknown(state, names)
             else:
-                names = await _known(state)
+                names = await known_sources(state)
             write = _write_json if opts.json else _write_table
             await write(names, (row async for _, row in standings(state, names)))
             if not opts.json and (why := await pause(state)):
                 print(f"nothing goes out: {why}")
-
-
-async def _known(state: State) -> list[str]:
-    redis: Any = state.redis
-    names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
-    return sorted(name.decode(errors="replace") for name in names)
 
 
 async def _write_json(names: list[str], rows: AsyncIterator[Row]) -> None:

@@ -18,6 +18,7 @@ from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import source_name
+from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.texts import LONGEST_URL, url_fault, without_userinfo
@@ -28,8 +29,8 @@ LONGEST_IDENTIFIER = 1_024  # characters
 
 _IN_ONE_GO = 25  # seeds understood without letting others run: a millisecond
 _BATCH = 500
-_PUT_OFF = 0.2  # seconds until seeds are tried again that could not be enqueued
-_FULL = 0.5  # seconds until a full frontier is looked at again
+_PUT_OFF_S = 0.2  # seconds until seeds are tried again that could not be enqueued
+_FULL_S = 0.5  # seconds until a full frontier is looked at again
 
 
 def parse_seed(line: bytes | str) -> Seed:
@@ -130,8 +131,8 @@ def _again(value: Any) -> bool:
 class SeedReader:
     """Moves seeds into the frontier, as they come and as long as there is room.
 
-    A seed is in Redis at every moment: taken from the list into this worker's hand, and out of it in the
-    same step that enqueues it. `arrived` is called when requests were enqueued.
+    A seed is in Redis at every moment: moved from the list to this worker's processing list, and out of that in
+    the same step that enqueues it. `arrived` is called when requests were enqueued.
     """
 
     def __init__(
@@ -150,33 +151,24 @@ class SeedReader:
         self.stats = stats
         self.arrived = arrived
         self.full = False
-        self.unfinished = False  # seeds may be in hand, from a call that failed or was put off
+        self.unfinished = False  # seeds may be in the processing list, from a call that failed or was put off
 
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return seconds to pause before the next."""
         state = self.state
         if not self.unfinished:
-            if self.full and await self._outstanding() >= state.config.high_water:
-                return _FULL
+            if self.full and await seed_list.frontier_is_full(state):
+                return _FULL_S
             self.unfinished = True
-            if not self.full and not await self._come():
+            if not self.full and not await seed_list.await_seed(state):
                 # A call that was given up while Redis hung may have been carried out since.
-                self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
+                self.unfinished = await seed_list.has_taken(state)
                 return 0.0
         lines = await state.scripts.take_seeds(state.worker, _BATCH)
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
-        return _PUT_OFF
-
-    async def _come(self) -> bool:
-        """Wait a second at most for a seed, and take it: the one blocking command, which tells at once."""
-        state = self.state
-        in_hand = state.keys.processing_of + state.worker
-        return await state.redis.blmove(state.keys.seeds, in_hand, 1, "RIGHT", "LEFT") is not None
-
-    async def _outstanding(self) -> int:
-        return int(await self.state.redis.get(self.state.keys.outstanding) or 0)
+        return _PUT_OFF_S
 
     async def _enqueue(self, lines: list[bytes]) -> float:
         config = self.state.config
@@ -194,7 +186,7 @@ class SeedReader:
             refuse_unknown=config.unknown_sources == "refuse",
         )
         if reply is None:
-            return _PUT_OFF
+            return _PUT_OFF_S
         self.unfinished = False
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:
@@ -204,7 +196,7 @@ class SeedReader:
         if reply.dead:
             logger.warning("%d seeds are dead letters: see scrapy dead list", reply.dead)
         self.full = reply.deferred > 0
-        return _FULL if self.full and not reply.admitted else 0.0
+        return _FULL_S if self.full and not reply.admitted else 0.0
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:
