@@ -172,14 +172,9 @@ FILE = Path(tempfile.gettempdir()) / f"crawl-fuzz-{random.SystemRandom().randran
 
 def read_file(data: bytes) -> None:
     """Read a file of seeds: what it gives out as seeds are some."""
-
-    class Silent:
-        def update(self, n: float | None = 1) -> None:
-            """Say nothing."""
-
     FILE.write_bytes(data)
     size, before = 0, 0
-    for line in feedfile.read(str(FILE), Silent()):
+    for line in feedfile.read(str(FILE), lambda _: None):
         assert line.number > before or line.seed is None
         before = line.number
         if line.seed is None:

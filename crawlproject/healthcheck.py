@@ -1,21 +1,19 @@
 """Health check of a worker: `python -m crawlproject.healthcheck`, on its machine, its settings in the environment.
 
-Exit code 0: a worker of this machine has beaten within CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis does not
-answer; a sentence on stderr says which. While Redis is away workers wait and lose nothing: no reason to kill one.
+Exit code 0: a worker of this machine has sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis
+does not answer; a sentence on stderr says which. While Redis is away workers wait and lose nothing: no reason to
+kill one.
 """
 
 from __future__ import annotations
 
 import socket
 import sys
-from typing import Any
-
-from redis import RedisError
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
-from crawlproject.state.client import connect_blocking
-from crawlproject.state.keys import Keys
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState
+from crawlproject.state.workers import alive_workers
 
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
@@ -25,23 +23,18 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
         RedisUnavailable, RedisError: nobody can know.
 
     """
-    keys = Keys(settings.namespace, spider)
-    with connect_blocking(settings) as client:
-        redis: Any = client
-        seconds, micros = redis.time()
-        ahead = int(redis.hget(keys.clock, "ahead") or 0)  # µs, see common.lua
-        oldest = seconds * 1_000_000 + micros + ahead - int(settings.heartbeat_timeout * 1_000_000)
-        workers = redis.zrangebyscore(keys.workers, oldest, "+inf")
-    if any(worker.startswith(f"{machine}:".encode()) for worker in workers):
+    with BlockingState.connect(settings, spider) as state:
+        workers = alive_workers(state)
+    if any(worker.startswith(f"{machine}:") for worker in workers):
         return None
-    return f"no worker of {machine} has beaten within {settings.heartbeat_timeout:g} s"
+    return f"no worker of {machine} has sent a heartbeat within {settings.heartbeat_timeout:g} s"
 
 
 def main() -> int:
     """Check; return the exit code."""
     try:
         trouble = check(config.load(config.environment()), socket.gethostname())
-    except (CrawlprojectError, RedisError, OSError) as error:
+    except (CrawlprojectError, *REDIS_TROUBLE) as error:
         trouble = str(error)
     if trouble is not None:
         print(trouble, file=sys.stderr)

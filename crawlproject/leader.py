@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -14,7 +14,9 @@ from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import Catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, override_of
 from crawlproject.sources.reader import read_catalogue
+from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.halts import halted_sources
 from crawlproject.texts import printable, without_userinfo
 from crawlproject.threads import in_thread
 
@@ -22,14 +24,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_TICK = 1.0  # seconds
-_REFRESH = 1800.0  # seconds between two readings of the catalogue
-_REFRESH_SOON = 30.0  # seconds after one that failed
-_MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
-_PATIENCE = 60.0  # seconds for one reading
+_TICK_S = 1.0
+_REFRESH_S = 1800.0  # between two readings of the catalogue
+_REFRESH_SOON_S = 30.0  # after one that failed
+_READ_TIMEOUT_S = 60.0  # for one reading
 _CHUNK = 1000  # sources a call
 _MOST_BAD = 10  # bad rows of the catalogue that the log names one by one
-_REMIND_EVERY = 60.0  # seconds between two remarks on halted sources that have work
+_REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
 
 
@@ -80,14 +81,14 @@ class Leader:
         if fence is None:
             self._fence, self._ready = None, False
         elif fence != self._fence:
-            logger.info("This worker leads (reign %d)", fence)
+            logger.info("Elected leader (term %d)", fence)
             await self._take_over()
             self._fence = fence
-        await asyncio.sleep(_TICK)
+        await asyncio.sleep(_TICK_S)
 
     async def _rule(self) -> None:
         """While this worker leads: set the rates that have changed, and keep the streams within bounds."""
-        await asyncio.sleep(_TICK)
+        await asyncio.sleep(_TICK_S)
         fence = self._fence
         if fence is None:
             return
@@ -103,30 +104,27 @@ class Leader:
                 logger.warning("Leasing pauses: %s", reason)
 
     async def _watch(self, fence: int) -> None:
-        """Let time and operators have their way with the sources in trouble."""
+        """Look at the sources on the watchlist; remind of halted ones that have work."""
         for source, what in await self.state.scripts.watch(fence):
             logger.warning("Source %s: %s", source, what, extra={"source": source})
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return
-        self._remind_at = now + _REMIND_EVERY
-        members: set[Any] = await self.state.redis.smembers(self.state.keys.halted)
-        halted = sorted(name.decode(errors="replace") for name in members)
-        for standing in await self.state.scripts.inspect(halted[:_CHUNK]):
-            if work := standing.queued + standing.delayed:
+        self._remind_at = now + _REMIND_EVERY_S
+        halted = await halted_sources(self.state)
+        for status in await self.state.scripts.inspect(halted[:_CHUNK]):
+            if work := status.queued + status.delayed:
                 logger.warning(
                     "Source %s is halted with %d requests: scrapy resume %s",
-                    standing.source,
+                    status.source,
                     work,
-                    standing.source,
-                    extra={"source": standing.source},
+                    status.source,
+                    extra={"source": status.source},
                 )
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
-        stored: dict[Any, Any] = await self.state.redis.hgetall(self.state.keys.limits)
-        rates = ((source.decode(errors="replace"), override_of(rate)) for source, rate in stored.items())
-        self._limits = {source: rate for source, rate in rates if rate is not None}  # others can write there, too
+        self._limits = await source_table.rates_by_size(self.state)
         self._overridden = {}
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self._limits or self.config.sources is None:
@@ -149,15 +147,15 @@ class Leader:
             catalogue = await _read(self.config.sources)
         except CatalogueError as error:
             logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
-            await asyncio.sleep(_REFRESH_SOON)
+            await asyncio.sleep(_REFRESH_SOON_S)
             return
         self._report(catalogue)
         async with self._writing:
             published = await self._publish(fence, catalogue)
-        await asyncio.sleep(_REFRESH if published else _TICK)
+        await asyncio.sleep(_REFRESH_S if published else _TICK_S)
 
     def _report(self, catalogue: Catalogue) -> None:
-        """Log the rows that make no sense."""
+        """Log the rows that are left out."""
         place = without_userinfo(str(self.config.sources))
         for row in catalogue.bad[:_MOST_BAD]:
             logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
@@ -169,12 +167,12 @@ class Leader:
 
         Those that it has a bad row for keep what they have. False if another has taken the lead in between.
         """
-        scripts, redis, keys = self.state.scripts, self.state.redis, self.state.keys
+        scripts = self.state.scripts
         spoilt = {row.source for row in catalogue.bad} - catalogue.limits.keys()
         gone = self._limits.keys() - catalogue.limits.keys() - spoilt
-        hosts: dict[Any, Any] = await redis.hgetall(keys.hosts)
+        hosts = await source_table.hosts(self.state)
         for chunk in batched(catalogue.limits.items()):
-            overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source, _ in chunk])
+            overrides = await source_table.overrides(self.state, [source for source, _ in chunk])
             rows = []
             for (source, rate), override in zip(chunk, overrides, strict=True):
                 self._note_override(source, override, rate)
@@ -184,11 +182,7 @@ class Leader:
         for some in batched(catalogue.hosts.items()):
             if not await scripts.set_rates(fence, [], dict(some)):
                 return False
-        old = {
-            domain.decode(errors="replace")
-            for domain, source in hosts.items()
-            if source.decode(errors="replace") not in spoilt
-        }
+        old = {domain for domain, source in hosts.items() if source not in spoilt}
         if not await scripts.forget(fence, sorted(gone), sorted(old - catalogue.hosts.keys())):
             return False
         kept = {source: rate for source, rate in self._limits.items() if source in spoilt}
@@ -211,16 +205,15 @@ class Leader:
 
     async def _set_rates(self, fence: int) -> None:
         """Compare the rates in force with what they should be, and write the differences."""
-        redis, keys = self.state.redis, self.state.keys
         async for sources in self._known_sources():
-            overrides: list[Any] = await redis.mget([keys.override_rate_of + source for source in sources])
-            in_force: list[Any] = await redis.hmget(keys.rates, sources)
+            overrides = await source_table.overrides(self.state, sources)
+            in_force = await source_table.rates_in_force(self.state, sources)
             changes: list[tuple[str, float, float | None]] = []
             for source, override, present in zip(sources, overrides, in_force, strict=True):
                 by_size = self._limits.get(source, MINIMUM_RATE)
                 self._note_override(source, override, by_size)
                 rate = self._in_force(source, by_size)
-                if present is None or override_of(present) != rate:
+                if present != rate:
                     changes.append((source, rate, self._limits.get(source)))
             if changes:
                 await self.state.scripts.set_rates(fence, changes, {})
@@ -229,11 +222,9 @@ class Leader:
         """Yield the known sources in chunks; more than a tick's worth are continued at the next."""
         seen = 0
         while True:
-            page: Any = await self.state.redis.sscan(self.state.keys.sources, self._cursor, count=_CHUNK)
-            self._cursor, found = page
+            self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
             if found:
-                # an operator may have added anything: one bad name must not keep the others from their rates
-                yield [source.decode(errors="replace") for source in found]
+                yield found
             seen += len(found)
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
@@ -250,7 +241,7 @@ class Leader:
         rate = override_of(override)
         if rate is None:
             logger.error(
-                "crawl:override_rate:%s is %r, no rate in requests a second: %g rps by size stays",
+                "crawl:override_rate:%s is %r, which is not a rate in requests a second: %g rps by size stays",
                 source,
                 override[:40],
                 by_size,
@@ -270,7 +261,7 @@ async def _read(place: str) -> Catalogue:
 
     """
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await in_thread("catalogue", lambda: read_catalogue(place))
     except TimeoutError:
-        raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_PATIENCE:.0f} s to read") from None
+        raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_READ_TIMEOUT_S:.0f} s to read") from None

@@ -12,19 +12,21 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import redis
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
-from crawlproject.commands.stats import totals
+from crawlproject import config
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
-from crawlproject.state.client import crawl_dir
-from crawlproject.state.keys import Keys
-from crawlproject.terminal.progress import Bar
+from crawlproject.state.client import BlockingState, crawl_dir
+from crawlproject.state.totals import totals
 from demo import sources
 from demo.gallery import Arrival, Gallery
 
@@ -83,8 +85,8 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
         for number in range(1, WORKERS + 1)
     ]
     try:
-        with redis.Redis.from_url(url) as client:
-            tallies = watch(client, workers, gallery)
+        with BlockingState.connect(config.load({"REDIS_URL": url})) as state:
+            tallies = watch(state, workers, gallery)
     finally:
         for worker in workers:
             worker.terminate()
@@ -94,18 +96,22 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
     return tallies
 
 
-def watch(client: redis.Redis, workers: list[subprocess.Popen[bytes]], gallery: Gallery) -> dict[str, Any]:
+def watch(state: BlockingState, workers: list[subprocess.Popen[bytes]], gallery: Gallery) -> dict[str, Any]:
     """Show progress until the workers have closed by themselves; return the totals."""
-    keys = Keys("crawl", "images")
     deadline = time.monotonic() + DEADLINE
     shown = 0.0
-    with Bar("crawling", SEEDS, "images") as bar:
+    console = Console(stderr=True)
+    columns = BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), "images", TimeRemainingColumn()
+    bar = Progress("{task.description}", *columns, console=console)
+    crawling = bar.add_task("crawling", total=SEEDS)
+    live = Live(console=console, redirect_stdout=False)
+    with live if console.is_interactive else nullcontext():
         while True:
-            tallies = totals(client, keys, float(SETTINGS["CRAWL_HEARTBEAT_TIMEOUT"]["default"]))
+            tallies = totals(state)
             done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
-            bar.at(done)
-            if bar.shown:
-                bar.below(progress(tallies, gallery.arrivals(), time.time()))
+            bar.update(crawling, completed=done)
+            if live.is_started:
+                live.update(Group(bar, progress(tallies, gallery.arrivals(), time.time())))
             elif time.monotonic() - shown >= 5:
                 shown = time.monotonic()
                 print(f"  {done} of {SEEDS} done, {tallies['leased']} in hand", flush=True)

@@ -21,7 +21,7 @@ def alive(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[str, str], redis_url: str) -> None:
-    assert alive(environment).stderr.endswith(" has beaten within 30 s\n")
+    assert alive(environment).stderr.endswith(" has sent a heartbeat within 30 s\n")
     environ = environment | {"CRAWL_HEARTBEAT_TIMEOUT": "2"}
     worker = subprocess.Popen([sys.executable, "-m", "scrapy", "crawl", "images", "--nolog"], env=environ)
     try:
@@ -34,7 +34,7 @@ def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[
         time.sleep(2.1)
         done = alive(environ)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.endswith(" has beaten within 2 s\n")
+        assert done.stderr.endswith(" has sent a heartbeat within 2 s\n")
         with redis.Redis.from_url(redis_url) as client:  # of another machine
             client.zadd(KEYS.workers, {"elsewhere:1:a": time.time() * 1e6})
         assert alive(environ).returncode == 1
@@ -46,7 +46,7 @@ def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[
 def test_a_beat_counts_for_its_time_and_not_for_what_is_left_of_a_second(redis_url: str) -> None:
     settings = config.load({"REDIS_URL": redis_url, "CRAWL_HEARTBEAT_TIMEOUT": 3})
     with redis.Redis.from_url(redis_url) as client:
-        for ago, trouble in ((2.0, None), (3.01, "no worker of here has beaten within 3 s")):
+        for ago, trouble in ((2.0, None), (3.01, "no worker of here has sent a heartbeat within 3 s")):
             seconds, micros = client.time()
             client.zadd(KEYS.workers, {"here:1:a": seconds * 1e6 + micros - ago * 1e6})
             assert check(settings, "here") == trouble

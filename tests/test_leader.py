@@ -109,7 +109,7 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
     await redis.sadd(keys.sources, "museum")
-    async with reigning(scheduler, path):
+    async with leading(scheduler, path):
         await until(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
         path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
@@ -131,7 +131,7 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
 
 
 @asynccontextmanager
-async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Leader]:
+async def leading(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Leader]:
     settings = config.load(scheduler.crawler.settings)
     one = Leader(replace(settings, sources=None if sources is None else str(sources)))
     one.start(scheduler.state)
@@ -143,7 +143,7 @@ async def reigning(scheduler: FrontierScheduler, sources: Path | None = None) ->
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_TICK", "_REFRESH", "_REFRESH_SOON"):
+    for name in ("_TICK_S", "_REFRESH_S", "_REFRESH_SOON_S"):
         monkeypatch.setattr(leaders, name, 0.02)
 
 
@@ -165,7 +165,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
-    async with reigning(scheduler, path):
+    async with leading(scheduler, path):
         await until(lambda: redis.get(keys.pulse))
         assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
         assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
@@ -195,7 +195,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
 
         await until(holds)
 
-    async with reigning(scheduler, catalogue(tmp_path / "c", museum=5_000)):
+    async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000)):
         await rate(b"0.2")
         for value, expected in [("5", b"5.0"), ("0.05", b"0.05"), ("0", b"0.0"), ("fast", b"0.2"), ("7", b"7.0")]:
             await redis.set(keys.override_rate_of + "museum", value)
@@ -205,7 +205,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
         await rate(b"0.2")
     said = [record.message for record in caplog.records if "museum" in record.message]
     assert len(said) == 6  # each change once, though it was looked at all the time
-    assert "no rate in requests a second" in said[3]
+    assert "not a rate in requests a second" in said[3]
 
 
 async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
@@ -213,7 +213,7 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = tmp_path / "c"
-    async with reigning(scheduler, path):
+    async with leading(scheduler, path):
 
         async def is_told() -> bool:
             return "nothing is leased yet" in caplog.text
@@ -240,7 +240,7 @@ async def test_a_name_that_is_no_text_keeps_no_other_from_its_rate(scheduler: Fr
     redis, keys = scheduler.state.redis, scheduler.state.keys
     await redis.sadd(keys.sources, b"caf\xe9", "museum")
     await redis.set(keys.override_rate_of + "museum", "5")
-    async with reigning(scheduler):
+    async with leading(scheduler):
 
         async def holds() -> bool:
             return await redis.hget(keys.rates, "museum") == b"5.0"
@@ -254,7 +254,7 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
     redis, keys = scheduler.state.redis, scheduler.state.keys
     await redis.set(keys.leader, "somebody else", px=300)
     await redis.set(keys.fence, 7)
-    async with reigning(scheduler):
+    async with leading(scheduler):
         await asyncio.sleep(0.1)
         assert await redis.get(keys.leader) == b"somebody else"
         assert await redis.get(keys.pulse) is None
@@ -267,7 +267,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
     scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-    async with reigning(scheduler) as one:
+    async with leading(scheduler) as one:
         await until(lambda: redis.get(keys.pulse))
         items = [NewRequest(bytes((1, 0, 0)) + b"x", "00000", 1, again=True, source="museum")]
         await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
@@ -292,7 +292,7 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     path = tmp_path / "c"
     row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
     path.write_text(json.dumps([row]))
-    async with reigning(scheduler, path):
+    async with leading(scheduler, path):
         await until(lambda: redis.hget(keys.options, "museum"))
         stored = json.loads(await redis.hget(keys.options, "museum") or "")
         assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}

@@ -6,8 +6,7 @@ import argparse
 
 from scrapy.commands import crawl
 
-from crawlproject import config
-from crawlproject.commands import log_as_set, loop_as_set, remark, reports_errors
+from crawlproject import cli, config
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import connect_blocking
 from crawlproject.storage.blobs import check_storage
@@ -17,21 +16,18 @@ class Command(crawl.Command):
     """Runs a spider; what would make it fail is said in one sentence instead."""
 
     def long_desc(self) -> str:
-        """Return what it does."""
         return (
             "Be a worker: crawl what is in the frontier, beside any number of others, until Ctrl-C or SIGTERM. "
             "Example: CRAWL_CONTACT=mailto:you@example.org scrapy crawl images -s CRAWL_SOURCES=sources.json"
         )
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Read the options, and log as they say from the first line on."""
         super().process_options(args, opts)
-        log_as_set(self)
-        loop_as_set(self)
+        cli.log_as_set(self)  # from the first line on
+        cli.loop_as_set(self)
 
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Check, then crawl."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.net.pool import check_open_files
         from crawlproject.sources.reader import read_catalogue
@@ -53,9 +49,9 @@ class Command(crawl.Command):
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         connect_blocking(settings).close()
         if (trouble := check_storage(settings.images_store, self.settings)) is not None:
-            remark(f"{trouble}; the crawl waits until they can")
+            cli.remark(f"{trouble}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:
-            raise ConfigError(f"there is no spider {args[0]!r}, but {', '.join(spiders)}")
+            raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
         super().run(args, opts)

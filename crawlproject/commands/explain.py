@@ -21,10 +21,10 @@ from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.known_sources import source_of_domain
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.seen import was_seen
 from crawlproject.state.source_counts import read_statuses
+from crawlproject.state.source_table import source_of_domain
 from crawlproject.status.source_status import duration, hold_of, pause, source_statuses
 from crawlproject.texts import printable
 

@@ -3,91 +3,92 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import redis
-from redis import Redis
-from scrapy.commands import ScrapyCommand
+from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, connected, reports_errors, stoppable
-from crawlproject.ingest import files as feedfile
+from crawlproject import cli
+from crawlproject.ingest import files
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
+from crawlproject.state import seed_list
+from crawlproject.state.client import BlockingState
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
+_LOOK_S = 0.2  # between two looks at a list that is long
+_RETRY_S = 1.0
 
 # What keeps Redis from taking seeds of a topic for a while; they wait in Kafka.
-_PASSING = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.OutOfMemoryError, redis.ReadOnlyError)
+_PASSING = (
+    redis_errors.ConnectionError,
+    redis_errors.TimeoutError,
+    redis_errors.OutOfMemoryError,
+    redis_errors.ReadOnlyError,
+)
 
 
-class Command(ScrapyCommand):
-    """Feeds the crawl."""
+class Command(cli.Command):
+    """Put seeds into the crawl from TSV or CSV files with a header (url; identifier or uuid, source, priority,
+    again where known), JSON lines or plain lists of URLs, gzipped or not; - is stdin. With --kafka, put in those
+    of a topic as they come, as long as there is room, until Ctrl-C.
+    """
 
-    requires_project = True
-    requires_crawler_process = False
-    default_settings = QUIET
-
-    def syntax(self) -> str:
-        """Return the arguments."""
-        return "[options] FILE... | --kafka"
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Put seeds from files or Kafka into the crawl"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Put seeds into the crawl from TSV or CSV files with a header (url; identifier or uuid, source, "
-            "priority, again where known), JSON lines or plain lists of URLs, gzipped or not; - is stdin. "
-            "With --kafka, put in those of a topic as they come, as long as there is room, until Ctrl-C. "
-            "Examples: scrapy feed museum.tsv flickr.jsonl.gz; scrapy feed --kafka"
-        )
+    arguments = "[options] FILE... | --kafka"
+    summary = "Put seeds from files or Kafka into the crawl"
+    example = "scrapy feed museum.tsv flickr.jsonl.gz; scrapy feed --kafka"
+    json_help = "say as JSON how many were fed"
+    spider_help = "the spider to feed"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
         super().add_options(parser)
-        parser.add_argument("--spider", default="images", help="the spider to feed (default: images)")
-        parser.add_argument("--json", action="store_true", help="say as JSON how many were fed")
         parser.add_argument("--kafka", action="store_true", help="read a topic of Kafka, at CRAWL_KAFKA_BROKERS")
-        parser.add_argument("--topic", help="which one (default: inbound_SPIDER)")
+        parser.add_argument("--topic", help="the topic (default: inbound_SPIDER)")
         parser.add_argument("--group", help="the consumer group to join (default: NAMESPACE-SPIDER)")
 
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Feed one file after the other; a file that cannot be read ends it, with what was fed said."""
         if opts.kafka:
             if args:
-                raise UsageError("FILEs or --kafka, not both")
+                raise UsageError("expected FILEs or --kafka, not both")
             self._feed_topic(opts)
             return
         if opts.topic or opts.group:
-            raise UsageError("--topic and --group go with --kafka")
+            raise UsageError("--topic and --group need --kafka")
         if not args:
-            raise UsageError("which FILE? (- for stdin, --kafka for a topic)")
-        _, client, keys = connected(self, opts.spider)
+            raise UsageError("expected at least one FILE (- for stdin), or --kafka")
+        self._feed_files(args, opts)
+
+    def _feed_files(self, names: list[str], opts: argparse.Namespace) -> None:
+        """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
+        state = cli.connected(self, opts.spider)
         fed = rejected = 0
         batch: list[str] = []
-        total = sum(Path(name).stat().st_size for name in args if name != "-")
-        from crawlproject.terminal.progress import Bar  # here: rich would slow every command
+        total = sum(Path(name).stat().st_size for name in names if name != "-")
+        from rich.progress import DownloadColumn, TransferSpeedColumn  # here: rich would slow every command
 
-        bar = Bar("feeding", total or None)
+        progress = _progress(DownloadColumn(), TransferSpeedColumn())
+        bar = progress.add_task("feeding", total=total or None)
+        say = functools.partial(progress.print, soft_wrap=True)
         try:
-            with bar:
-                for name in args:
-                    for line in feedfile.read(name, bar):
+            with progress:
+                for name in names:
+                    for line in files.read(name, functools.partial(progress.advance, bar)):
                         if line.seed is None:
                             rejected += 1
-                            bar.say(f"{name}:{line.number}: {line.reason}")
+                            say(f"{name}:{line.number}: {line.reason}")
                             continue
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
-                            fed += _push(client, keys.seeds, batch)
-                fed += _push(client, keys.seeds, batch)
+                            fed += _push(state, batch)
+                fed += _push(state, batch)
         finally:
             told = {"fed": fed, "rejected": rejected}
             print(json.dumps(told) if opts.json else f"{fed} seeds fed, {rejected} rejected")
@@ -95,29 +96,24 @@ class Command(ScrapyCommand):
             self.exitcode = 1
 
     def _feed_topic(self, opts: argparse.Namespace) -> None:
-        config, client, keys = connected(self, opts.spider)
+        state = cli.connected(self, opts.spider)
         fed = 0
-        from crawlproject.terminal.progress import Bar  # here: rich would slow every command
-
-        bar = Bar("feeding", None, "seeds")
+        progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
+        bar = progress.add_task("feeding", total=None, note="")
 
         def say(text: str) -> None:
-            bar.say(f"scrapy feed: {text}")
-
-        def has_room() -> bool:
-            held = int(client.get(keys.outstanding) or 0)
-            return held < config.high_water and client.llen(keys.seeds) <= _ENOUGH_WAITING
+            progress.print(f"scrapy feed: {text}", soft_wrap=True)
 
         topic = SeedTopic(
-            Kafka(config, say),
+            Kafka(state.config, say),
             opts.topic or f"inbound_{opts.spider}",
-            opts.group or f"{config.namespace}-{opts.spider}",
-            lambda seeds: client.lpush(keys.seeds, *seeds),
-            has_room,
+            opts.group or f"{state.config.namespace}-{opts.spider}",
+            functools.partial(seed_list.push, state),
+            functools.partial(seed_list.has_room, state),
         )
         trouble = ""
         try:
-            with bar, stoppable() as stop, topic.opened():
+            with progress, cli.stoppable() as stop, topic.opened():
                 while not stop.is_set():
                     try:
                         count = topic.feed()
@@ -125,23 +121,41 @@ class Command(ScrapyCommand):
                         if str(error) != trouble:
                             say(f"{error}; trying again")
                         trouble = str(error)
-                        stop.wait(1)
+                        stop.wait(_RETRY_S)
                         continue
                     trouble = ""
                     fed += count
-                    bar.update(count)
-                    if bar.shown:
-                        bar.note("no room" if topic.full else f"{topic.lag()} waiting")
+                    if not progress.disable:
+                        note = "no room" if topic.full else f"{topic.lag()} waiting"
+                        progress.update(bar, advance=count, note=note)
         finally:
             print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
 
 
-def _push(client: Redis, seeds: str, batch: list[str]) -> int:
-    """Put a batch into the list, when there is room; return its size."""
-    while client.llen(seeds) > _ENOUGH_WAITING:
-        time.sleep(0.2)
+def _push(state: BlockingState, batch: list[str]) -> int:
+    """Put a batch into the list, when there is room, and empty it; return its size."""
+    while seed_list.is_long(state):
+        time.sleep(_LOOK_S)
     count = len(batch)
     if batch:
-        client.lpush(seeds, *batch)
+        seed_list.push(state, batch)
         batch.clear()
     return count
+
+
+def _progress(*columns: str | ProgressColumn) -> Progress:
+    """Return a progress bar for stderr, with `columns` behind it; without a terminal it only prints lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return Progress(
+        "{task.description}",
+        BarColumn(),
+        TaskProgressColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        redirect_stdout=False,
+        disable=not console.is_interactive,
+    )

@@ -1,20 +1,18 @@
-"""`scrapy monitor`: leads and tells, without crawling."""
+"""`scrapy monitor`: leads and reports, without crawling."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.log import configure_logging
 from scrapy.utils.reactor import install_reactor
 
-from crawlproject import config
-from crawlproject.commands import log_as_set, loop_as_set, reports_errors
+from crawlproject import cli, config
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, connect_blocking
@@ -26,46 +24,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 9410  # of /metrics
+DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 
-class Command(ScrapyCommand):
-    """Runs regulator and monitor in a process of their own."""
+class Command(cli.Command):
+    """Stand for election as a worker does, and while leading set rates and write the line monitoring_update each
+    5 s, to CRAWL_MONITOR_FILE or the log. Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT
+    (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing;
+    runs until Ctrl-C or SIGTERM.
+    """
 
-    requires_project = True
-    requires_crawler_process = False
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Tell every five seconds what the crawl is doing; serve the dashboard and /metrics"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Stand for the lead as a worker does, and while leading set rates and write the line "
-            "monitoring_update each 5 s, to CRAWL_MONITOR_FILE or the log. "
-            "Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), "
-            f"CRAWL_METRICS_PORT ({DEFAULT_PORT}), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), "
-            "CRAWL_DASHBOARD_PORT (9411). Fetches nothing; stays until Ctrl-C or SIGTERM. "
-            "Example: scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl"
-        )
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
-        super().add_options(parser)
-        parser.add_argument("--spider", default="images", help="the spider to tell of (default: images)")
+    default_settings: ClassVar[dict[str, Any]] = {}  # it logs
+    summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
+    example = "scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl"
+    json_help = None
+    spider_help = "the spider to report on"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Log as the settings say."""
         super().process_options(args, opts)
-        log_as_set(self)
-        loop_as_set(self)
+        cli.log_as_set(self)
+        cli.loop_as_set(self)
 
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Run until it is stopped."""
         if args:
-            raise UsageError(f"monitor takes no arguments, but --spider {args[0]}?")
+            raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
         from crawlproject.sources.reader import read_catalogue
         from crawlproject.webserver import check_port
@@ -108,7 +91,7 @@ class _Watch:
         self.settings = settings
         self.thumbnail = thumbnail
         self.state = State(settings, spider)
-        self.regulator = Leader(settings)
+        self.leader = Leader(settings)
         self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
         self._served: list[Any] = []
@@ -127,7 +110,7 @@ class _Watch:
 
         await self.state.open()
         self._started = True
-        self.regulator.start(self.state)
+        self.leader.start(self.state)
         self.reporter.start()
         collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
@@ -152,5 +135,5 @@ class _Watch:
         if self.dashboard is not None:
             await self.dashboard.stop()
         await self.reporter.stop()
-        await self.regulator.stop()
+        await self.leader.stop()
         await self.state.close()

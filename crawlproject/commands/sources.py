@@ -7,53 +7,31 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 
-from scrapy.commands import ScrapyCommand
-
-from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
-from crawlproject.state.known_sources import known_sources
+from crawlproject import cli
+from crawlproject.state.source_table import known_sources
 from crawlproject.status.source_status import SourceRow, duration, pause, source_statuses
 
 
-class Command(ScrapyCommand):
-    """Shows the status of sources."""
+class Command(cli.Command):
+    """Show the rate of each source and the reason for it, what is queued, in flight and done, and how long the
+    rest takes. Without SOURCE: all that the catalogue or a seed has named.
+    """
 
-    requires_project = True
-    requires_crawler_process = False
-    default_settings = QUIET
+    arguments = "[options] [SOURCE...]"
+    summary = "Show the rate, state and work of each source"
+    example = "scrapy sources --json"
+    spider_help = "the spider whose work to show"
 
-    def syntax(self) -> str:
-        """Return the arguments."""
-        return "[options] [SOURCE...]"
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Show the rate, state and work of each source"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Show the rate of each source and the reason for it, what is queued, in flight and done, and how long "
-            "the rest will take. Without SOURCE: all that the catalogue or a seed has named. "
-            "Example: scrapy sources --json"
-        )
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
-        super().add_options(parser)
-        parser.add_argument("--json", action="store_true", help="print one JSON document")
-        parser.add_argument("--spider", default="images", help="the spider whose work to show (default: images)")
-
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Print a table, or an array."""
-        asyncio.run(self._print(source_names(args), opts))
+        asyncio.run(self._print(cli.source_names(args), opts))
 
     async def _print(self, names: list[str], opts: argparse.Namespace) -> None:
-        async with opened_state(self, opts.spider) as state:
+        async with cli.opened_state(self, opts.spider) as state:
             if names:
-                await remark_unknown(state, names)
+                await cli.remark_unknown(state, names)
             else:
-                names = sorted(await known_sources(state))
+                names = await known_sources(state)
             write = _write_json if opts.json else _write_table
             await write(names, (row async for _, row in source_statuses(state, names)))
             if not opts.json and (reason := (await pause(state)).reason):

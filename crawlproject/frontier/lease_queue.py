@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.statscollectors import StatsCollector
@@ -24,6 +24,7 @@ from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement
+from crawlproject.state.workers import stored_leases
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
@@ -338,10 +339,11 @@ class LeaseQueue:
         A lease call leaves such leases behind when its reply is lost.
         """
         async with self._exchange:
-            stored: dict[Any, Any] = await self.state.redis.hgetall(self.state.keys.leases_of + self.state.worker)
+            stored = await stored_leases(self.state)
             ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
-            named = ((name.decode(errors="surrogateescape"), entry) for name, entry in stored.items())
-            lost = {name: entry for name, entry in named if name not in self.leases and name not in ending}
+            lost = {
+                name: entry for name, entry in stored.items() if name not in self.leases and name not in ending
+            }
             ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))

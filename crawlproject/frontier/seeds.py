@@ -19,6 +19,7 @@ from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
 from crawlproject.politeness.addresses import check_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import source_name
+from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.texts import LONGEST_URL, without_userinfo
@@ -156,27 +157,18 @@ class SeedReader:
         """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
         if not self.unfinished:
-            if self.full and await self._outstanding() >= state.config.high_water:
+            if self.full and await seed_list.frontier_is_full(state):
                 return _FULL_S
             self.unfinished = True
-            if not self.full and not await self._wait_for_seed():
-                # A call that timed out while Redis hung may have been carried out since.
-                self.unfinished = bool(await state.redis.llen(state.keys.processing_of + state.worker))
+            if not self.full and not await seed_list.await_seed(state):
+                # A call that was given up while Redis hung may have been carried out since.
+                self.unfinished = await seed_list.has_taken(state)
                 return 0.0
         lines = await state.scripts.take_seeds(state.worker, _BATCH)
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
         return _RETRY_S
-
-    async def _wait_for_seed(self) -> bool:
-        """Wait a second at most for a seed, and take it: the only blocking command, which returns at once."""
-        state = self.state
-        processing = state.keys.processing_of + state.worker
-        return await state.redis.blmove(state.keys.seeds, processing, 1, "RIGHT", "LEFT") is not None
-
-    async def _outstanding(self) -> int:
-        return int(await self.state.redis.get(self.state.keys.outstanding) or 0)
 
     async def _enqueue(self, lines: list[bytes]) -> float:
         config = self.state.config

@@ -10,11 +10,11 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import seed_of
@@ -32,25 +32,18 @@ class _Tabbed(csv.excel_tab):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a file: the `seed` for the seed list, or the reason why it is none."""
+    """A line of a file: the `seed` for the seed list, or the reason why it cannot be one."""
 
     number: int
     seed: str | None
     reason: str = ""
 
 
-class Progress(Protocol):
-    """What is told how many bytes of a file were read."""
-
-    def update(self, n: float | None = 1) -> object:
-        """Add `n` bytes."""
-
-
 class _Counted(io.RawIOBase):
-    """A binary stream that reports what is read from it."""
+    """A binary stream that reports how many bytes are read from it."""
 
-    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
-        self._stream, self._progress = stream, progress
+    def __init__(self, stream: IO[bytes], report: Callable[[int], object]) -> None:
+        self._stream, self._report = stream, report
 
     def readable(self) -> bool:
         """Return True."""
@@ -60,19 +53,19 @@ class _Counted(io.RawIOBase):
         """Read into `buffer`, and report."""
         data = self._stream.read(len(buffer))
         buffer[: len(data)] = data
-        self._progress.update(len(data))
+        self._report(len(data))
         return len(data)
 
 
-def read(name: str, progress: Progress) -> Iterator[Line]:
-    """Yield the lines of the file `name` ("-" is stdin) that hold something.
+def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
+    """Yield the lines of the file `name` ("-" is stdin) that are not blank; `report` is told of the bytes read.
 
     Raises:
-        OSError: it cannot be read, or is no whole gzip file.
+        OSError: it cannot be read, or is gzip data that is damaged or cut short.
 
     """
     with _opened(name) as stream:
-        counted = io.BufferedReader(_Counted(stream, progress), 1 << 18)
+        counted = io.BufferedReader(_Counted(stream, report), 1 << 18)
         # By its first two bytes, not by its name: stdin has none.
         plain: IO[bytes] = counted
         if counted.peek(2)[:2] == b"\x1f\x8b":
@@ -81,7 +74,7 @@ def read(name: str, progress: Progress) -> Iterator[Line]:
         try:
             yield from _lines(text)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise OSError(f"{name} is no whole gzip file: {error}") from None
+            raise OSError(f"{name} is damaged or cut short: {error}") from None
 
 
 @contextmanager
@@ -140,7 +133,7 @@ def _rows(header: list[str], dialect: type[csv.Dialect], lines: Iterator[str], b
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """Give the columns that are not text their type; what does not fit is left for `seed_of` to refuse."""
+    """Give the columns that are not text their type; `seed_of` refuses what does not fit."""
     if _WHOLE.fullmatch(data.get("priority", "")):
         data["priority"] = int(data["priority"])
     if data.get("again", "").lower() in {"true", "false"}:

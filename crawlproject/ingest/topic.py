@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 _BATCH = 1000
-_PATIENCE = 0.5  # seconds to wait for messages
-_GRACE = 5.0  # seconds that Kafka has to take the last offsets
+_WAIT_S = 0.5  # for messages
+_GRACE_S = 5.0  # that Kafka has to take the last offsets
 
 
 class SeedTopic:
@@ -62,13 +62,13 @@ class SeedTopic:
 
         Raises:
             KafkaUnavailable: Kafka refuses to give the topic.
-            redis.RedisError: the batch is kept: call it again.
+            RedisError: the batch is kept: call it again.
 
         """
         if not self._batch:
             self._pause_or_resume()
             # Also while paused: a member that does not poll is taken for dead.
-            for message in self.consumer.consume(1 if self.full else _BATCH, _PATIENCE):
+            for message in self.consumer.consume(1 if self.full else _BATCH, _WAIT_S):
                 error = message.error()
                 if error is None:
                     self._batch.append(message)
@@ -95,7 +95,7 @@ class SeedTopic:
         """Commit and leave; a broker that hangs would have librdkafka wait for ever, so that is given up."""
         leaving = threading.Thread(target=self.consumer.close, daemon=True)
         leaving.start()
-        leaving.join(_GRACE)
+        leaving.join(_GRACE_S)
         if leaving.is_alive():
             self.kafka.say("Kafka did not answer at the end: the last seeds that were fed will come again")
 

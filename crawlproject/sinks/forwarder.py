@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import re
 import secrets
 import socket
 import time
@@ -13,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import redis
+from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError, KafkaUnavailable
 from crawlproject.kafka import Kafka
-from crawlproject.sinks.streams import Entry, StreamReader, event_of
-from crawlproject.state.keys import Keys
+from crawlproject.state.client import BlockingState
+from crawlproject.state.streams import Entry, StreamReader, event_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -26,11 +25,9 @@ if TYPE_CHECKING:
 READER = "kafka"  # its name among the readers of the streams: a namespace's events go to one Kafka
 HEADER = "id"  # of each message: stream and entry, the same however often it is sent
 
-_POLL = 0.2  # seconds
-_RENEW = 1.0  # seconds between renewals of the turn while a broker keeps us waiting
-_TURN = 10_000  # ms that the turn outlasts its holder
-_GRACE = 5.0  # seconds that a batch gets at a stop to be acknowledged
-_STREAM_ID = re.compile(r"\d{1,16}-\d{1,16}")
+_POLL_S = 0.2
+_RENEW_S = 1.0  # between renewals of the turn while a broker keeps us waiting
+_GRACE_S = 5.0  # that a batch gets at a stop to be acknowledged
 
 
 class TurnTaken(CrawlprojectError):
@@ -43,17 +40,13 @@ class Forwarder:
     Where it stands is in Redis alone, and moves on when the broker has acknowledged a whole batch: nothing
     that Kafka does not have is trimmed, and leasing pauses when too much of that piles up. What was sent
     between two such moves is sent again by the next process if this one dies: see docs/kafka.md. One process
-    sends at a time, the one whose turn it is (`keys.forwarder`).
+    sends at a time, the one whose turn it is.
     """
 
-    def __init__(
-        self, client: redis.Redis, keys: Keys, kafka: Kafka, stopping: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.client = client
-        self.keys = keys
+    def __init__(self, state: BlockingState, kafka: Kafka, stopping: Callable[[], bool] = lambda: False) -> None:
         self.kafka = kafka
         self.stopping = stopping
-        self.streams = StreamReader(client, keys, READER)
+        self.streams = StreamReader(state, READER)
         self.sent = 0  # events, acknowledged
         self.skipped = 0  # entries that are no events: not written by us
         self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -74,30 +67,30 @@ class Forwarder:
         self.producer: Producer = self.kafka.producer()
         self._take_turn()
         try:
-            self._resume()
+            self.streams.resume()
             self._put_down()
             yield
         finally:
             self.producer.purge()
             self.producer.poll(0)
-            with suppress(redis.RedisError):  # it ends by itself
-                self._give_turn_back()
+            with suppress(RedisError):  # it ends by itself
+                self.streams.give_turn_back(self.token)
 
-    def drain(self, block: float = 0.0) -> int:
-        """Send what is new, and return the number of events; wait up to `block` seconds for the first.
+    def drain(self, block_s: float = 0.0) -> int:
+        """Send what is new, and return the number of events; wait up to `block_s` for the first.
 
         Raises:
             KafkaUnavailable: Kafka refuses an event for good.
             TurnTaken: another process has the turn; this one must have slept.
-            redis.RedisError: what was sent is not forgotten: call it again.
+            RedisError: what was sent is not forgotten: call it again.
 
         """
         sent = 0
         while not self.stopping():
             self._put_down()
-            entries = self.streams.read(block)
+            entries = self.streams.read(block_s)
             count = self._send(entries)
-            self.producer.poll(0)  # for complaints of librdkafka while there is nothing to send
+            self.producer.poll(0)  # librdkafka reports its errors here while there is nothing to send
             if not entries or count is None:
                 break
             sent += count
@@ -105,7 +98,7 @@ class Forwarder:
             for entry in entries:
                 self.streams.last[entry.stream] = entry.id
             self._put_down()
-            block = 0.0
+            block_s = 0.0
         return sent
 
     def _send(self, entries: list[Entry]) -> int | None:
@@ -153,30 +146,24 @@ class Forwarder:
 
     def _wait(self) -> bool:
         """Wait a moment for acknowledgements; return False when there is no time left for them."""
-        self.producer.poll(_POLL)
+        self.producer.poll(_POLL_S)
         if self._refused is not None:
             raise _refusal(*self._refused)
         now = time.monotonic()
         if self.stopping():
-            self._given_up = min(self._given_up, now + _GRACE)
+            self._given_up = min(self._given_up, now + _GRACE_S)
         if now >= self._given_up:
             return False
-        if now >= self._renewed + _RENEW:
+        if now >= self._renewed + _RENEW_S:
             self._renewed = now
-            with suppress(redis.RedisError):  # trouble that lasts comes up when the batch is put down
+            with suppress(RedisError):  # trouble that lasts comes up when the batch is put down
                 self._put_down()
         return True
-
-    def _resume(self) -> None:
-        stored: list[Any] = self.client.hmget(self.keys.readers, list(self.streams.positions()))
-        for stream, at in zip(self.streams.last, stored, strict=True):
-            if at is not None and _STREAM_ID.fullmatch(at.decode("utf-8", "replace")):
-                self.streams.last[stream] = at.decode()
 
     # The turn
 
     def _take_turn(self) -> None:
-        if holder := self.streams.script.note({}, self.token, _TURN):
+        if holder := self.streams.take_turn(self.token):
             raise TurnTaken(
                 f"another scrapy events --kafka sends the events ({holder.rpartition(':')[0]}): stop it; "
                 "if it died, wait ten seconds"
@@ -188,11 +175,8 @@ class Forwarder:
         A turn that has run out, as when Redis was away, is taken again: nobody has sent anything since, or
         it is sent twice.
         """
-        if self.streams.script.note(self.streams.positions(), self.token, _TURN):
+        if self.streams.announce_in_turn(self.token):
             raise TurnTaken("another scrapy events --kafka has taken over: this one did not run for ten seconds")
-
-    def _give_turn_back(self) -> None:
-        self.streams.script.note({}, self.token, 0)
 
 
 def _key(event: dict[str, Any]) -> str | None:
@@ -210,7 +194,7 @@ def _refusal(error: KafkaError, place: str) -> KafkaUnavailable:
         KafkaError.UNKNOWN_TOPIC_OR_PART: "create it",
         KafkaError._UNKNOWN_TOPIC: "create it",
     }
-    remedy = remedies.get(error.code(), "see to Kafka")
+    remedy = remedies.get(error.code(), "correct that in Kafka")
     return KafkaUnavailable(
         f"Kafka refuses event {place} in the topic of its name ({error.str()}): {remedy}, and start again; "
         "nothing is lost"

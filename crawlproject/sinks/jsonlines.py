@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import redis
-
 from crawlproject.errors import CrawlprojectError
-from crawlproject.sinks.streams import Entry, StreamReader, event_of
-from crawlproject.state.keys import Keys
+from crawlproject.state.client import BlockingState
+from crawlproject.state.streams import Entry, StreamReader, event_of
 from crawlproject.texts import one_line
 
 
@@ -27,10 +25,10 @@ class EventFile:
     is there once. The position stands in Redis, too, where it keeps unread entries from being trimmed.
     """
 
-    def __init__(self, path: Path, client: redis.Redis, keys: Keys) -> None:
+    def __init__(self, path: Path, state: BlockingState) -> None:
         self.path = path.resolve()
         self.position_path = self.path.with_name(self.path.name + ".position")
-        self.streams = StreamReader(client, keys, f"{socket.gethostname()}:{self.path}")
+        self.streams = StreamReader(state, f"{socket.gethostname()}:{self.path}")
         self.offset = 0
         self.skipped = 0  # entries that are no events: not written by us
         self.last = self.streams.last
@@ -79,16 +77,16 @@ class EventFile:
                 f"{self.position_path} was not written by scrapy events: restore it, or name another file"
             ) from None
 
-    def drain(self, block: float = 0.0) -> int:
-        """Append what is new, and return the number of events; wait up to `block` seconds for the first."""
+    def drain(self, block_s: float = 0.0) -> int:
+        """Append what is new, and return the number of events; wait up to `block_s` for the first."""
         written = 0
         while True:
-            entries = self.streams.read(block)
+            entries = self.streams.read(block_s)
             if not entries:
                 return written
             self._append(entries)
             written += len(entries)
-            block = 0.0
+            block_s = 0.0
 
     def _append(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -125,7 +123,7 @@ class EventFile:
 
 
 def _line(entry: Entry) -> bytes | None:
-    """Return the line of an event, None if it is none."""
+    """Return the line of an event, None if the entry is not one."""
     event = event_of(entry)
     try:
         return None if event is None else one_line({"event": entry.name, **event}).encode() + b"\n"

@@ -6,8 +6,10 @@ import asyncio
 import os
 import secrets
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import redis
 from redis.asyncio import Redis
@@ -109,6 +111,33 @@ def _check_version(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingState:
+    """The connection of a command that blocks: client and key names."""
+
+    config: Config
+    redis: redis.Redis
+    keys: Keys
+
+    @classmethod
+    def connect(cls, config: Config, spider: str = "images") -> Self:
+        """Connect to the frontier of `spider`.
+
+        Raises:
+            RedisUnavailable: see connect_blocking.
+
+        """
+        return cls(config, connect_blocking(config), Keys(config.namespace, spider))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.redis.close()
 
 
 class State:

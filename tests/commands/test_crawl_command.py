@@ -52,7 +52,7 @@ def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
 def test_a_spider_that_is_not_there_is_told(scrapy: Scrapy) -> None:
     done = scrapy("crawl", "imagse")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "scrapy crawl: there is no spider 'imagse', but images"
+    assert done.stderr.splitlines()[-1] == "scrapy crawl: unknown spider 'imagse': expected one of images"
     assert "Traceback" not in done.stderr
     assert scrapy("crawl").returncode == 2
 

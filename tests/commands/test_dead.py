@@ -174,7 +174,7 @@ async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, state: State) -> None:
     await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
     done = scrapy("dead", "drop", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--source or --reason, or --all" in done.stderr
+    assert "select by --source or --reason, or give --all" in done.stderr
     assert len(listed(scrapy)) == 2
     assert json.loads(scrapy("dead", "drop", "--all", "--json").stdout) == {"dropped": 2}
     assert await state.redis.xlen(state.keys.dead) == 0
@@ -184,4 +184,4 @@ def test_it_wants_to_know_what(scrapy: Scrapy) -> None:
     for args in ([], ["list", "retry"]):
         done = scrapy("dead", *args)
         assert done.returncode == 2
-        assert "list, retry or drop?" in done.stdout + done.stderr
+        assert "expected list, retry or drop" in done.stdout + done.stderr

@@ -81,13 +81,13 @@ def test_it_fails_with_a_sentence(scrapy: Scrapy, redis_url: str, tmp_path: Path
     done = scrapy("feed", str(broken), str(good))
     assert (done.returncode, done.stdout) == (1, "0 seeds fed, 0 rejected\n")
     assert done.stderr == (
-        f"scrapy feed: {broken} is no whole gzip file: "
+        f"scrapy feed: {broken} is damaged or cut short: "
         "Compressed file ended before the end-of-stream marker was reached\n"
     )
 
     done = scrapy("feed")
     assert done.returncode == 2
-    assert "which FILE?" in done.stdout + done.stderr
+    assert "expected at least one FILE" in done.stdout + done.stderr
 
 
 def test_what_was_read_before_a_file_breaks_is_fed(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:

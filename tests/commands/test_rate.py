@@ -50,7 +50,7 @@ async def test_nonsense_is_named_and_changes_nothing(scrapy: Scrapy, frontier: F
     await frontier.redis.set(KEY, "4")
     done = scrapy("rate", "museum", value)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{value!r} is no rate" in done.stderr
+    assert f"{value!r} is not a rate" in done.stderr
     assert await frontier.redis.get(KEY) == b"4"
 
 

@@ -46,7 +46,7 @@ def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> 
     assert not socket.exists()
     code, out, err = run("redis", "restart")
     assert code == 2
-    assert "start, stop or socket?" in out + err
+    assert "expected start, stop or socket" in out + err
 
 
 def test_where_there_is_no_server_both_remedies_are_named(scrapy: Scrapy, project: Path) -> None:

@@ -166,7 +166,7 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
         row(page, "village").get_by_role("button", name="Set the rate of village").click()
         page.get_by_label("Requests a second").fill("plenty")
         page.keyboard.press("Enter")
-        page.get_by_text("'plenty' is no rate", exact=False).first.wait_for()
+        page.get_by_text("'plenty' is not a rate", exact=False).first.wait_for()
         page.get_by_label("Requests a second").fill("0.5")
         page.keyboard.press("Enter")
         until(lambda: "by override" in row(page, "village").inner_text())

@@ -198,7 +198,7 @@ def test_a_body_without_end_is_not_read(shared: Client) -> None:
 @pytest.mark.parametrize("rate", ["", "plenty", "-1", "nan", "inf", "1e999", "null"])
 def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str) -> None:
     status, _, said = shared.ask("POST", "/rate", {"source": "museum", "rate": rate})
-    assert (status, "is no rate" in json.loads(said)["error"]) == (400, True)
+    assert (status, "is not a rate" in json.loads(said)["error"]) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from crawlproject import config
 from crawlproject.errors import ConfigError, KafkaUnavailable
 from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import READER, Forwarder, TurnTaken
-from crawlproject.state.client import State
+from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import PRODUCE, Broker
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KEYS = Keys("crawl", "images")
 IMAGES = "image_metadata_updates"
 ROOT = Path(__file__).parents[2]
+TRACED = ("crawlproject/sinks/forwarder.py", "crawlproject/state/streams.py")
 
 
 @pytest.fixture
@@ -47,6 +48,10 @@ def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) ->
         pipe.execute()
 
 
+def of(client: redis.Redis) -> BlockingState:
+    return BlockingState(config.load({}), client, KEYS)
+
+
 def kafka(broker: Broker | str, **options: str) -> Kafka:
     address = broker if isinstance(broker, str) else broker.address
     given = {"CRAWL_KAFKA_BROKERS": address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0", **options}}
@@ -54,7 +59,7 @@ def kafka(broker: Broker | str, **options: str) -> Kafka:
 
 
 def drain(client: redis.Redis, broker: Broker | str) -> int:
-    forwarder = Forwarder(client, KEYS, kafka(broker))
+    forwarder = Forwarder(of(client), kafka(broker))
     with forwarder.opened():
         return forwarder.drain()
 
@@ -115,7 +120,7 @@ def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.
     client.xadd(KEYS.halted_events, {"event": '{"source":"museum"}'}, id="5-1")
     for text in ("", "[]", "{", '{"event":"link_rot"}', b"\xff"):
         client.xadd(KEYS.image_events, {"event": text})
-    forwarder = Forwarder(client, KEYS, kafka(broker))
+    forwarder = Forwarder(of(client), kafka(broker))
     with forwarder.opened():
         assert forwarder.drain() == 3
         assert forwarder.drain() == 0
@@ -187,7 +192,7 @@ def sent_by_a_child_that_dies(redis_url: str, address: str, at_line: int) -> boo
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if "crawlproject/sinks" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.endswith(TRACED):
             return None
         if event == "line":
             left -= 1
@@ -250,7 +255,7 @@ async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state:
     assert fence is not None
     with redis.Redis.from_url(state.config.redis_url or "") as client:
         emit(client, 1)
-        forwarder = Forwarder(client, KEYS, kafka(broker), stopping=lambda: stop)
+        forwarder = Forwarder(of(client), kafka(broker), stopping=lambda: stop)
         stop = False
         with forwarder.opened():
             assert forwarder.drain() == 1
@@ -313,7 +318,7 @@ def test_an_event_that_is_too_large_is_named(client: redis.Redis, broker: Broker
 
 def test_a_full_queue_of_librdkafka_is_waited_for(client: redis.Redis, broker: Broker) -> None:
     emit(client, *range(300))
-    forwarder = Forwarder(client, KEYS, kafka(broker, **{"queue.buffering.max.messages": "10"}))
+    forwarder = Forwarder(of(client), kafka(broker, **{"queue.buffering.max.messages": "10"}))
     with forwarder.opened():
         assert forwarder.drain() == 300
     assert check_at_least_once(sent(broker), range(300)) == 0
@@ -321,7 +326,7 @@ def test_a_full_queue_of_librdkafka_is_waited_for(client: redis.Redis, broker: B
 
 def test_one_process_sends_at_a_time(client: redis.Redis, broker: Broker) -> None:
     emit(client, 1)
-    first, second = Forwarder(client, KEYS, kafka(broker)), Forwarder(client, KEYS, kafka(broker))
+    first, second = Forwarder(of(client), kafka(broker)), Forwarder(of(client), kafka(broker))
     with first.opened():
         assert 0 < client.pttl(KEYS.forwarder) <= 10_000
         with pytest.raises(TurnTaken, match="another scrapy events --kafka sends the events"), second.opened():
@@ -344,7 +349,7 @@ def test_one_process_sends_at_a_time(client: redis.Redis, broker: Broker) -> Non
 def test_a_redis_that_goes_away_in_between_is_told_and_waited_for(client: redis.Redis, broker: Broker) -> None:
     """Events that the broker has are not sent again in the same process, though Redis did not hear of it."""
     emit(client, 1)
-    forwarder = Forwarder(client, KEYS, kafka(broker))
+    forwarder = Forwarder(of(client), kafka(broker))
     with forwarder.opened():
         put_down = forwarder._put_down
         calls = 0

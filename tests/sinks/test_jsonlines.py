@@ -17,11 +17,14 @@ from typing import Any
 import pytest
 import redis
 
+from crawlproject import config
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
+TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py")
 
 
 @pytest.fixture
@@ -39,8 +42,12 @@ def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) ->
         pipe.execute()
 
 
+def of(client: redis.Redis, keys: Keys = KEYS) -> BlockingState:
+    return BlockingState(config.load({}), client, keys)
+
+
 def drain(client: redis.Redis, path: Path, keys: Keys = KEYS) -> int:
-    file = EventFile(path, client, keys)
+    file = EventFile(path, of(client, keys))
     with file.opened():
         return file.drain()
 
@@ -123,7 +130,7 @@ def test_one_process_writes_a_file_at_a_time(client: redis.Redis, tmp_path: Path
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     (tmp_path / "link.jsonl").symlink_to(path)
-    with EventFile(path, client, KEYS).opened():
+    with EventFile(path, of(client)).opened():
         for name in ("events.jsonl", "link.jsonl"):
             with pytest.raises(CrawlprojectError, match="another scrapy events writes"):
                 drain(client, tmp_path / name)
@@ -190,7 +197,7 @@ def test_a_position_that_is_none_of_ours_is_told(client: redis.Redis, tmp_path: 
 def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path) -> None:
     """The leader trims nothing above it; a reader that has read nothing yet counts as well."""
     path = tmp_path / "events.jsonl"
-    file = EventFile(path, client, KEYS)
+    file = EventFile(path, of(client))
     with file.opened():
         images, *others = (f"{file.streams.name}\n{stream}".encode() for stream in KEYS.streams)
         unread = dict.fromkeys(others, b"0-0")
@@ -208,7 +215,7 @@ def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path)
 def test_waits_for_what_comes(client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     timer = threading.Timer(0.1, emit, (client, 1, 2))
-    file = EventFile(path, client, KEYS)
+    file = EventFile(path, of(client))
     with file.opened():
         assert file.drain(0.01) == 0
         timer.start()
@@ -252,7 +259,7 @@ def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bo
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if "crawlproject/sinks" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.endswith(TRACED):
             return None
         if event == "line":
             left -= 1
@@ -276,7 +283,7 @@ def test_what_is_no_event_is_left_out_and_nothing_forges_a_line(client: redis.Re
         client.xadd(KEYS.image_events, {"event": text})
     client.xadd(KEYS.image_events, {"other": "field"})
     client.xadd(KEYS.image_events, {"event": '{"identifier":\n"2","title":"\u2028\x85\u202e"}'})
-    file = EventFile(path, client, KEYS)
+    file = EventFile(path, of(client))
     with file.opened():
         file.drain()
     assert file.skipped == 9
@@ -292,7 +299,7 @@ def test_a_file_that_is_taken_away_is_missed(client: redis.Redis, tmp_path: Path
     emit(client, 1)
     drain(client, path)
     kept = path.read_bytes()
-    file = EventFile(path, client, KEYS)
+    file = EventFile(path, of(client))
     with file.opened():
         if how == "renamed":
             path.rename(tmp_path / "events.1")

@@ -20,7 +20,7 @@ from crawlproject import config
 from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.state.client import State
+from crawlproject.state.client import BlockingState, State
 from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
@@ -276,13 +276,14 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             client.config_set("maxmemory", "1mb")
 
         emit(500)
-        file = EventFile(tmp_path / "events.jsonl", client, state.keys)
+        blocking = BlockingState(state.config, client, state.keys)
+        file = EventFile(tmp_path / "events.jsonl", blocking)
         with file.opened():
             assert file.drain() == 500
             assert client.xlen(images) == 1  # the last of what was read
             emit(500)
             kafka = {"CRAWL_KAFKA_BROKERS": broker.address}
-            forwarder = Forwarder(client, state.keys, Kafka(config.load(kafka), lambda _: None))
+            forwarder = Forwarder(blocking, Kafka(config.load(kafka), lambda _: None))
             with forwarder.opened():
                 assert forwarder.drain() == 501
                 assert client.xlen(images) == 501  # the file has not read them
@@ -316,7 +317,7 @@ def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> 
         assert done.stderr.startswith(f"scrapy {args[0]}: Redis is out of memory (maxmemory)")
         assert "raise maxmemory, or free some" in done.stderr
     done = scrapy("resume", "museum", REDIS_URL=server.url)
-    assert (done.returncode, done.stdout) == (0, "museum goes on\n")
+    assert (done.returncode, done.stdout) == (0, "museum is resumed\n")
     done = scrapy("sources", "--json", REDIS_URL=server.url)
     assert done.returncode == 0
 

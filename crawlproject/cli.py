@@ -1,0 +1,189 @@
+"""What the commands of `scrapy` share.
+
+Not in `commands/`: Scrapy takes every subclass of ScrapyCommand that is defined there for a command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
+
+from crawlproject import config, logs
+from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.sources.names import source_name
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
+from crawlproject.state.health import known_fault
+from crawlproject.state.source_table import unknown_sources
+
+P = ParamSpec("P")
+C = TypeVar("C", bound=ScrapyCommand)
+
+
+class Command(ScrapyCommand):
+    """A command for operators, which logs nothing. Its class attributes and its docstring are its help."""
+
+    requires_project = True
+    requires_crawler_process = False
+    default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
+
+    arguments = "[options]"  # as the line of usage shows them
+    summary: str  # a line, for the list of commands
+    example: str  # one or several commands; what they do is the docstring of the subclass
+    json_help: str | None = "print one JSON document"  # of --json; None: there is no such option
+    spider_help: str | None = None  # of --spider; None: there is no such option
+
+    def syntax(self) -> str:
+        """Return the arguments."""
+        return self.arguments
+
+    def short_desc(self) -> str:
+        """Return the summary."""
+        return self.summary
+
+    def long_desc(self) -> str:
+        """Return what `--help` says: the docstring of the subclass, and its example."""
+        return f"{' '.join((self.__doc__ or self.summary).split())} Example: {self.example}"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add --json and --spider where the command has them."""
+        super().add_options(parser)
+        if self.json_help is not None:
+            parser.add_argument("--json", action="store_true", help=self.json_help)
+        if self.spider_help is not None:
+            parser.add_argument("--spider", default="images", help=f"{self.spider_help} (default: images)")
+
+
+def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
+    """Have a command end with one clear sentence and exit code 1 where it fails for a known reason."""
+
+    @functools.wraps(run)
+    def wrapped(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        gc.freeze()  # what is imported stays; looking through it at the end is a third of a short command's time
+        try:
+            run(self, *args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read it (`| head`) has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = 141
+        except (CrawlprojectError, *REDIS_TROUBLE) as error:
+            name = type(self).__module__.rpartition(".")[2]
+            print(f"scrapy {name}: {known_fault(error) or error}", file=sys.stderr)
+            self.exitcode = 1
+        except KeyboardInterrupt:
+            self.exitcode = 130
+
+    return wrapped
+
+
+def loop_as_set(command: ScrapyCommand) -> None:
+    """Make the event loop that the settings name; for the end of `process_options`.
+
+    Scrapy would make one of asyncio's first, see that it is another, and leave it open: at exit Python complains.
+    """
+    assert command.settings is not None
+    asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
+
+
+def log_as_set(command: ScrapyCommand) -> None:
+    """Have a command that stays log as its settings say; for the end of its `process_options`.
+
+    Raises:
+        UsageError: no log can be written there.
+
+    """
+    assert command.settings is not None
+    try:
+        with suppress(ConfigError):  # `run` says it
+            logs.install(command.settings)
+    except OSError as error:
+        raise UsageError(f"no log can be written: {error}", print_help=False) from None
+
+
+def connected(command: ScrapyCommand, spider: str = "images") -> BlockingState:
+    """Connect a command that blocks to the frontier of `spider`.
+
+    Raises:
+        ConfigError, RedisUnavailable: see there.
+
+    """
+    assert command.settings is not None
+    return BlockingState.connect(config.load(command.settings), spider)
+
+
+@asynccontextmanager
+async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[State]:
+    """Connect a command of coroutines to the frontier of `spider` for as long as the block lasts.
+
+    Raises:
+        ConfigError, RedisUnavailable: see there.
+
+    """
+    assert command.settings is not None
+    state = State(config.load(command.settings), spider)
+    await state.open()
+    try:
+        yield state
+    finally:
+        await state.close()
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """Have SIGINT and SIGTERM set an event, so that the block ends in good order; a second one ends it at once."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop_once(number: int, frame: object) -> None:
+        stop.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, stop_once)
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def source_names(args: list[str]) -> list[str]:
+    """Return the sources that the arguments of a command name, each once, in their one spelling.
+
+    Raises:
+        UsageError: an argument is an unknown option, or cannot be the name of a source.
+
+    """
+    for arg in args:
+        if arg.startswith("-"):  # Scrapy hands over the options it does not know
+            raise UsageError(f"unknown option: {arg}")
+    try:
+        return list(dict.fromkeys(source_name(arg) for arg in args))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+async def remark_unknown(state: State, sources: list[str]) -> None:
+    """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a slip of the pen."""
+    for source in await unknown_sources(state, sources):
+        remark(f"neither the catalogue nor a seed has named {source} so far")
+
+
+def remark(text: str) -> None:
+    """Print what the operator should know beside the answer."""
+    print(f"note: {text}", file=sys.stderr)

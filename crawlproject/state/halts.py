@@ -1,0 +1,37 @@
+"""Which sources are halted, and what is held against the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crawlproject.state.client import State
+
+
+async def halted_sources(state: State) -> list[str]:
+    """Return the sources that are halted until an operator resumes them, sorted."""
+    members: Any = await state.redis.smembers(state.keys.halted)
+    return sorted(name.decode(errors="replace") for name in members)
+
+
+async def add_halts(state: State, sources: list[str]) -> None:
+    """Halt sources until an operator resumes them."""
+    redis: Any = state.redis
+    await redis.sadd(state.keys.halted, *sources)
+
+
+async def remove_halts(state: State, sources: list[str]) -> list[str]:
+    """Take sources out of both sets of halted ones; return those that were in one."""
+    # One by one: out of memory Redis refuses transactions, even of what frees.
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            pipe.srem(state.keys.halted, name)
+            pipe.srem(state.keys.temp_halted, name)
+        removed = await pipe.execute()
+    pairs = zip(sources, removed[::2], removed[1::2], strict=True)
+    return [name for name, *sets in pairs if any(sets)]
+
+
+async def delete_statuses(state: State, sources: list[str]) -> None:
+    """Delete the last statuses of sources; the leader then clears what else they have led to (watch.lua)."""
+    if sources:
+        await state.redis.delete(*(state.keys.statuses_of + name for name in sources))

@@ -1,0 +1,28 @@
+"""The workers that Redis knows: who is alive, and what each holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from crawlproject.state.client import BlockingState, State
+from crawlproject.state.clock import MICROS
+from crawlproject.state.scripts import script_text
+
+
+def alive_workers(state: BlockingState) -> list[str]:
+    """Return the workers that have sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT."""
+    script = state.redis.register_script(script_text("alive", state.keys))
+    arguments = {"timeout": int(state.config.heartbeat_timeout * MICROS)}
+    found: Any = script(keys=[key for _, key in state.keys.items()], args=[msgpack.packb(arguments)])
+    return [worker.decode(errors="replace") for worker in found]
+
+
+async def stored_leases(state: State) -> dict[str, bytes]:
+    """Return the leases that Redis counts as this worker's, by id: the stored request of each.
+
+    An id that is not UTF-8 was written by others; it keeps its bytes as surrogate escapes.
+    """
+    stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker)
+    return {lease.decode(errors="surrogateescape"): entry for lease, entry in stored.items()}
