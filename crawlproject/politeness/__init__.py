@@ -1,1 +1,1 @@
-"""Decisions about politeness, without any input or output."""
+"""Rules of politeness, as functions without input or output."""

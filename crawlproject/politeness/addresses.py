@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 @lru_cache(RECENT)
 def check_url(url: str) -> str | None:
-    """Return what forbids a URL by its spelling alone; its host's addresses are another matter."""
+    """Return why the text of a URL forbids to request it, None if it does not; `check_addresses` follows."""
     if fault := url_fault(url):
         return fault
     host = urlsplit(url).hostname or ""
@@ -70,14 +70,14 @@ def check_url(url: str) -> str | None:
 
 @lru_cache(RECENT)
 def port_of(url: str) -> int:
-    """Return the port that a URL, one that `check_url` lets pass, asks at."""
+    """Return the port of a URL that `check_url` has let pass."""
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 @lru_cache(RECENT)
 def literal(host: str) -> Address | None:
-    """Return the address that a host spells in the one usual way, None for a name."""
+    """Return the address if `host` is one in its usual notation, None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -87,10 +87,10 @@ def literal(host: str) -> Address | None:
 def check_addresses(
     addresses: Iterable[Address], port: int, networks: Iterable[Network], ports: Iterable[int]
 ) -> str | None:
-    """Return what forbids to ask a host of `addresses` at `port`: one bad address suffices.
+    """Return why a host with `addresses` may not be connected to at `port`, None if it may.
 
-    A name with a public and a private address is how DNS rebinding begins. `networks` are open, on every port;
-    everywhere else `ports` are, beside 80 and 443.
+    One bad address is enough: a name with a public and a private address is how DNS rebinding begins.
+    `networks` are open on every port; elsewhere 80, 443 and `ports` are.
     """
     for address in addresses:
         if _in_any(address, networks):
@@ -104,11 +104,11 @@ def check_addresses(
 
 def _in_any(address: Address, networks: Iterable[Network]) -> bool:
     inner = _inner(address)
-    return any(one in network for one in (address, inner) if one is not None for network in networks)
+    return any(each in network for each in (address, inner) if each is not None for network in networks)
 
 
 def _inner(address: Address) -> Address | None:
-    """Return the IPv4 address within one of IPv6 that stands for it: mapped, or behind a NAT64."""
+    """Return the IPv4 address that an IPv6 address stands for: mapped, or behind a NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -117,7 +117,7 @@ def _inner(address: Address) -> Address | None:
 
 
 def _special(address: Address) -> str | None:
-    """Return what makes an address none of the public Internet's."""
+    """Return why an address is not part of the public Internet, None if it is."""
     if getattr(address, "scope_id", None):
         return "scoped"
     inner = _inner(address)

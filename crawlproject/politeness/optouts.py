@@ -1,4 +1,4 @@
-"""What the headers of a response forbid us to do with its picture."""
+"""What the headers of a response forbid a crawler to do with its picture."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 
 from crawlproject.models import OPT_OUTS
 
-_OURS = frozenset({"crawlproject", "*"})  # our product token, and everybody's
-_WITH_VALUE = ("max-", "unavailable_after")  # what has a colon and is no bot's name begins so
+_OURS = frozenset({"crawlproject", "*"})  # the product token of this crawler, and that for all
+_WITH_VALUE = ("max-", "unavailable_after")  # beginnings of rules with a colon: not names of bots
 _WEEKDAY = re.compile(r"\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*")
 _LONGEST_DATE = 64  # characters
 
@@ -18,7 +18,7 @@ _LONGEST_DATE = 64  # characters
 def opt_outs(
     headers: Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]], now: datetime
 ) -> tuple[str, ...]:
-    """Return which of `OPT_OUTS` the headers of a response declare to us, sorted.
+    """Return which of `OPT_OUTS` the headers of a response declare to this crawler, sorted.
 
     X-Robots-Tag is read as Google documents it ("Robots meta tag, data-nosnippet, and X-Robots-Tag
     specifications"): `botname:` scopes what follows it in its header to that bot, what stands before any name
@@ -27,8 +27,8 @@ def opt_outs(
     of draft-ietf-aipref-vocab, -01 to -08; Content-Signal that of contentsignals.org (Cloudflare, 2025);
     tdm-reservation that of the TDM Reservation Protocol (W3C community group report, 2024).
 
-    The two dictionaries are read more leniently than RFC 9651 has it: a "no" in a header that is malformed
-    elsewhere, or that another member contradicts, still is a "no". Nothing raises, whatever the headers hold.
+    The two dictionaries are read more leniently than RFC 9651 has it: a "no" still counts in a header that is
+    malformed elsewhere, or where another member contradicts it. Nothing raises, whatever the headers hold.
     """
     found: set[str] = set()
     for name, values in headers.items():
@@ -49,7 +49,7 @@ def _text(value: bytes | str) -> str:
 
 
 def _robots_rules(value: str, now: datetime) -> Iterator[str]:
-    """Yield the rules of an X-Robots-Tag that are for us, known or not."""
+    """Yield the rules of an X-Robots-Tag that are for this crawler, known or not."""
     ours = True
     parts = iter(value.split(","))
     for part in parts:
@@ -66,7 +66,7 @@ def _robots_rules(value: str, now: datetime) -> Iterator[str]:
 
 
 def _is_past(date: str, now: datetime) -> bool:
-    """Say whether `date`, in a format of RFC 822, RFC 850 or ISO 8601, has come; False if it is none."""
+    """Say whether `date`, in a format of RFC 822, RFC 850 or ISO 8601, has come; False if it is not a date."""
     text = date.strip().upper()
     for parse in (datetime.fromisoformat, parsedate_to_datetime) if len(text) <= _LONGEST_DATE else ():
         try:

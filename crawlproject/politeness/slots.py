@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-LONGEST = 0.25  # seconds
+LONGEST_S = 0.25
 
 
 def tolerance(rate: float) -> float:
@@ -16,4 +16,4 @@ def tolerance(rate: float) -> float:
     the site, on which requests may overtake one another.
     """
     allowed = math.floor(1.1 * rate + 1e-9) + 1
-    return min((allowed / rate - 1) / 2, LONGEST)
+    return min((allowed / rate - 1) / 2, LONGEST_S)

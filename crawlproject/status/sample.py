@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from crawlproject.models import utc_now
-from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Survey
 from crawlproject.status.snapshot import Sample, SourceSample
