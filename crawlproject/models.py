@@ -12,6 +12,8 @@ from crawlproject.texts import one_line
 if TYPE_CHECKING:
     from scrapy import Request
 
+    from crawlproject.politeness.outcomes import Outcome
+
 # Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
 IDENTIFIER = "identifier"  # str: the picture's identifier
@@ -24,8 +26,6 @@ AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
 
-MEMORY = "memory"  # kind of a Failure: aborted because too many large bodies came in at the same time
-STOPPED = "stopped"  # kind of a Failure: aborted because the worker stops, or cannot look up the host
 
 PRIORITIES = 5  # 0 to 4; the highest goes first
 
@@ -190,33 +190,17 @@ class LinkRotEvent:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Item of the spider: the attempt came to nothing. `politeness.backoff` decides what becomes of it.
+    """Item of the spider or of a pipeline: the attempt did not yield an event.
 
-    `kind` is a short name for statistics ("timeout", "dns", "http", "opt_out", "unreadable"), `reason` a
-    sentence for people. `status` is the HTTP status, None when there was no response. `retryable` says that
-    another attempt may well succeed; `throttled` that the source asked for patience (429, 503 with Retry-After),
-    which costs no retry; `retry_after` is what it asked for, in seconds.
+    `outcome`, a row of `politeness/outcomes.py`, says what follows from that; `reason` is a sentence for people.
+    `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
+    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known.
     """
 
     identifier: str
     url: str
     source: str
-    kind: str
+    outcome: Outcome
     reason: str
     status: int | None = None
-    retryable: bool = False
-    throttled: bool = False
     retry_after: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StorageUnavailable:
-    """Item of the thumbnail pipeline: nothing is wrong with the picture, but no thumbnail can be stored now.
-
-    Its request goes back to the frontier as if it had not been leased. `reason` is for people.
-    """
-
-    identifier: str
-    url: str
-    source: str
-    reason: str

@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 from crawlproject.config import SETTINGS
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
 from crawlproject.models import ImageEvent, LinkRotEvent
-from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import General, Specific
 from tests.status.test_snapshot import sample_at, source

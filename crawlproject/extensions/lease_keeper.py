@@ -20,18 +20,14 @@ from crawlproject.loops import Loops
 from crawlproject.models import (
     FREE_RETRIES,
     LEASE,
-    MEMORY,
     RETRIES,
     SOURCE,
-    STOPPED,
     Failure,
     ImageEvent,
     Lease,
     LinkRotEvent,
-    StorageUnavailable,
 )
-from crawlproject.politeness.circuit import sample_of
-from crawlproject.politeness.kinds import error_kind
+from crawlproject.politeness.outcomes import DROPPED, INTERNAL_FAULT, Becomes, Outcome, Sample, of_status
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.state.scripts import Settlement
 from crawlproject.texts import printable, without_userinfo
@@ -39,17 +35,15 @@ from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
 
-_SWEEP_EVERY = 1.0  # seconds
+_SWEEP_EVERY_S = 1.0
 
 
 class LeaseKeeper:
     """Turns the end of an item into the settlement of its lease, and keeps this worker alive in Redis.
 
-    An image or link rot event is emitted by the very step that ends the lease. A failure is retried or
-    becomes a dead letter, as `politeness.backoff` decides. While no thumbnail can be stored requests go back, with
-    a back-off and nothing counted. Other trouble of our own (an exception in a pipeline or
-    a callback, a full disk) returns the request with a delivery counted. Leases that left the engine without
-    a sign are found by a sweep.
+    `politeness/outcomes.py` says what follows from each end; here it is carried out. An image or link rot event
+    is emitted by the very step that ends the lease. An exception in a pipeline or in the spider is an internal
+    fault. Leases that left the engine without an item are found by a sweep.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -67,7 +61,7 @@ class LeaseKeeper:
         return cls(crawler)
 
     def spider_opened(self) -> None:
-        """Begin to beat and to sweep."""
+        """Start the heartbeat and the sweep."""
         self.worker = worker_of(self.crawler)
         self._suspect = False
         self._loops = Loops(self.worker.state)
@@ -87,16 +81,11 @@ class LeaseKeeper:
         lease: Lease = request.meta[LEASE]
         match item:
             case ImageEvent():
-                counts = {"fetched": 1, "thumbnails": 1, "bytes": item.filesize}
-                self._done(lease, request, item, counts, "200")
+                self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
             case LinkRotEvent():
-                self._done(lease, request, item, {"fetched": 1, "link_rot": 1}, str(item.status))
+                self._done(lease, request, item, item.status, {"link_rot": 1})
             case Failure():
                 self._failed(lease, request, item)
-            case StorageUnavailable():
-                self.crawler.stats.inc_value("store/returned")
-                wait = delay(1, 0.0, self.config, random.random())
-                self.worker.lease_queue.give_back(lease, delay=wait, counts={"error_store": 1})
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -104,14 +93,16 @@ class LeaseKeeper:
         """Make a dead letter of what a pipeline has dropped on purpose."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._bury(request.meta[LEASE], request.meta[SOURCE], printable(f"dropped: {exception}"), {})
+            reason = printable(f"dropped: {exception}")
+            self._bury(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item that a pipeline has failed on."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
-            self._fault(
+            self._redeliver(
                 request.meta[LEASE],
+                INTERNAL_FAULT,
                 printable(without_userinfo(f"{type(failure.value).__name__}: {failure.value}")),
             )
 
@@ -122,69 +113,65 @@ class LeaseKeeper:
         lease: Lease,
         request: Request,
         event: ImageEvent | LinkRotEvent,
+        status: int,
         counts: Mapping[str, int],
-        status: str,
     ) -> None:
         settlement = Settlement(
             lease.id,
             event.source,
             event=(event.STREAM, event.to_json()),
-            counts=counts,
-            status=status,
-            fine=True,
-            latency=request.meta.get("download_latency"),
+            counts={"fetched": 1, **counts},
+            **_evidence(of_status(status), request, status),
         )
         self.worker.lease_queue.settle(lease, settlement)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
-        if failure.kind == STOPPED:
-            self.worker.lease_queue.give_back(lease)
+        outcome = failure.outcome
+        match outcome.becomes:
+            case Becomes.HANDED_BACK:
+                self.worker.lease_queue.give_back(lease, counts=_counts(outcome))
+            case Becomes.POSTPONED:
+                self.crawler.stats.inc_value("store/returned")
+                wait = delay(1, 0.0, self.config, random.random())
+                self.worker.lease_queue.give_back(lease, delay=wait, counts=_counts(outcome))
+            case Becomes.REDELIVERED:
+                self._redeliver(lease, outcome, failure.reason)
+            case _:
+                self._retry_or_bury(lease, request, failure)
+
+    def _retry_or_bury(self, lease: Lease, request: Request, failure: Failure) -> None:
+        meta, status = request.meta, failure.status
+        counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
+        evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
+        verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
+        if isinstance(verdict, GiveUp):
+            self._bury(lease, failure.source, verdict.reason, counts, evidence)
             return
-        if failure.kind == MEMORY:
-            self._fault(lease, failure.reason)
-            return
-        meta = request.meta
-        counts = {f"error_{error_kind(failure)}": 1} | ({} if failure.status is None else {"fetched": 1})
-        evidence = self._evidence(lease, request, failure)
-        outcome = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
-        if isinstance(outcome, GiveUp):
-            self._bury(lease, failure.source, outcome.reason, counts, evidence)
-            return
-        again = _from_the_start(request, {RETRIES: outcome.retries, FREE_RETRIES: outcome.free_retries})
+        again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         settlement = Settlement(
             lease.id,
             failure.source,
             codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
-            delay=outcome.delay,
+            delay=verdict.delay,
             counts=counts | {"retried": 1},
             **evidence,
         )
         self.worker.lease_queue.settle(lease, settlement)
 
-    def _evidence(self, lease: Lease, request: Request, failure: Failure) -> dict[str, Any]:
-        """Return what a failure says of the source that was asked."""
-        hold = None
-        if failure.status in {429, 503} and failure.retry_after:
-            hold = min(failure.retry_after, self.config.retry_delay_max)
-            if hold < failure.retry_after:
-                logger.warning(
-                    "Source %s asks for %.0f s of patience, CRAWL_RETRY_DELAY_MAX gives it %.0f s",
-                    lease.source,
-                    failure.retry_after,
-                    hold,
-                    extra={"request": request},
-                )
-        fine = sample_of(failure)
-        status = failure.kind if failure.status is None else str(failure.status)
-        return {
-            # What never reached the site is no status of it.
-            "status": None if fine is None and failure.status is None else status,
-            "fine": fine,
-            "answered": failure.kind == "opt_out",
-            "latency": request.meta.get("download_latency") if failure.status is not None else None,
-            "throttled": failure.status in {429, 503},
-            "hold": hold,
-        }
+    def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
+        """Return the seconds for which the source is held: as long as it has said, within bounds."""
+        if not failure.outcome.slows or not failure.retry_after:
+            return None
+        hold = min(failure.retry_after, self.config.retry_delay_max)
+        if hold < failure.retry_after:
+            logger.warning(
+                "Source %s sent a Retry-After of %.0f s; it is held for CRAWL_RETRY_DELAY_MAX, %.0f s",
+                lease.source,
+                failure.retry_after,
+                hold,
+                extra={"request": request},
+            )
+        return hold
 
     def _bury(
         self,
@@ -199,13 +186,13 @@ class LeaseKeeper:
         )
         self.worker.lease_queue.settle(lease, settlement)
 
-    def _fault(self, lease: Lease, reason: str) -> None:
-        """Give back after trouble of our own: a delivery counted, a while later, a dead letter at the last."""
+    def _redeliver(self, lease: Lease, outcome: Outcome, reason: str) -> None:
+        """Return the request after a while, with a delivery counted; after the last one it is a dead letter."""
         self.crawler.stats.inc_value("frontier/faults")
         deliveries = lease.deliveries + 1
-        entry, counts = codec.with_deliveries(lease.entry, deliveries), {"error_ours": 1}
+        entry, counts = codec.with_deliveries(lease.entry, deliveries), _counts(outcome)
         if deliveries >= self.config.max_deliveries:
-            reason = f"trouble of our own, delivery {deliveries}: {reason}"
+            reason = f"internal fault, delivery {deliveries}: {reason}"
             settlement = Settlement(lease.id, lease.source, entry, dead=reason, counts=counts | {"failed": 1})
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
@@ -215,7 +202,7 @@ class LeaseKeeper:
     # Beside the items
 
     async def _beat(self) -> None:
-        """Tell Redis that this worker lives; learn from it who does not, and whether we ourselves did."""
+        """Tell Redis that this worker lives; learn which others do not, and whether this one had lapsed."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
         leases, state = self.worker.lease_queue, self.worker.state
         beat = partial(
@@ -241,7 +228,7 @@ class LeaseKeeper:
 
     async def _sweep(self) -> None:
         """Find leases whose request has left the engine and that nobody has settled."""
-        await asyncio.sleep(_SWEEP_EVERY)
+        await asyncio.sleep(_SWEEP_EVERY_S)
         present = engine.in_progress(self.crawler)
         for lease in list(self.worker.lease_queue.leases.values()):
             if lease.request is not None and lease.request not in present:
@@ -250,7 +237,24 @@ class LeaseKeeper:
                     lease.source,
                     extra={"request": lease.request},
                 )
-                self._fault(lease, "left the engine without an item: see the worker's log")
+                self._redeliver(lease, INTERNAL_FAULT, "left the engine without an item: see the worker's log")
+
+
+def _counts(outcome: Outcome) -> dict[str, int]:
+    """Return what an outcome adds to the counters of the source."""
+    return {} if outcome.kind is None else {f"error_{outcome.kind}": 1}
+
+
+def _evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:
+    """Return the fields of a `Settlement` that say something about the source that was requested."""
+    return {
+        "status": outcome.noted if status is None else str(status),
+        "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
+        "answered": outcome.sample is Sample.ANSWER,
+        "latency": None if status is None else request.meta.get("download_latency"),
+        "throttled": outcome.slows,
+        "hold": hold,
+    }
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS
 from crawlproject.status.snapshot import Sample, SourceSample, increase
 

@@ -12,10 +12,11 @@ from crawlproject import config
 from crawlproject.breaker import Circuit
 from crawlproject.errors import StorageDown
 from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.failures import DecodersStopped, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import Job
-from crawlproject.models import STOPPED, Analysis, Failure, FetchedImage, StorageUnavailable
+from crawlproject.models import Analysis, Failure, FetchedImage
+from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
 from crawlproject.storage.blobs import Storage, open_storage, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
@@ -25,10 +26,10 @@ from crawlproject.worker import worker_of
 class ThumbnailPipeline:
     """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
 
-    A decoder process opens the picture and decodes it once. A picture that cannot be read, or that crashes its
-    decoder, goes on as a `Failure`. While the storage is down, or no decoder can be started, it goes on as
-    `StorageUnavailable`. An error in storing this one thumbnail is raised. None of that counts against the source.
-    When the shutdown grace is over, decoders are killed and the pictures they had are given back.
+    A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
+    does not survive, goes on as a `Failure`; so does any picture while the storage is down, or no decoder can be
+    started. Trouble with the thumbnail alone is raised. None of that costs the source anything.
+    When the grace of a stop is over, decoders are killed and what they had is handed back.
     """
 
     def __init__(self, settings: config.Config, storage: Storage, crawler: Crawler | None = None) -> None:
@@ -84,19 +85,18 @@ class ThumbnailPipeline:
             analysis = await self._decode(item)
         except DecodersStopped:
             reason = "the worker stops and decodes no more pictures"
-            return Failure(item.identifier, item.url, item.source, kind=STOPPED, reason=reason)
+            return Failure(item.identifier, item.url, item.source, STOPPED, reason)
         except NoDecoder as error:
-            return StorageUnavailable(item.identifier, item.url, item.source, str(error))
+            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
         except UnreadableImage as error:
-            kind = "too_large" if isinstance(error, TooLargeImage) else "unreadable"
-            return Failure(item.identifier, item.url, item.source, kind=kind, reason=str(error), status=200)
+            return Failure(item.identifier, item.url, item.source, UNREADABLE, str(error), status=200)
         item.body = b""
         item.facts = analysis.facts
         name = thumbnail_name(item.identifier)
         try:
             await self.storage.write(name, analysis.thumbnail)
         except StorageDown as error:
-            return StorageUnavailable(item.identifier, item.url, item.source, str(error))
+            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
         item.thumbnail = name
         return item
 

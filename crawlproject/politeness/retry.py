@@ -1,4 +1,4 @@
-"""The one place that decides what becomes of a failed attempt."""
+"""Whether a failed attempt is repeated, and when."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from crawlproject.config import Config
 from crawlproject.models import Failure
+from crawlproject.politeness.outcomes import Becomes
 
-MOST_FREE_RETRIES = 5  # times that a 429, or a 503 with Retry-After, costs no retry
+MOST_FREE_RETRIES = 5  # of one request, after a 429 or a 503 with Retry-After
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,17 @@ class GiveUp:
 
 
 def decide(failure: Failure, retries: int, free_retries: int, config: Config, chance: float) -> Retry | GiveUp:
-    """Return what becomes of an attempt that ended in `failure`.
+    """Return whether an attempt that ended in `failure` is repeated.
 
     `retries` and `free_retries` count the failed attempts before this one. Back-off is exponential from
     `CRAWL_RETRY_DELAY` with jitter: `chance`, from 0 to 1, spreads it from half to all of its length
-    ("equal jitter", Brooker, "Exponential Backoff and Jitter", 2015). A source that says when to come back
-    is not asked before.
+    ("equal jitter", Brooker, "Exponential Backoff and Jitter", 2015). A source that sent a Retry-After is
+    given at least that long.
     """
-    if failure.throttled and free_retries < MOST_FREE_RETRIES:
+    becomes = failure.outcome.becomes
+    if becomes is Becomes.FREE_RETRY and free_retries < MOST_FREE_RETRIES:
         free_retries += 1
-    elif failure.retryable and retries < config.max_retries:
+    elif becomes in {Becomes.RETRY, Becomes.FREE_RETRY} and retries < config.max_retries:
         retries += 1
     else:
         tried = retries + free_retries
@@ -44,7 +46,7 @@ def decide(failure: Failure, retries: int, free_retries: int, config: Config, ch
     return Retry(delay(retries + free_retries, failure.retry_after or 0.0, config, chance), retries, free_retries)
 
 
-def delay(attempt: int, asked: float, config: Config, chance: float) -> float:
-    """Return the seconds to wait after the `attempt`th failure, at least the `asked` ones, within bounds."""
+def delay(attempt: int, least: float, config: Config, chance: float) -> float:
+    """Return the seconds to wait after the `attempt`th failure: `least` or more, up to `CRAWL_RETRY_DELAY_MAX`."""
     full = min(config.retry_delay * 2.0 ** min(attempt - 1, 30), config.retry_delay_max)
-    return min(max(full * (0.5 + 0.5 * chance), asked), config.retry_delay_max)
+    return min(max(full * (0.5 + 0.5 * chance), least), config.retry_delay_max)

@@ -8,39 +8,19 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from scrapy import Request, Spider
-from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadCancelledError,
-    DownloadConnectionRefusedError,
-    DownloadFailedError,
-    DownloadTimeoutError,
-    IgnoreRequest,
-    ResponseDataLossError,
-)
+from scrapy.exceptions import DownloadCancelledError, IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
-from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import (
-    AddressRefused,
-    MemoryShort,
-    NoNameServer,
-    OptedOut,
-    RobotsDisallowed,
-    RobotsUnreachable,
-    Stopped,
-    TlsFailed,
-)
+from crawlproject.errors import CrawlprojectError, OptedOut, RobotsUnreachable
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     AGAIN,
     IDENTIFIER,
-    MEMORY,
     OPT_OUT,
     SOURCE,
-    STOPPED,
     TLS_FAILURE,
     Failure,
     FetchedImage,
@@ -48,21 +28,8 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
+from crawlproject.politeness.outcomes import Becomes, Outcome, Sample, of_exception, of_status
 from crawlproject.texts import printable, without_userinfo
-
-# Trouble on the way to a site that another attempt may not meet, and the kind it is counted under.
-_PASSING: tuple[tuple[type[BaseException], str], ...] = (
-    (DownloadTimeoutError, "timeout"),
-    (CannotResolveHostError, "dns"),
-    (TlsFailed, "tls"),
-    (DownloadConnectionRefusedError, "refused"),
-    (DownloadFailedError, "network"),
-    (ResponseDataLossError, "network"),
-    (ConnectError, "network"),
-    (ConnectionDone, "network"),
-    (ConnectionLost, "network"),
-    (OSError, "network"),
-)
 
 
 class ImagesSpider(Spider):
@@ -100,67 +67,54 @@ class ImagesSpider(Spider):
         assert request is not None
         who = _who(request)
         status = response.status
-        if status == 200:
-            content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
-            return FetchedImage(
-                **who,
-                content_type=content_type.partition(";")[0].strip().lower() or None,
-                fetched_at=utc_now(),
-                body=response.body,
-                codings=_codings(response),
-                opt_out=tuple(request.meta.get(OPT_OUT, ())),
-                tls_failure=request.meta.get(TLS_FAILURE),
-            )
-        if status in {404, 410}:
+        wait = retry_after(response.headers.get("Retry-After"), _their_time(response))
+        outcome = of_status(status, wait)
+        if outcome.becomes is Becomes.LINK_ROT:
             return LinkRotEvent(**who, status=status, time=utc_now())
-        asked = retry_after(response.headers.get("Retry-After"), _their_time(response))
-        return Failure(
+        if outcome.becomes is not Becomes.IMAGE:
+            return Failure(**who, outcome=outcome, reason=f"status {status}", status=status, retry_after=wait)
+        content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
+        return FetchedImage(
             **who,
-            kind="http",
-            reason=f"status {status}",
-            status=status,
-            retryable=status >= 500 or status == 429,
-            throttled=status == 429 or (status == 503 and asked is not None),
-            retry_after=asked,
+            content_type=content_type.partition(";")[0].strip().lower() or None,
+            fetched_at=utc_now(),
+            body=response.body,
+            codings=_codings(response),
+            opt_out=tuple(request.meta.get(OPT_OUT, ())),
+            tls_failure=request.meta.get(TLS_FAILURE),
         )
 
     def failed(self, failure: TwistedFailure) -> Failure:
-        """Return the item of a request that got no response, or none that we may keep."""
+        """Return the item of a request that got no response, or a response that we may not keep."""
         request: Request = failure.request  # type: ignore[attr-defined]
+        error = cast("BaseException", failure.value)
+        outcome = of_exception(error)
         return Failure(
-            **_who(request), **_trouble(cast("Exception", failure.value), self.settings.getint("DOWNLOAD_MAXSIZE"))
+            **_who(request),
+            outcome=outcome,
+            reason=_reason(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
+            status=200 if isinstance(error, OptedOut) else None,
+            retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
         )
 
 
-def _trouble(error: BaseException, maxsize: int) -> dict[str, Any]:
-    """Return what an exception means: kind, reason, and whether another attempt may succeed."""
+def _reason(error: BaseException, outcome: Outcome, maxsize: int) -> str:
+    """Return what an exception means, in a sentence for people."""
     text = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
-    said: dict[str, Any]
+    if outcome.sample is Sample.ERROR:
+        return f"{outcome.noted}: {text}"
     match error:
         case OptedOut():
-            said = {"kind": "opt_out", "reason": f"opt-out: {error}", "status": 200}
-        case RobotsDisallowed():
-            said = {"kind": "robots", "reason": str(error)}
-        case RobotsUnreachable():
-            said = {"kind": "robots", "reason": str(error), "retryable": True, "retry_after": error.retry_in}
-        case AddressRefused():
-            said = {"kind": "refused_by_us", "reason": str(error)}
-        case MemoryShort():
-            said = {"kind": MEMORY, "reason": str(error)}
-        case Stopped() | NoNameServer():
-            said = {"kind": STOPPED, "reason": str(error)}
+            return f"opt-out: {error}"
+        case IgnoreRequest() if isinstance(error, CrawlprojectError):
+            return str(error)
         case DownloadCancelledError():
-            said = {"kind": "too_large", "reason": f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"}
-        case _ if kind := next((kind for passing, kind in _PASSING if isinstance(error, passing)), None):
-            said = {"kind": kind, "reason": f"{kind}: {text}", "retryable": True}
-        case _:
-            kind = "refused_by_us" if isinstance(error, IgnoreRequest) else "error"
-            said = {"kind": kind, "reason": f"{type(error).__name__}: {text}"}
-    return said
+            return f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"
+    return f"{type(error).__name__}: {text}"
 
 
 def _who(request: Request) -> dict[str, Any]:
-    """Return whose picture `request` is about: what every item begins with."""
+    """Return the fields that every item begins with: which picture `request` is for."""
     meta = request.meta
     return {"identifier": meta[IDENTIFIER], "url": without_userinfo(seed_url(request)), "source": meta[SOURCE]}
 
@@ -172,7 +126,7 @@ def _codings(response: Response) -> tuple[str, ...]:
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:
-    """Return the seconds that a Retry-After header asks for (RFC 9110, section 10.2.3), None without one."""
+    """Return the seconds that a Retry-After header gives (RFC 9110, section 10.2.3), None if it is invalid."""
     text = (value or b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return float(text[:10])
@@ -186,7 +140,7 @@ def retry_after(value: bytes | None, now: datetime) -> float | None:
 
 
 def _their_time(response: Response) -> datetime:
-    """Return the site's own time, by which it says when to come back; ours, where it tells none."""
+    """Return the time by the site's clock, to which its Retry-After refers; by this machine's if it sends none."""
     try:
         then = parsedate_to_datetime((response.headers.get("Date") or b"").decode("latin-1"))
     except (ValueError, OverflowError):

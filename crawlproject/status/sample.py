@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crawlproject.models import utc_now
-from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases
 from crawlproject.state.scripts import Overview

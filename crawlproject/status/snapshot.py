@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgpack
 
-from crawlproject.politeness.kinds import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
 from crawlproject.status.source_status import SourceRow
 

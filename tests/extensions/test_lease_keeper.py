@@ -8,17 +8,33 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
+from crawlproject.errors import AddressRefused, MemoryShort, OptedOut, RobotsDisallowed
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent, StorageUnavailable
+from crawlproject.models import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
+from crawlproject.politeness.outcomes import (
+    INTERNAL_FAULT,
+    STOPPED,
+    STORAGE_UNAVAILABLE,
+    Outcome,
+    of_exception,
+    of_status,
+)
 from crawlproject.state.scripts import NewRequest, SourceStatus
 
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
+TIMEOUT = Failure(**WHO, outcome=of_exception(DownloadTimeoutError()), reason="timeout: too slow")
+
+
+def failure(status: int, retry_after: float | None = None) -> Failure:
+    return Failure(**WHO, outcome=of_status(status, retry_after), reason=f"status {status}",
+                   status=status, retry_after=retry_after)  # fmt: skip
 
 
 class Case:
@@ -85,8 +101,7 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
 
 async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> None:
     response = await case.lease(redirect_urls=["http://museum.example/first.jpg"], redirect_times=1)
-    failure = Failure(**WHO, kind="timeout", reason="timeout: too slow", retryable=True)
-    case.keeper.item_scraped(failure, response)
+    case.keeper.item_scraped(TIMEOUT, response)
     (entry,) = await case.delayed()
     again = codec.decode(entry, case.scheduler.spider)
     assert again.url == "http://museum.example/first.jpg"
@@ -97,19 +112,32 @@ async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> No
 
 
 async def test_a_failure_with_no_retries_left_is_a_dead_letter(case: Case) -> None:
-    failure = Failure(**WHO, kind="http", reason="status 500", status=500, retryable=True)
-    case.keeper.item_scraped(failure, await case.lease(**{RETRIES: 1}))
+    case.keeper.item_scraped(failure(500), await case.lease(**{RETRIES: 1}))
     assert await case.dead() == [("status 500 (after 2 attempts)", 0)]
 
 
 async def test_a_pipelines_exception_returns_the_request_with_a_delivery(case: Case) -> None:
-    failure = TwistedFailure(OSError("disk full"))  # type: ignore[no-untyped-call]
-    case.keeper.item_error(object(), await case.lease(), failure)
+    full = TwistedFailure(OSError("disk full"))  # type: ignore[no-untyped-call]
+    case.keeper.item_error(object(), await case.lease(), full)
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
     assert await case.statuses() == []
-    case.keeper.item_error(object(), await case.lease(deliveries=2), failure)
-    assert await case.dead() == [("trouble of our own, delivery 3: OSError: disk full", 3)]
+    case.keeper.item_error(object(), await case.lease(deliveries=2), full)
+    assert await case.dead() == [("internal fault, delivery 3: OSError: disk full", 3)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "deliveries", "counted"),
+    [(STOPPED, 0, set()), (STORAGE_UNAVAILABLE, 0, {b"error_store"}), (INTERNAL_FAULT, 1, {b"error_ours"})],
+)
+async def test_what_is_not_the_sites_fault_goes_back_and_costs_its_source_nothing(
+    case: Case, outcome: Outcome, deliveries: int, counted: set[bytes]
+) -> None:
+    case.keeper.item_scraped(Failure(**WHO, outcome=outcome, reason="x"), await case.lease())
+    entries = await case.delayed() or await case.redis.lrange(case.keys.queue_of + "0:museum", 0, -1)
+    assert [codec.deliveries_of(entry) for entry in entries] == [deliveries]
+    assert await case.statuses() == []
+    assert set(await case.redis.hkeys(case.keys.totals)) & {b"error_store", b"error_ours", b"retried"} == counted
 
 
 async def test_a_dropped_item_is_a_dead_letter(case: Case) -> None:
@@ -118,8 +146,8 @@ async def test_a_dropped_item_is_a_dead_letter(case: Case) -> None:
 
 
 async def test_items_that_no_lease_stands_behind_are_let_be(case: Case) -> None:
-    case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), None)
-    case.keeper.item_scraped(Failure(**WHO, kind="x", reason="x"), Response(URL, request=Request(URL)))
+    case.keeper.item_scraped(TIMEOUT, None)
+    case.keeper.item_scraped(TIMEOUT, Response(URL, request=Request(URL)))
     case.keeper.item_scraped({"some": "item"}, await case.lease())
     assert len(case.scheduler.queue.leases) == 1
 
@@ -145,47 +173,47 @@ async def standing(case: Case) -> SourceStatus:
 async def test_a_source_that_says_how_long_is_held_for_that_long_up_to_the_cap(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    busy = Failure(**WHO, kind="http", reason="status 503", status=503, throttled=True, retry_after=90.0)
-    case.keeper.item_scraped(busy, await case.lease())
+    case.keeper.item_scraped(failure(503, 90.0), await case.lease())
     found = await standing(case)
     assert found.held_until - found.now == pytest.approx(90, abs=2)
     assert (found.factor, found.why) == (0.5, "status 503")
-    assert "patience" not in caplog.text
+    assert "Retry-After" not in caplog.text
 
 
 async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_logged(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    busy = Failure(**WHO, kind="http", reason="status 429", status=429, throttled=True, retry_after=1e6)
-    case.keeper.item_scraped(busy, await case.lease())
+    case.keeper.item_scraped(failure(429, 1e6), await case.lease())
     found = await standing(case)
     assert found.held_until - found.now == pytest.approx(3600, abs=2)
-    assert "museum asks for 1000000 s of patience, CRAWL_RETRY_DELAY_MAX gives it 3600 s" in caplog.text
+    assert "museum sent a Retry-After of 1000000 s; it is held for CRAWL_RETRY_DELAY_MAX, 3600 s" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("failure", "status"),
+    ("error", "status", "noted"),
     [
-        (Failure(**WHO, kind="robots", reason="robots.txt: line 2, Disallow: /"), []),
-        (Failure(**WHO, kind="refused_by_us", reason="no"), []),
-        (Failure(**WHO, kind="opt_out", reason="opt-out: noai", status=200), [b"200"]),
-        (Failure(**WHO, kind="timeout", reason="timeout", retryable=True), [b"timeout"]),
+        (RobotsDisallowed("robots.txt: line 2, Disallow: /"), None, []),
+        (AddressRefused("no"), None, []),
+        (MemoryShort("too much at a time"), None, []),
+        (OptedOut("noai"), 200, [b"200"]),
+        (DownloadTimeoutError(), None, [b"timeout"]),
     ],
 )
-async def test_what_never_reached_the_site_is_no_status_of_it(
-    case: Case, failure: Failure, status: list[bytes]
+async def test_only_what_reached_the_site_is_among_its_statuses(
+    case: Case, error: Exception, status: int | None, noted: list[bytes]
 ) -> None:
-    case.keeper.item_scraped(failure, await case.lease())
+    item = Failure(**WHO, outcome=of_exception(error), reason="x", status=status)
+    case.keeper.item_scraped(item, await case.lease())
     await case.scheduler.queue.flush()
-    assert await case.statuses() == status
+    assert await case.statuses() == noted
 
 
 async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
-    timeout = Failure(**WHO, kind="timeout", reason="timeout: too slow", retryable=True)
-    case.keeper.item_scraped(timeout, await case.lease())
-    case.keeper.item_scraped(timeout, await case.lease(**{RETRIES: 1}))
-    case.keeper.item_scraped(Failure(**WHO, kind="http", reason="status 403", status=403), await case.lease())
-    case.keeper.item_scraped(StorageUnavailable(**WHO, reason="disk full"), await case.lease())
+    case.keeper.item_scraped(TIMEOUT, await case.lease())
+    case.keeper.item_scraped(TIMEOUT, await case.lease(**{RETRIES: 1}))
+    case.keeper.item_scraped(failure(403), await case.lease())
+    down = Failure(**WHO, outcome=STORAGE_UNAVAILABLE, reason="disk full")
+    case.keeper.item_scraped(down, await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.scheduler.queue.flush()
     counts = {

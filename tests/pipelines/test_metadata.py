@@ -8,6 +8,7 @@ import pytest
 
 from crawlproject.models import Failure, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
 from crawlproject.pipelines.metadata import MetadataPipeline
+from crawlproject.politeness.outcomes import UNREADABLE
 
 FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
 
@@ -46,7 +47,7 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
     "item",
     [
         LinkRotEvent("1", "http://a/", "museum", 404, "2026-01-02T03:04:05.006+00:00"),
-        Failure("1", "http://a/", "museum", kind="unreadable", reason="empty body"),
+        Failure("1", "http://a/", "museum", UNREADABLE, "empty body"),
         {"any": "thing"},
     ],
 )

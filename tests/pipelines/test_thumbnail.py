@@ -19,6 +19,7 @@ from scrapy.utils.test import get_crawler
 from crawlproject import config
 from crawlproject.models import Failure, FetchedImage, LinkRotEvent, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
+from crawlproject.politeness.outcomes import UNREADABLE, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
 from tests.imaging.test_decoders import is_decoder
 from tests.traps.sitecustomize import CRASH, SPIN
@@ -110,7 +111,7 @@ async def test_an_unreadable_picture_is_a_failure_without_retry(make: Make, body
     item = await make(store, CRAWL_MAX_PIXELS=100_000).process_item(fetched(body))
     assert isinstance(item, Failure)
     assert (item.identifier, item.url, item.source) == ("6f1c", "https://museum.org/a", "museum")
-    assert (item.kind, item.status, item.retryable, item.throttled) == ("unreadable", 200, False, False)
+    assert (item.outcome, item.status) == (UNREADABLE, 200)
     assert reason in item.reason
     assert store.written == {}
 
@@ -130,7 +131,7 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_the_next_is_
     pipeline = make(store, CRAWL_DECODE_TIMEOUT=1)
     item = await pipeline.process_item(fetched(picture(comment=trap)))
     assert isinstance(item, Failure)
-    assert (item.kind, item.reason, item.status, item.retryable) == ("unreadable", reason, 200, False)
+    assert (item.outcome, item.reason, item.status) == (UNREADABLE, reason, 200)
     assert store.written == {}
     assert isinstance(await pipeline.process_item(fetched(picture())), FetchedImage)
 
@@ -145,7 +146,7 @@ async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> No
     bomb = fetched(gzip.compress(bytes(1_000_001)))
     bomb.codings = ("gzip",)
     failure = await pipeline.process_item(bomb)
-    assert (failure.kind, failure.retryable) == ("too_large", False)
+    assert failure.outcome == UNREADABLE
     assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
 
 
@@ -169,7 +170,7 @@ async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
     "item",
     [
         LinkRotEvent("1", "http://a/", "museum", 404, utc_now()),
-        Failure("1", "http://a/", "museum", kind="http", reason="status 500"),
+        Failure("1", "http://a/", "museum", of_status(500), "status 500"),
         {"any": "thing"},
     ],
 )

@@ -8,35 +8,34 @@ import pytest
 
 from crawlproject import config
 from crawlproject.models import Failure
+from crawlproject.politeness.outcomes import Outcome, of_status
 from crawlproject.politeness.retry import MOST_FREE_RETRIES, GiveUp, Retry, decide, delay
 
-GONE: dict[str, Any] = {}
-PASSING: dict[str, Any] = {"retryable": True}
-TOO_MANY: dict[str, Any] = {"status": 429, "retryable": True, "throttled": True}
+FORBIDDEN, UNAVAILABLE, TOO_MANY = of_status(403), of_status(500), of_status(429)
 
 
 def settings(**more: Any) -> config.Config:
     return config.load({"CRAWL_RETRY_DELAY": 10, "CRAWL_RETRY_DELAY_MAX": 1000, **more})
 
 
-def failure(**more: Any) -> Failure:
-    return Failure("id", "http://a/", "museum", kind="http", reason="status", **more)
+def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
+    return Failure("id", "http://a/", "museum", outcome, "status", retry_after=retry_after)
 
 
 @pytest.mark.parametrize(
-    ("what", "budget", "retries", "free_retries", "expected"),
+    ("outcome", "budget", "retries", "free_retries", "expected"),
     [
         # never worth another attempt
-        (GONE, 5, 0, 0, None),
-        (GONE, 5, 1, 0, None),
-        # passing trouble: CRAWL_MAX_RETRIES times
-        (PASSING, 0, 0, 0, None),
-        (PASSING, 1, 0, 0, (1, 0)),
-        (PASSING, 1, 1, 0, None),
-        (PASSING, 3, 2, 0, (3, 0)),
-        (PASSING, 3, 3, 0, None),
-        (PASSING, 1, 0, 5, (1, 5)),  # what was free_retries has cost nothing
-        # the source asks for patience: five times for nothing
+        (FORBIDDEN, 5, 0, 0, None),
+        (FORBIDDEN, 5, 1, 0, None),
+        # at the cost of a retry: CRAWL_MAX_RETRIES times
+        (UNAVAILABLE, 0, 0, 0, None),
+        (UNAVAILABLE, 1, 0, 0, (1, 0)),
+        (UNAVAILABLE, 1, 1, 0, None),
+        (UNAVAILABLE, 3, 2, 0, (3, 0)),
+        (UNAVAILABLE, 3, 3, 0, None),
+        (UNAVAILABLE, 1, 0, 5, (1, 5)),  # the free retries have cost nothing
+        # five times for nothing
         (TOO_MANY, 0, 0, 0, (0, 1)),
         (TOO_MANY, 0, 0, MOST_FREE_RETRIES - 1, (0, MOST_FREE_RETRIES)),
         (TOO_MANY, 0, 0, MOST_FREE_RETRIES, None),
@@ -46,20 +45,20 @@ def failure(**more: Any) -> Failure:
     ],
 )
 def test_the_budget_of_attempts(
-    what: dict[str, Any], budget: int, retries: int, free_retries: int, expected: tuple[int, int] | None
+    outcome: Outcome, budget: int, retries: int, free_retries: int, expected: tuple[int, int] | None
 ) -> None:
-    outcome = decide(failure(**what), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
+    verdict = decide(failure(outcome), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
     if expected is None:
-        assert isinstance(outcome, GiveUp)
+        assert isinstance(verdict, GiveUp)
     else:
-        assert isinstance(outcome, Retry)
-        assert (outcome.retries, outcome.free_retries) == expected
+        assert isinstance(verdict, Retry)
+        assert (verdict.retries, verdict.free_retries) == expected
 
 
 def test_every_failure_ends_after_a_bounded_number_of_attempts() -> None:
-    one, retries, free_retries, attempts = failure(**TOO_MANY), 0, 0, 1
-    while isinstance(outcome := decide(one, retries, free_retries, settings(CRAWL_MAX_RETRIES=2), 0.5), Retry):
-        retries, free_retries, attempts = outcome.retries, outcome.free_retries, attempts + 1
+    busy, retries, free_retries, attempts = failure(TOO_MANY), 0, 0, 1
+    while isinstance(verdict := decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=2), 0.5), Retry):
+        retries, free_retries, attempts = verdict.retries, verdict.free_retries, attempts + 1
     assert attempts == 1 + MOST_FREE_RETRIES + 2
 
 
@@ -68,11 +67,11 @@ def test_every_failure_ends_after_a_bounded_number_of_attempts() -> None:
     [(0, 0, "status"), (1, 0, "status (after 2 attempts)"), (1, 5, "status (after 7 attempts)")],
 )
 def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int, reason: str) -> None:
-    assert decide(failure(), retries, free_retries, settings(), 0.5) == GiveUp(reason)
+    assert decide(failure(FORBIDDEN), retries, free_retries, settings(), 0.5) == GiveUp(reason)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "asked", "chance", "seconds"),
+    ("attempt", "least", "chance", "seconds"),
     [
         # it doubles, from half to all of its length
         (1, 0, 0.0, 5),
@@ -86,28 +85,28 @@ def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int,
         (8, 0, 0.0, 500),
         (100, 0, 1.0, 1000),
         (100_000, 0, 1.0, 1000),
-        # never sooner than asked for, save for the bound
+        # never sooner than the site wants, save for the bound
         (1, 3, 0.0, 5),
         (1, 7, 0.0, 7),
         (1, 120, 1.0, 120),
         (1, 99_999, 1.0, 1000),
     ],
 )
-def test_delay(attempt: int, asked: float, chance: float, seconds: float) -> None:
-    assert delay(attempt, asked, settings(), chance) == pytest.approx(seconds)
+def test_delay(attempt: int, least: float, chance: float, seconds: float) -> None:
+    assert delay(attempt, least, settings(), chance) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     ("retries", "free_retries", "retry_after", "seconds"),
     [(0, 0, None, 10), (1, 0, None, 20), (1, 2, None, 80), (0, 0, 60.0, 60), (0, 0, 0.0, 10)],
 )
-def test_a_retry_waits_longer_with_each_attempt_and_as_long_as_asked(
+def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_after(
     retries: int, free_retries: int, retry_after: float | None, seconds: float
 ) -> None:
-    one = failure(retry_after=retry_after, **TOO_MANY)
-    outcome = decide(one, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
-    assert isinstance(outcome, Retry)
-    assert outcome.delay == pytest.approx(seconds)
+    busy = failure(TOO_MANY, retry_after)
+    verdict = decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
+    assert isinstance(verdict, Retry)
+    assert verdict.delay == pytest.approx(seconds)
 
 
 def test_a_first_delay_above_the_longest_is_the_longest() -> None:

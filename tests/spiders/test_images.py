@@ -15,19 +15,24 @@ from scrapy.exceptions import (
     DownloadFailedError,
     DownloadTimeoutError,
     IgnoreRequest,
-    NotSupported,
-    ResponseDataLossError,
-    UnsupportedURLSchemeError,
 )
 from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
-from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError, TCPTimedOutError
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import __version__
-from crawlproject.errors import ConfigError, OptedOut
+from crawlproject.errors import (
+    AddressRefused,
+    ConfigError,
+    MemoryShort,
+    OptedOut,
+    RobotsDisallowed,
+    RobotsUnreachable,
+    TlsFailed,
+)
 from crawlproject.models import AGAIN, IDENTIFIER, OPT_OUT, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
+from crawlproject.politeness.outcomes import of_exception, of_status
 from crawlproject.spiders.images import ImagesSpider, retry_after
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -94,47 +99,26 @@ def test_what_is_gone_is_link_rot(spider: ImagesSpider, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "header", "retryable", "throttled", "asked"),
+    ("status", "header", "wait"),
     [
-        (201, "", False, False, None),
-        (204, "", False, False, None),
-        (206, "", False, False, None),
-        (300, "", False, False, None),
-        (302, "", False, False, None),  # without a place to go to
-        (304, "", False, False, None),
-        (400, "", False, False, None),
-        (401, "", False, False, None),
-        (403, "", False, False, None),
-        (403, "60", False, False, 60),
-        (406, "", False, False, None),
-        (418, "", False, False, None),
-        (429, "", True, True, None),
-        (429, "120", True, True, 120),
-        (429, "soon", True, True, None),
-        (451, "", False, False, None),
-        (500, "", True, False, None),
-        (500, "60", True, False, 60),
-        (502, "", True, False, None),
-        (503, "", True, False, None),
-        (503, "0", True, True, 0),
-        (503, "60", True, True, 60),
-        (503, "later", True, False, None),
-        (504, "", True, False, None),
-        (599, "", True, False, None),
+        (204, "", None),
+        (302, "", None),  # without a Location
+        (403, "60", 60),
+        (429, "", None),
+        (429, "120", 120),
+        (429, "soon", None),
+        (500, "60", 60),
+        (503, "", None),
+        (503, "0", 0),
+        (503, "60", 60),
+        (503, "later", None),
+        (999, "", None),
     ],
 )
-def test_other_statuses_are_failures(
-    spider: ImagesSpider, status: int, header: str, retryable: bool, throttled: bool, asked: float | None
-) -> None:
+def test_other_statuses_are_failures(spider: ImagesSpider, status: int, header: str, wait: float | None) -> None:
     headers = {"Retry-After": header} if header else {}
     assert spider.parse(response(status, headers=headers)) == Failure(
-        *WHO,
-        kind="http",
-        reason=f"status {status}",
-        status=status,
-        retryable=retryable,
-        throttled=throttled,
-        retry_after=asked,
+        *WHO, of_status(status, wait), f"status {status}", status=status, retry_after=wait
     )
 
 
@@ -155,55 +139,35 @@ def failure(error: BaseException, asked: Request | None = None) -> TwistedFailur
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "retryable"),
+    ("error", "reason", "retry_after"),
     [
-        (DownloadTimeoutError("took longer than 30 s"), "timeout", True),
-        (CannotResolveHostError("museum.org"), "dns", True),
-        (DownloadConnectionRefusedError("refused"), "refused", True),
-        (DownloadFailedError("reset"), "network", True),
-        (ResponseDataLossError("half of it"), "network", True),
-        (ConnectError(string="no route"), "network", True),  # type: ignore[no-untyped-call]
-        (TCPTimedOutError(), "network", True),  # type: ignore[no-untyped-call]
-        (ConnectionDone(), "network", True),
-        (ConnectionLost(), "network", True),
-        (DNSLookupError("museum.org"), "network", True),
-        (ConnectionResetError(104, "reset by peer"), "network", True),
-        (OSError(113, "no route to host"), "network", True),
-        (DownloadCancelledError("expected 2000 bytes"), "too_large", False),
-        (IgnoreRequest("max redirections reached"), "refused_by_us", False),
-        (UnsupportedURLSchemeError("file"), "error", False),
-        (NotSupported("file"), "error", False),
-        (ValueError("a bug"), "error", False),
-        (KeyError("a bug"), "error", False),
-        (asyncio.CancelledError(), "error", False),
+        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
+        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
+        (TlsFailed("certificate has expired"), "tls: certificate has expired", None),
+        (DownloadConnectionRefusedError("111"), "refused: 111", None),
+        (DownloadFailedError(), "network: DownloadFailedError", None),
+        (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
+        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
+        (AddressRefused("address refused: 10.0.0.1"), "address refused: 10.0.0.1", None),
+        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
+        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
+        (MemoryShort("too much at a time"), "too much at a time", None),
+        (IgnoreRequest("max redirections reached"), "IgnoreRequest: max redirections reached", None),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
+        (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
+        (asyncio.CancelledError(), "CancelledError: CancelledError", None),
     ],
 )
-def test_a_request_without_response_is_a_failure(
-    spider: ImagesSpider, error: BaseException, kind: str, retryable: bool
+def test_a_request_without_response_is_a_failure_with_a_reason_of_one_short_line(
+    spider: ImagesSpider, error: BaseException, reason: str, retry_after: float | None
 ) -> None:
-    item = spider.failed(failure(error))
-    assert (item.identifier, item.url, item.source) == WHO
-    assert (item.kind, item.retryable) == (kind, retryable)
-    assert (item.status, item.throttled, item.retry_after) == (None, False, None)
-    assert item.reason.isprintable()
+    assert spider.failed(failure(error)) == Failure(*WHO, of_exception(error), reason, retry_after=retry_after)
 
 
 def test_a_response_that_we_may_not_keep_is_a_failure_at_once(spider: ImagesSpider) -> None:
-    item = spider.failed(failure(OptedOut("noai (X-Robots-Tag)")))
-    assert item == Failure(*WHO, kind="opt_out", reason="opt-out: noai (X-Robots-Tag)", status=200)
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer"),
-        (DownloadFailedError(), "network: DownloadFailedError"),
-        (ValueError("x" * 1000), "ValueError: " + "x" * 300),
-        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)"),
-    ],
-)
-def test_the_reason_is_one_short_line(spider: ImagesSpider, error: BaseException, reason: str) -> None:
-    assert spider.failed(failure(error)).reason == reason
+    error = OptedOut("noai (X-Robots-Tag)")
+    reason = "opt-out: noai (X-Robots-Tag)"
+    assert spider.failed(failure(error)) == Failure(*WHO, of_exception(error), reason, status=200)
 
 
 # Requests

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from crawlproject.models import Failure
-from crawlproject.politeness.kinds import ERROR_KINDS, error_kind
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview, Pause, Settlement
 from crawlproject.status import reporter as reporters
@@ -265,22 +263,6 @@ async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, 
     assert overview.last is None
     assert "bytes" not in made.sources["museum"].counts
     assert made.sources["flickr"].statuses == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "expected"),
-    [
-        ("timeout", None, "timeout"), ("dns", None, "dns"), ("tls", None, "tls"), ("refused", None, "connect"),
-        ("network", None, "connect"), ("http", 403, "http_4xx"), ("http", 503, "http_5xx"),
-        ("http", 301, "http_3xx"), ("http", 999, "http_other"), ("unreadable", 200, "decode"),
-        ("too_large", 200, "decode"), ("too_large", None, "too_large"), ("robots", None, "robots"),
-        ("opt_out", 200, "opt_out"), ("refused_by_us", None, "refused"), ("error", None, "ours"),
-    ],
-)  # fmt: skip
-def test_every_failure_has_one_of_a_few_kinds(kind: str, status: int | None, expected: str) -> None:
-    failure = Failure("a", "http://a/", "a", kind=kind, reason="", status=status)
-    assert error_kind(failure) == expected
-    assert expected in ERROR_KINDS
 
 
 async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:

@@ -20,7 +20,8 @@ from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import StorageUnavailable
+from crawlproject.models import Failure
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE
 from crawlproject.storage import writer as store_circuit
 from crawlproject.storage.blobs import check_storage
 from crawlproject.storage.folder import FolderStorage
@@ -284,7 +285,7 @@ async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted
     case = Case(scheduler)
     for deliveries in (0, 2):  # also before the last one: it is not the picture's fault
         response = await case.lease(deliveries=deliveries)
-        LeaseKeeper.item_scraped(case.keeper, StorageUnavailable(**WHO, reason="down"), response)
+        LeaseKeeper.item_scraped(case.keeper, Failure(**WHO, outcome=STORAGE_UNAVAILABLE, reason="down"), response)
         (entry,) = await case.delayed()
         assert codec.deliveries_of(entry) == deliveries
         assert codec.decode(entry, scheduler.spider).url == URL
