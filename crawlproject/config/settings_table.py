@@ -57,14 +57,14 @@ class Config:
         "MAX_IDLE_TIME_BEFORE_CLOSE",
         0,
         number(0),
-        "close after this long without any work anywhere; 0: stay",
+        "close after this many seconds without work in the whole crawl; 0: stay",
         unit="s",
     )
     download_maxsize: int = _setting(
-        "DOWNLOAD_MAXSIZE", 50_000_000, whole(1), "largest body fetched", unit="bytes"
+        "DOWNLOAD_MAXSIZE", 50_000_000, whole(1), "largest body downloaded", unit="bytes"
     )
     download_timeout: float = _setting(
-        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest time one fetch may take", unit="s"
+        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest time for one download", unit="s"
     )
     sources: str | None = _setting(
         "CRAWL_SOURCES", None, text, "the catalogue of sources: a JSON file or an HTTP URL"
@@ -82,7 +82,7 @@ class Config:
         "CRAWL_NAMESPACE",
         "crawl",
         namespace,
-        "first part of every key; one in braces (`{a}`) keeps all keys in one slot of a Redis Cluster",
+        "first part of every key; in braces (`{a}`) also their hash tag (Redis Cluster is not supported)",
     )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
@@ -97,35 +97,39 @@ class Config:
         "CRAWL_MAX_DELIVERIES",
         3,
         whole(1, 100),
-        "a request lost this often with its worker, or by an internal fault, becomes a dead letter",
+        "a request lost with its worker, or returned after an internal fault, this often is a dead letter",
         unit="deliveries",
     )
     heartbeat_timeout: float = _setting(
-        "CRAWL_HEARTBEAT_TIMEOUT", 30, number(1), "a worker silent for this long loses its leases", unit="s"
+        "CRAWL_HEARTBEAT_TIMEOUT",
+        30,
+        number(1),
+        "a worker that is silent for this long loses its leases",
+        unit="s",
     )
     high_water: int = _setting(
         "CRAWL_FRONTIER_HIGH_WATER",
         1_000_000,
         whole(4),
-        "requests in the frontier at most; a source holds at most a quarter of it",
+        "most requests in the frontier; seeds of a source that fills a quarter of it wait",
         unit="requests",
     )
     dead_maxlen: int = _setting(
         "CRAWL_DEAD_MAXLEN",
         1_000_000,
         whole(1),
-        "most dead letters kept: at this many, leasing pauses",
+        "at this number of dead letters leasing pauses",
         unit="dead letters",
     )
     stream_maxlen: int = _setting(
         "CRAWL_STREAM_MAXLEN",
         1_000_000,
         whole(1),
-        "events kept in each stream; with this many unread by a reader, leasing pauses",
+        "events kept in each stream; when a reader has this many unread, leasing pauses",
         unit="events",
     )
     max_pixels: int = _setting(
-        "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger pictures are not decoded", unit="pixels"
+        "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger images are not decoded", unit="pixels"
     )
     thumbnail_quality: int = _setting(
         "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "JPEG quality of thumbnails", unit="1 to 95"
@@ -134,21 +138,21 @@ class Config:
         "CRAWL_DECODE_PROCESSES",
         2,
         whole(1, 64),
-        "pictures a worker decodes at the same time, each in its own process",
+        "images that a worker decodes at the same time, each in its own process",
         unit="processes",
     )
     decode_timeout: float = _setting(
         "CRAWL_DECODE_TIMEOUT",
         20,
         number(0, above=True),
-        "a picture that takes longer to decode is unreadable",
+        "an image that takes longer to decode is unreadable",
         unit="s",
     )
     opt_outs: tuple[str, ...] = _setting(
         "CRAWL_OPT_OUTS",
         tuple(OPT_OUTS),
         opt_outs,
-        "opt-outs that forbid keeping anything of a picture; the others are recorded in its event",
+        "opt-outs that forbid keeping anything of an image; the others are recorded in its event",
     )
     circuit_window: float = _setting(
         "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit", unit="s"
@@ -157,7 +161,7 @@ class Config:
         "CRAWL_CIRCUIT_SAMPLES",
         5,
         CircuitRules.PARSERS["samples"],
-        "opens only with more results than this in the window",
+        "a circuit opens only with more results than this in the window",
         unit="results",
     )
     circuit_errors: float = _setting(
@@ -175,7 +179,7 @@ class Config:
         unit="s",
     )
     circuit_open_max: float = _setting(
-        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "longest time it stays open", unit="s"
+        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "longest open period", unit="s"
     )
     circuit_probes: int = _setting(
         "CRAWL_CIRCUIT_PROBES",
@@ -195,20 +199,20 @@ class Config:
         "CRAWL_STRAIN",
         True,
         flag,
-        "slow a source down when its answers take five times its usual latency, and over 1 s more",
+        "latency back-off: slow down at five times the source's usual latency, and over 1 s more",
     )
     robots_delay_max: float = _setting(
         "CRAWL_ROBOTS_DELAY_MAX",
         60,
         number(0, above=True),
-        "longest delay between requests that a robots.txt may request",
+        "longest delay between requests that a robots.txt can impose",
         unit="s",
     )
     robots_delay_over: str = _setting(
         "CRAWL_ROBOTS_DELAY_OVER",
         "clamp",
         choice("clamp", "skip"),
-        "a robots.txt that requests more: `clamp` it to that, or `skip` the host",
+        "a robots.txt that requests more: `clamp` its delay, or `skip` the host",
     )
     close_when_halted: bool = _setting(
         "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close even if halted sources have work"
@@ -226,16 +230,16 @@ class Config:
         "CRAWL_TLS_FAILURES",
         "refuse",
         choice("refuse", "record"),
-        "a site whose certificate is not valid: `refuse` it, or go on and `record` that in the event",
+        "a site with an invalid certificate: `refuse` it, or crawl it and `record` that in the event",
     )
     shutdown_grace: float = _setting(
-        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get at shutdown", unit="s"
+        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get to finish at a stop", unit="s"
     )
     log_format: str = _setting(
         "CRAWL_LOG_FORMAT",
         "text",
         choice("text", "json"),
-        "the log: `text` for people, or a `json` object a line",
+        "format of the log: `text` for people, or `json`, one object a line",
     )
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
@@ -244,7 +248,7 @@ class Config:
         "CRAWL_METRICS_PORT",
         None,
         whole(1, 65535),
-        "port of `/metrics`, each process its own; none: 9410 for `scrapy monitor`, and none for workers",
+        "port of `/metrics`, different for each process; none: 9410 for `scrapy monitor`, off for workers",
         unit="port",
     )
     metrics_address: str = _setting(
@@ -261,18 +265,18 @@ class Config:
         "CRAWL_DASHBOARD_ADDRESS",
         "127.0.0.1",
         address,
-        "address that the dashboard is bound to; any other than a loopback one needs a password",
+        "address that the dashboard is bound to; any but a loopback address needs a password",
     )
     dashboard_password: str | None = _setting(
         "CRAWL_DASHBOARD_PASSWORD",
         None,
         text,
-        "password of the dashboard; none: open to everyone who can use this machine; never shown",
+        "password of the dashboard; none: open to everybody on this machine; never shown",
         secret=True,
     )
 
     kafka_brokers: tuple[str, ...] = _setting(
-        "CRAWL_KAFKA_BROKERS", (), brokers, "where Kafka is, as `host:port`, for `--kafka` of `feed` and `events`"
+        "CRAWL_KAFKA_BROKERS", (), brokers, "Kafka's brokers, as `host:port`, for `--kafka` of `feed` and `events`"
     )
     kafka_options: tuple[tuple[str, str], ...] = _setting(
         "CRAWL_KAFKA_OPTIONS",

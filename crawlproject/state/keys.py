@@ -32,7 +32,7 @@ class Keys:
 
     @property
     def processing_of(self) -> str:
-        """Prefix + worker, list: seeds this worker has taken and not yet enqueued."""
+        """Prefix + worker, list: its processing list, seeds taken and not yet enqueued."""
         return self._of_spider("in_hand:")
 
     # Frontier
@@ -64,7 +64,7 @@ class Keys:
 
     @property
     def seen_of(self) -> str:
-        """Prefix + bucket, set of integers: the 64-bit hashes of what was ever enqueued."""
+        """Prefix + bucket, set of integers: the 64-bit hashes of all that was ever enqueued."""
         return self._of_spider("seen:")
 
     @property
@@ -74,12 +74,12 @@ class Keys:
 
     @property
     def suspects(self) -> str:
-        """List: source + newline + stored request, of those before their last delivery; leased alone."""
+        """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")
 
     @property
     def suspect_turn(self) -> str:
-        """String, TTL 30 s: the worker that finishes what it holds, to take the next suspect."""
+        """String, TTL 30 s: the worker that finishes what it holds, to take the next quarantined request."""
         return self._of_spider("suspect_turn")
 
     # Leases
@@ -96,7 +96,7 @@ class Keys:
 
     @property
     def lease_sequence(self) -> str:
-        """Integer: the number of the last lease granted; never below the clock (µs), so that none comes twice."""
+        """Integer: number of the last lease granted; never below the clock (µs), so that none is granted twice."""
         return self._of_spider("lease_sequence")
 
     # Politeness
@@ -123,7 +123,7 @@ class Keys:
 
     @property
     def sources(self) -> str:
-        """Set: every source known, by the catalogue or by a seed."""
+        """Set: every known source, from the catalogue or from a seed."""
         return f"{self.namespace}:sources"
 
     @property
@@ -133,7 +133,7 @@ class Keys:
 
     @property
     def options(self) -> str:
-        """Hash: source to what the catalogue says of it beside its size (JSON: circuit, robots)."""
+        """Hash: source to what else the catalogue says about it (JSON: circuit, robots)."""
         return f"{self.namespace}:options"
 
     @property
@@ -158,7 +158,7 @@ class Keys:
 
     @property
     def troubled(self) -> str:
-        """Set: sources that the leader looks at each second: halted, probed, held, slowed, failing."""
+        """Set: watchlist, sources that the leader checks each second: halted, probed, held, slowed, failing."""
         return f"{self.namespace}:troubled"
 
     @property
@@ -193,7 +193,7 @@ class Keys:
 
     @property
     def fence(self) -> str:
-        """Integer: grows with each change of leader; a leader with an older number writes nothing."""
+        """Integer: the leader's term, up with each change of leader; a leader of an older term writes nothing."""
         return f"{self.namespace}:fence"
 
     @property
@@ -203,12 +203,12 @@ class Keys:
 
     @property
     def clock(self) -> str:
-        """Hash: the latest time that was seen (µs), and how far the crawl's time is ahead of the server's."""
+        """Hash: the latest time seen (µs), and how far the crawl's time is ahead of the server's."""
         return f"{self.namespace}:clock"
 
     @property
     def complaint(self) -> str:
-        """String, TTL 10 s: the key of one source that holds what we did not write; the leader logs it."""
+        """String, TTL 10 s: a data fault: the key of one source that holds foreign data; the leader logs it."""
         return f"{self.namespace}:complaint"
 
     # Results
@@ -245,7 +245,7 @@ class Keys:
 
     @property
     def dead(self) -> str:
-        """Stream: dead letters, with their stored request or seed and the reason."""
+        """Stream: dead letters: the stored request or seed, and the reason."""
         return self._of_spider("dead")
 
     @property
@@ -277,7 +277,7 @@ class Keys:
 
     @property
     def reading(self) -> str:
-        """Hash, TTL 60 s: when the monitor read the counters last (µs), and what they were (msgpack)."""
+        """Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack)."""
         return self._of_spider("reading")
 
     @property

@@ -11,7 +11,7 @@ terraform {
 }
 
 locals {
-  # What runs, by name: how often, what with.
+  # The services, by name: how many tasks, which command, how large.
   tasks = {
     worker = {
       count   = var.workers

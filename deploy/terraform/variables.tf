@@ -1,22 +1,22 @@
 variable "name" {
-  description = "Begins the name of all that is made."
+  description = "Prefix of the name of everything that is created."
   type        = string
   default     = "crawl"
 }
 
 variable "image" {
-  description = "The image of the Dockerfile, in a registry."
+  description = "The image built from the Dockerfile, in a registry."
   type        = string
 }
 
 variable "workers" {
-  description = "How many crawl. More never ask a source more often than its rate."
+  description = "Number of workers. More never exceed a source's rate."
   type        = number
   default     = 2
 
   validation {
     condition     = var.workers >= 0 && floor(var.workers) == var.workers
-    error_message = "workers must be a whole number from 0."
+    error_message = "workers must be a whole number, 0 or more."
   }
 }
 
@@ -57,7 +57,7 @@ variable "subnet_ids" {
 }
 
 variable "security_group_ids" {
-  description = "Let out all that is crawled, and to Redis; let in 9410 where Prometheus scrapes the monitor."
+  description = "Outbound: everything that is crawled, and Redis. Inbound: 9410 where Prometheus scrapes the monitor."
   type        = list(string)
 }
 

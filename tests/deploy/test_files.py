@@ -1,4 +1,4 @@
-"""What cannot be run without a container engine or a cloud, by schemas and linters; README says how far."""
+"""What cannot be run without a container engine or a cloud, by schemas and linters (see docs/deploy.md)."""
 
 from __future__ import annotations
 

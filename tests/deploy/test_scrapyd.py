@@ -1,4 +1,4 @@
-"""A crawl by scrapyd, as README has it: deployed, scheduled, cancelled, all over HTTP."""
+"""A crawl by scrapyd, as docs/deploy.md has it: deployed, scheduled, cancelled, all over HTTP."""
 
 from __future__ import annotations
 
