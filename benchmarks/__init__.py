@@ -1,1 +1,1 @@
-"""The crawler measured: against what was promised, and against its peers. Not run by the tests."""
+"""The crawler measured: against what was promised, and against Scrapy's stock pipeline. Not run by the tests."""

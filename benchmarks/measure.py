@@ -1,4 +1,4 @@
-"""One run of one peer: what it took, as the operating system and the web server saw it."""
+"""One run of one crawler: what it took, as the operating system and the web server saw it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,44 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.peers import Peer, Seed, Start
 from benchmarks.site import Site, link
 
 SOURCES = 4
 LONGEST = 600.0  # seconds for a run; then something hangs
+
+
+class Seed(NamedTuple):
+    """A picture to fetch, and the file that is served for it."""
+
+    identifier: str
+    url: str
+    source: str
+    picture: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A crawl to start: one process, which ends by itself when all is done.
+
+    `thumbnails` are the files that it is to make, in the order of the seeds; `extra` gets further figures, name
+    to value, when it has ended.
+    """
+
+    command: list[str]
+    folder: Path
+    environment: Mapping[str, str]
+    thumbnails: Sequence[Path]
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+# Prepares a crawl of the seeds, which can run while the context lasts; what it writes goes into the empty folder.
+Crawler = Callable[[Sequence[Seed], Path], AbstractContextManager[Run]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +52,7 @@ class Measured:
     """What a run took. Times in seconds, memory in bytes; `fixed` is the CPU time of start and end alone.
 
     `seconds` are those from the first request to the last thumbnail written. CPU time is user and system of
-    the peer's process, memory its peak. `others` is the share of the machine's time that all other programs
+    the crawler's process, memory its peak. `others` is the share of the machine's time that all other programs
     had meanwhile, nginx and Redis among them: much above a twentieth, and the figures are not to be trusted.
     """
 
@@ -52,9 +81,9 @@ class Measured:
 
 
 def measure(
-    peer: Peer, pictures: Sequence[Path], home: Path, fixed: float = 0.0
+    crawler: Crawler, pictures: Sequence[Path], home: Path, fixed: float = 0.0
 ) -> tuple[Measured, dict[Path, Path]]:
-    """Run a peer on the pictures; return what it took, and a thumbnail of each picture."""
+    """Run a crawler on the pictures; return what it took, and a thumbnail of each picture."""
     folders = {f"source{number}": home / "sites" / str(number) for number in range(SOURCES)}
     shares = {name: pictures[number::SOURCES] for number, name in enumerate(folders)}
     names = {name: link(share, folders[name]) for name, share in shares.items()}
@@ -65,21 +94,20 @@ def measure(
             for file, picture in zip(names[source], share, strict=True)
         ]
         random.Random(0).shuffle(seeds)
-        with peer.prepared(seeds, home) as start:
+        with crawler(seeds, home) as run:
             busy, began = _busy(), time.monotonic()
-            cpu, memory = _run(start, home / "output.txt")
+            cpu, memory = _run(run, home / "output.txt")
             others = (_busy() - busy - cpu) / (time.monotonic() - began) / (os.cpu_count() or 1)
-        files = peer.thumbnails(seeds, home)
         first = min(arrivals[0].time for arrivals in site.arrivals().values() if arrivals)
-    last = max(path.stat().st_mtime for path in files.values())
-    made = {seed.picture: files[seed.identifier] for seed in seeds if seed.identifier in files}
-    return Measured(len(files), cpu, fixed, last - first, memory, others, dict(peer.extra)), made
+    made = [(seed.picture, file) for seed, file in zip(seeds, run.thumbnails, strict=True) if file.exists()]
+    last = max(file.stat().st_mtime for _, file in made)
+    return Measured(len(made), cpu, fixed, last - first, memory, others, run.extra), dict(made)
 
 
-def start_and_end(peer: Peer, pictures: Sequence[Path], home: Path) -> float:
+def start_and_end(crawler: Crawler, pictures: Sequence[Path], home: Path) -> float:
     """Return the CPU seconds of a run with next to nothing to do: the smallest pictures, one a source."""
     smallest = sorted(pictures, key=lambda path: path.stat().st_size)[:SOURCES]
-    return measure(peer, smallest, home)[0].cpu
+    return measure(crawler, smallest, home)[0].cpu
 
 
 def _busy() -> float:
@@ -89,11 +117,11 @@ def _busy() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _run(start: Start, output: Path) -> tuple[float, int]:
+def _run(run: Run, output: Path) -> tuple[float, int]:
     """Run a process to its end; return its CPU seconds and peak memory in bytes."""
     with output.open("wb") as file:
         process = subprocess.Popen(
-            start.command, cwd=start.folder, env=start.environment, stdout=file, stderr=subprocess.STDOUT
+            run.command, cwd=run.folder, env=run.environment, stdout=file, stderr=subprocess.STDOUT
         )
         deadline = time.monotonic() + LONGEST
         while True:
@@ -105,5 +133,5 @@ def _run(start: Start, output: Path) -> tuple[float, int]:
             time.sleep(0.05)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{' '.join(start.command)} ended with {process.returncode}: {output.read_text()[-2000:]}")
+        sys.exit(f"{' '.join(run.command)} ended with {process.returncode}: {output.read_text()[-2000:]}")
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024

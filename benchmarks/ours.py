@@ -24,12 +24,18 @@ SCRAPY = [sys.executable, "-m", "scrapy"]
 
 
 class Crawl:
-    """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`."""
+    """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`.
 
-    def __init__(self, home: Path, sizes: Mapping[str, int], settings: Mapping[str, object]) -> None:
+    The crawler is the one in `checkout`: this one, or another version.
+    """
+
+    def __init__(
+        self, home: Path, sizes: Mapping[str, int], settings: Mapping[str, object], checkout: Path = ROOT
+    ) -> None:
         self.home = home.resolve()
         self.sizes = sizes
         self.settings = settings
+        self.checkout = checkout
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True)
@@ -71,12 +77,17 @@ class Crawl:
 
     def worker(self, number: int) -> subprocess.Popen[bytes]:
         """Start a worker."""
-        return subprocess.Popen(self.worker_command(number), cwd=ROOT, env=self.environment)
+        return subprocess.Popen(self.worker_command(number), cwd=self.checkout, env=self.environment)
 
     def scrapy(self, *arguments: str) -> str:
         """Run a command to its end; return what it prints."""
         return subprocess.run(
-            [*SCRAPY, *arguments], cwd=ROOT, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
+            [*SCRAPY, *arguments],
+            cwd=self.checkout,
+            env=self.environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
         ).stdout
 
     def events(self) -> list[dict[str, Any]]:

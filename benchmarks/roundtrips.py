@@ -12,16 +12,17 @@ Redis counts what a script calls as it counts what a client sends: `total_comman
 from __future__ import annotations
 
 import re
-from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from redis import Redis
 
+from benchmarks.ours import ROOT
 
-def commands_of_scripts() -> set[str]:
-    """Return the commands that the scripts call, in lower case."""
-    folder = resources.files("crawlproject.state") / "lua"
-    texts = [file.read_text() for file in folder.iterdir() if file.name.endswith(".lua")]
+
+def commands_of_scripts(checkout: Path) -> set[str]:
+    """Return the commands that the scripts of a checkout of crawlproject call, in lower case."""
+    texts = [file.read_text() for file in (checkout / "crawlproject").rglob("*.lua")]
     return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
 
 
@@ -33,10 +34,10 @@ class Usage(NamedTuple):
     cpu: float
 
     @classmethod
-    def of(cls, client: Redis) -> Self:
-        """Return the sums since the server started."""
+    def of(cls, client: Redis, checkout: Path = ROOT) -> Self:
+        """Return the sums since the server started; its clients run the crawlproject in `checkout`."""
         info: dict[str, Any] = client.info("everything")
-        internal = commands_of_scripts()
+        internal = commands_of_scripts(checkout)
         # From 7.0 on a subcommand has a line of its own: `cmdstat_script|load`.
         calls = {
             key.removeprefix("cmdstat_"): row["calls"] for key, row in info.items() if key.startswith("cmdstat_")

@@ -1,22 +1,20 @@
-"""robots.txt (RFC 9309): what a site lets us fetch, how often, and how long its word holds."""
+"""robots.txt (RFC 9309): what a site lets us fetch, how often, and how long a copy may be used."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterable
+import string
 from dataclasses import dataclass, field
-from urllib.parse import unquote_to_bytes, urlsplit
-
-from protego import Protego
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-# The names that Protego and Google's parser know, misspellings included: who writes them means them.
+# The names that Google's parser and Protego know, misspellings included: who writes them means them.
 _LINE = re.compile(
     rb"(?:(?P<agent>user[- ]?agent)|(?P<allow>allow)|(?P<delay>crawl[- ]delay)|(?P<rate>request[- ]rate)"
     rb"|(?P<disallow>disallow|dissallow|dissalow|disalow|diasllow|disallaw))(?:\s*:|\s|$)\s*(?P<value>.*)",
@@ -29,30 +27,35 @@ _SECONDS = {b"": 1, b"s": 1, b"m": 60, b"h": 3600, b"d": 86400}
 _PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?([^#]*)", re.DOTALL)  # RFC 3986, appendix B
 _DIRECTIVE = re.compile(rb'([^\s,="]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s,"]*))?')
 
-# How an octet is spelled for Protego. It undoes percent-encoding as UTF-8 text, which makes all that is none
-# the same; it reads "$" at the end of a pattern as a plain one, too, and "Allow: /index.html" as "Allow: /$".
-# So whatever it would touch is escaped by letters that are no hex digits (three characters for one octet, as
-# in percent-encoding, so that the longest match stays the longest), and "l" and "?", which count as one, take
-# the two characters that this leaves free.
-_SPELLING = {
-    octet: chr(octet)
-    if re.fullmatch(r"[A-Za-z0-9_./-]", chr(octet))
-    else "%" + "ghijklmnopqrstuv"[octet >> 4] + "ghijklmnopqrstuv"[octet & 15]
-    for octet in range(256)
-} | {ord("l"): "=", ord("?"): "~"}
-
-# What keeps its meaning when percent-encoding is undone: the wildcard, and in a path the two delimiters, which
-# are not their encoded forms. In a query those are plain data: encoded or not is the same (RFC 9309, figure 4).
-_KEPT_IN_PATH = re.compile(rb"(\*|%2[Ff]|%3[Ff])")
-_KEPT_IN_QUERY = re.compile(rb"(\*)")
+# Patterns and paths are compared in one spelling: these characters as they are (RFC 3986, 3.3), others as %XX.
+_PLAIN = string.ascii_letters + string.digits + "-._~!$&'()+,;=:@"
+_TO_SPELL = re.compile(rf"%([0-9A-Fa-f]{{2}})|[^{re.escape(_PLAIN)}/?*]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     allow: bool
-    pattern: str  # as spelled for Protego
-    line: int
-    text: str
+    size: int  # octets of the normalised pattern, wildcards and anchor included
+    head: str  # of the pattern, up to the first "*"
+    tail: list[str]  # what follows each "*"
+    anchored: bool  # it ends with "$"
+    number: int  # of the line, from 1
+    line: bytes
+
+    def matches(self, path: str) -> bool:
+        """Return whether the pattern matches a normalised path that begins with its head.
+
+        Each part is matched at the first place after the part before it, which leaves the most room for the
+        rest: there is no backtracking, whatever the pattern.
+        """
+        if not self.tail:
+            return not self.anchored or path == self.head
+        position = len(self.head)
+        for part in self.tail[:-1]:
+            position = path.find(part, position) + len(part)
+            if position < len(part):
+                return False
+        last = self.tail[-1]
+        return path.endswith(last, position) if self.anchored else path.find(last, position) >= 0
 
 
 @dataclass(slots=True)
@@ -67,14 +70,15 @@ class Rules:
     `delay` is the time in seconds between two requests that the group asks for, the longest of its
     `Crawl-delay` and `Request-rate` lines, None when it has neither. (RFC 9309 knows neither; they are said to
     the agents named above them.)
-
-    Protego matches the patterns. It gets our group alone, spelled so that it departs from RFC 9309 nowhere.
     """
 
     def __init__(self, group: _Group) -> None:
         self.delay = max(group.delays, default=None)
-        self._rules = sorted(group.rules, key=lambda rule: -len(rule.pattern))
-        self._matcher = _matcher((rule.allow, rule.pattern) for rule in self._rules)
+        # By head: of tens of thousands of rules, a path begins with the heads of a few.
+        self._rules: dict[str, list[_Rule]] = {}
+        for rule in group.rules:
+            self._rules.setdefault(rule.head, []).append(rule)
+        self._lengths = {len(head) for head in self._rules}
 
     @classmethod
     def parse(cls, body: bytes) -> Rules:
@@ -108,9 +112,8 @@ class Rules:
                     group.delays += [] if delay is None else [delay]
                 continue
             in_rules = True
-            if present:
-                text = line.strip().decode(errors="replace")
-                rule = _Rule(bool(match["allow"]), _pattern(value), number, text)
+            if present and value:
+                rule = _rule(bool(match["allow"]), value, number, line.strip())
                 for group in present.values():
                     group.rules.append(rule)
         return cls(groups.get(TOKEN) or groups.get("*") or _Group())
@@ -120,26 +123,22 @@ class Rules:
 
         Path and query are compared. No URL is too odd for an answer.
         """
-        path = _path(url)
-        return _is_robots_txt(path) or _can_fetch(self._matcher, path)
+        rule = self._deciding(url)
+        return rule is None or rule.allow
 
     def rule_for(self, url: str) -> tuple[int, str] | None:
-        """Return the number, from 1, and the text of the line that decides about the URL; None if no rule does.
+        """Return the number, from 1, and the text of the line that decides about the URL; None if no rule does."""
+        rule = self._deciding(url)
+        return rule and (rule.number, rule.line.decode(errors="replace"))
 
-        It is for people who ask why: it takes far longer than `allows`.
-        """
+    def _deciding(self, url: str) -> _Rule | None:
+        """Return the longest rule that matches; of equally long ones Allow, then the first."""
         path = _path(url)
-        if _is_robots_txt(path):
+        if path.partition("?")[0] == "/robots.txt":
             return None
-        verdict = _can_fetch(self._matcher, path)
-        rules = [rule for rule in self._rules if rule.allow is verdict]
-        if not _match_any(rules, path):
-            return None
-        # Protego does not tell the rule: the first that matches, the longest, is found by halves.
-        while len(rules) > 1:
-            half = len(rules) // 2
-            rules = rules[:half] if _match_any(rules[:half], path) else rules[half:]
-        return rules[0].line, rules[0].text
+        candidates = (rule for length in self._lengths for rule in self._rules.get(path[:length], ()))
+        matching = (rule for rule in candidates if rule.matches(path))
+        return max(matching, key=lambda rule: (rule.size, rule.allow, -rule.number), default=None)
 
 
 def freshness(cache_control: bytes | None, *, longest: float = 86400.0, shortest: float = 60.0) -> float:
@@ -200,39 +199,30 @@ def _path(url: str) -> str:
     reference = match[1] if match else ""
     if not reference.startswith("/"):
         reference = "/" + reference
-    # No "*" of a URL is a wildcard: RFC 9309 2.2.3.
-    return _spell(reference.encode(errors="surrogatepass").replace(b"*", b"%2A"))
+    # A "*" in a URL is not a wildcard: RFC 9309 2.2.3.
+    return _normalised(reference.encode(errors="surrogatepass").replace(b"*", b"%2A"))
 
 
-def _pattern(value: bytes) -> str:
+def _rule(allow: bool, value: bytes, number: int, line: bytes) -> _Rule:
     anchored = value.endswith(b"$")
-    return _spell(value.removesuffix(b"$")) + "$" * anchored
+    pattern = _normalised(value.removesuffix(b"$"))
+    head, *tail = pattern.split("*")
+    return _Rule(allow, len(pattern) + anchored, head, tail, anchored, number, line)
 
 
-def _spell(reference: bytes) -> str:
-    path, mark, query = reference.partition(b"?")
-    return _spell_but(_KEPT_IN_PATH, path) + _spell_but(_KEPT_IN_QUERY, mark + query)
+def _normalised(reference: bytes) -> str:
+    """Return a path with its query in the spelling in which equal octets compare equal (RFC 9309 2.2.2).
+
+    An encoded slash or question mark in the path is not a delimiter and stays encoded; in the query both are
+    data, encoded or not (figure 4). An encoded asterisk is not a wildcard and stays encoded everywhere.
+    """
+    path, mark, query = reference.decode("latin-1").partition("?")
+    return _spelled(path, _PLAIN) + mark + _spelled(query, _PLAIN + "/?")
 
 
-def _spell_but(kept: re.Pattern[bytes], octets: bytes) -> str:
-    return "".join(
-        part.decode() if is_kept else unquote_to_bytes(part).decode("latin-1").translate(_SPELLING)
-        for part, is_kept in zip(kept.split(octets), itertools.cycle((False, True)), strict=False)
-    )
+def _spelled(text: str, plain: str) -> str:
+    def spell(match: re.Match[str]) -> str:
+        octet = chr(int(match[1], 16)) if match[1] else match[0]
+        return octet if octet in plain else f"%{ord(octet):02X}"
 
-
-def _matcher(rules: Iterable[tuple[bool, str]]) -> Protego:
-    lines = (f"{'Allow' if allow else 'Disallow'}: {pattern}" for allow, pattern in rules)
-    return Protego.parse("\n".join((f"User-agent: {TOKEN}", *lines)))
-
-
-def _can_fetch(matcher: Protego, path: str) -> bool:
-    return matcher.can_fetch("http://host" + path, TOKEN)  # a path of its own may look like "//host"
-
-
-def _match_any(rules: list[_Rule], path: str) -> bool:
-    return not _can_fetch(_matcher((False, rule.pattern) for rule in rules), path)
-
-
-def _is_robots_txt(path: str) -> bool:
-    return path.partition(_SPELLING[ord("?")])[0] == "/robots.txt"
+    return _TO_SPELL.sub(spell, text)

@@ -1,4 +1,4 @@
-"""Scrapy's ImagesPipeline, with the thumbnails' JPEG quality that the others use.
+"""Scrapy's ImagesPipeline, with the thumbnails' JPEG quality that crawlproject uses.
 
 Scrapy has no setting for the quality (Pillow's default is 75), so `convert_image` is Scrapy 2.19's, word for
 word but for `quality` and what is there for older versions of Pillow.

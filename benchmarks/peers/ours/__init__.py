@@ -1,1 +1,0 @@
-"""crawlproject itself."""

@@ -1,1 +1,0 @@
-"""A plain Scrapy project with the stock ImagesPipeline."""
