@@ -191,4 +191,4 @@ def test_what_is_no_url_or_source_is_said_in_a_sentence(scrapy: Scrapy, args: li
 def test_it_wants_one_url(scrapy: Scrapy, args: list[str]) -> None:
     done = scrapy("explain", *args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "one URL, please" in done.stderr
+    assert "expected exactly one URL" in done.stderr
