@@ -41,7 +41,7 @@ class Command(ScrapyCommand):
 
     arguments = "[options]"  # as the line of usage shows them
     summary: str  # a line, for the list of commands
-    example: str  # one or several commands; what they do is the docstring of the subclass
+    examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
     json_help: str | None = "print one JSON document"  # of --json; None: there is no such option
     spider_help: str | None = None  # of --spider; None: there is no such option
 
@@ -54,8 +54,9 @@ class Command(ScrapyCommand):
         return self.summary
 
     def long_desc(self) -> str:
-        """Return what `--help` says: the docstring of the subclass, and its example."""
-        return f"{' '.join((self.__doc__ or self.summary).split())} Example: {self.example}"
+        """Return what `--help` says: the docstring of the subclass, and its examples."""
+        said = " ".join((self.__doc__ or self.summary).split())
+        return f"{said} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add --json and --spider where the command has them."""

@@ -30,7 +30,7 @@ class Command(cli.Command):
 
     arguments = "[options] list|retry|drop"
     summary = "List dead letters, retry or drop them"
-    example = "scrapy dead retry --source citymuseum --reason timeout"
+    examples = ("scrapy dead retry --source citymuseum --reason timeout",)
     spider_help = "the spider"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ class Command(cli.Command):
 
     arguments = "[options] FILE | --kafka"
     summary = "Append new events to a file of JSON lines, or send them to Kafka"
-    example = "scrapy events results.jsonl --follow; scrapy events --kafka --follow"
+    examples = ("scrapy events results.jsonl --follow", "scrapy events --kafka --follow")
     json_help = "say as JSON how many there were"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

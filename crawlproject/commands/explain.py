@@ -8,10 +8,9 @@ import json
 from typing import Any
 
 from scrapy import Request
-from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
-from crawlproject.commands import QUIET, opened_state, reports_errors
+from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import seed_of
@@ -29,47 +28,30 @@ from crawlproject.status.source_status import duration, hold_of, pause, source_s
 from crawlproject.texts import printable
 
 
-class Command(ScrapyCommand):
-    """Explains a URL."""
+class Command(cli.Command):
+    """Say which source a URL belongs to and what its status is, whether the URL was seen before, what its
+    robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is fetched.
+    """
 
-    requires_project = True
-    requires_crawler_process = False
-    default_settings = QUIET
-
-    def syntax(self) -> str:
-        """Return the arguments."""
-        return "[options] URL"
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Say what would happen to a URL, and why"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Say which source a URL belongs to and what its status is, whether the URL was seen before, what its "
-            "robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is fetched. "
-            "Example: scrapy explain https://museum.example/a.jpg"
-        )
+    arguments = "[options] URL"
+    summary = "Say what would happen to a URL, and why"
+    examples = ("scrapy explain https://museum.example/a.jpg",)
+    spider_help = "the spider"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
         super().add_options(parser)
         parser.add_argument("--source", help="the source that its seed names (default: by host)")
         parser.add_argument("--uuid", help="the uuid that its seed names (default: made from the URL)")
-        parser.add_argument("--json", action="store_true", help="print one JSON document")
-        parser.add_argument("--spider", default="images", help="the spider (default: images)")
 
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Explain it."""
         if len(args) != 1:
             raise UsageError("expected exactly one URL")
         said = asyncio.run(self._explain(args[0], opts))
         print(json.dumps(said, indent=2) if opts.json else _for_people(said))
 
     async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
-        async with opened_state(self, opts.spider) as state:
+        async with cli.opened_state(self, opts.spider) as state:
             return await explain(state, url, opts.source, opts.uuid)
 
 

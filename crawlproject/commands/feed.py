@@ -43,7 +43,7 @@ class Command(cli.Command):
 
     arguments = "[options] FILE... | --kafka"
     summary = "Put seeds from files or Kafka into the crawl"
-    example = "scrapy feed museum.tsv flickr.jsonl.gz; scrapy feed --kafka"
+    examples = ("scrapy feed museum.tsv flickr.jsonl.gz", "scrapy feed --kafka")
     json_help = "say as JSON how many were fed"
     spider_help = "the spider to feed"
 

@@ -17,7 +17,7 @@ class Command(cli.Command):
 
     arguments = "[options] SOURCE..."
     summary = "Stop requests to sources, until scrapy resume"
-    example = "scrapy halt citymuseum"
+    examples = ("scrapy halt citymuseum",)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ class Command(cli.Command):
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
-    example = "scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl"
+    examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
     json_help = None
     spider_help = "the spider to report on"
 

@@ -20,7 +20,7 @@ class Command(cli.Command):
 
     arguments = "[options] SOURCE RPS|auto"
     summary = "Set how many requests a second a source gets, or auto: by its size"
-    example = "scrapy rate citymuseum 0.5"
+    examples = ("scrapy rate citymuseum 0.5",)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

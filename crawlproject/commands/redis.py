@@ -19,7 +19,7 @@ class Command(cli.Command):
 
     arguments = "start|stop|socket"
     summary = "Start or stop the embedded Redis of this folder, or print its socket"
-    example = 'redis-cli -s "$(scrapy redis socket)" lpush images:start_urls URL'
+    examples = ('redis-cli -s "$(scrapy redis socket)" lpush images:start_urls URL',)
     json_help = None
 
     @cli.reports_errors

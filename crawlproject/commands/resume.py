@@ -20,7 +20,7 @@ class Command(cli.Command):
 
     arguments = "[options] SOURCE..."
     summary = "Let halted sources go on, at their full rate"
-    example = "scrapy resume citymuseum"
+    examples = ("scrapy resume citymuseum",)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

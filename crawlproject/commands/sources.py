@@ -19,7 +19,7 @@ class Command(cli.Command):
 
     arguments = "[options] [SOURCE...]"
     summary = "Show the rate, state and work of each source"
-    example = "scrapy sources --json"
+    examples = ("scrapy sources --json",)
     spider_help = "the spider whose work to show"
 
     @cli.reports_errors

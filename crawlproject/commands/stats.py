@@ -13,7 +13,7 @@ class Command(cli.Command):
     """Print what all workers together have done since the crawl began: in all, and for each source."""
 
     summary = "Print the totals of all workers as JSON"
-    example = "scrapy stats"
+    examples = ("scrapy stats",)
     json_help = "accepted as by other commands: the output always is JSON"
     spider_help = "the spider"
 

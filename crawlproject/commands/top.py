@@ -8,9 +8,7 @@ import io
 import math
 import sys
 
-from scrapy.commands import ScrapyCommand
-
-from crawlproject.commands import QUIET, opened_state, remark_unknown, reports_errors, source_names
+from crawlproject import cli
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.texts import one_line
@@ -30,36 +28,20 @@ def _interval(text: str) -> float:
     return seconds
 
 
-class Command(ScrapyCommand):
-    """Shows the crawl."""
+class Command(cli.Command):
+    """Show what the whole crawl is doing and the status of each source, those in trouble and the busiest first,
+    until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, one table
+    is printed. With SOURCE, only those are listed.
+    """
 
-    requires_project = True
-    requires_crawler_process = False
-    default_settings = QUIET
-
-    def syntax(self) -> str:
-        """Return the arguments."""
-        return "[options] [SOURCE...]"
-
-    def short_desc(self) -> str:
-        """Return what it does, in a line."""
-        return "Watch rates, errors and work of all sources, live in the terminal"
-
-    def long_desc(self) -> str:
-        """Return what it does."""
-        return (
-            "Show what the whole crawl is doing and the status of each source, those in trouble and the busiest "
-            "first, until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a "
-            "terminal, one table is printed. With SOURCE, only those are listed. "
-            "Examples: scrapy top; scrapy top --sort failed; scrapy top --json museum"
-        )
+    arguments = "[options] [SOURCE...]"
+    summary = "Watch rates, errors and work of all sources, live in the terminal"
+    examples = ("scrapy top", "scrapy top --sort failed", "scrapy top --json museum")
+    json_help = "print one monitoring_update (docs/events.md) and exit"
+    spider_help = "the spider whose work to show"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add our options."""
         super().add_options(parser)
-        parser.add_argument(
-            "--json", action="store_true", help="print one monitoring_update (docs/events.md) and exit"
-        )
         parser.add_argument("--once", action="store_true", help="print one table and exit")
         parser.add_argument(
             "--interval",
@@ -74,17 +56,15 @@ class Command(ScrapyCommand):
             default="trouble",
             help="what comes first (default: trouble, then the fastest)",
         )
-        parser.add_argument("--spider", default="images", help="the spider whose work to show (default: images)")
 
-    @reports_errors
+    @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Show it, or print it once."""
-        asyncio.run(self._run(source_names(args), opts))
+        asyncio.run(self._run(cli.source_names(args), opts))
 
     async def _run(self, names: list[str], opts: argparse.Namespace) -> None:
-        async with opened_state(self, opts.spider) as state:
+        async with cli.opened_state(self, opts.spider) as state:
             if names:
-                await remark_unknown(state, names)
+                await cli.remark_unknown(state, names)
             snapshot_reader = SnapshotReader(state, names)
             if opts.json:
                 print(one_line((await _snapshot(snapshot_reader, opts.interval)).as_event()))
