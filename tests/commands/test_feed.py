@@ -43,7 +43,7 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
     assert [line.partition(": ")[0] for line in told] == [f"{tsv}:4", f"{jsonl}:2", "-:2"]
     assert "must begin with http" in told[0]
     assert "no URL" in told[1]
-    assert "blanks" in told[2]
+    assert "spaces" in told[2]
     assert [json.loads(seed) if seed[0] == "{" else seed for seed in seeds(redis_url)] == [
         {"url": A, "identifier": "1", "source": "Museum"},
         {"url": "http://museum.org/b.jpg", "identifier": "3"},

@@ -251,8 +251,8 @@ async def test_the_memory_limit_depends_on_the_picture() -> None:
 
 async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
     one = make()
-    assert "crashes the decoder: answers" in await reason(one, trap(BABBLE))
-    assert "crashes the decoder: answers" in await reason(one, trap(BEG_MORE))
+    assert "crashes the decoder: sent" in await reason(one, trap(BABBLE))
+    assert "crashes the decoder: sent" in await reason(one, trap(BEG_MORE))
     assert (await one.analyse(GOOD)).facts.width == 90
 
 

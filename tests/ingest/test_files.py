@@ -77,7 +77,7 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
         (f"{A}\t{'9' * 5000}\t", "priority must be a whole number: '999"),
         (f"{A}\t1.5\t", "priority must be a whole number: '1.5'"),
         (f"{A}\t\ta b", "source 'a b'"),
-        ("https://museum.org/a b\t\t", "blanks"),
+        ("https://museum.org/a b\t\t", "spaces"),
         ("ftp://museum.org/\t\t", "must begin with http"),
         (f'"{A}"\t\t', "must begin with http"),  # in TSV a quotation mark is a character like others
     ],
@@ -143,7 +143,7 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
     [
         ("ftp://museum.org/a.jpg", "must begin with http"),
         ("file:///etc/passwd", "must begin with http"),
-        ("museum.org/a b", "blanks"),
+        ("museum.org/a b", "spaces"),
         ("http://museum.org:99999/", "invalid URL"),
         ("javascript:alert(1)", "invalid URL"),
         ("{", "not JSON"),

@@ -101,7 +101,7 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
     ("body", "reason"),
     [
         (b"", "empty body"),
-        (b"<html>not here any more</html>", "no picture"),
+        (b"<html>not here any more</html>", "not a picture"),
         (picture()[:300], "JPEG"),
         (picture((1000, 200), "PNG"), "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000"),
     ],

@@ -132,7 +132,7 @@ def test_a_long_log_is_moved_aside_at_a_start(folder: Path, monkeypatch: pytest.
     assert "long" not in log.read_text()
 
 
-def test_it_listens_on_no_port(folder: Path) -> None:
+def test_it_is_reachable_by_its_user_only(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:
         config = client.config_get("port") | client.config_get("appendonly")  # 6.2 takes one at a time

@@ -150,7 +150,7 @@ async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: py
             release.wait(60)
 
     circuit = StorageWriter(Hanging(tmp_path))
-    with pytest.raises(StorageDown, match=r"no end after 0\.2 s"):
+    with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
         await circuit.write("00/a", b"a")
     release.set()
     await until_up(circuit)
