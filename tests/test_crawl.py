@@ -23,9 +23,9 @@ from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
 from tests.kafka_broker import Broker
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
-DEADLINE = 60.0  # seconds; nothing here takes a quarter of it on a machine with nothing else to do
 
 
 def picture(seed: int, form: str = "JPEG") -> bytes:
@@ -81,7 +81,7 @@ class Crawl:
     def finish(self) -> None:
         """Wait until all workers have closed by themselves."""
         for worker in self.workers:
-            assert worker.wait(DEADLINE) in {0, -9}
+            assert worker.wait(PATIENCE_S) in {0, -9}
 
     def run(self, count: int = 1, **settings: str) -> None:
         """Start workers and wait until they have closed."""
@@ -89,10 +89,7 @@ class Crawl:
         self.finish()
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline, "see the workers' logs in " + str(self.folder)
-            time.sleep(0.02)
+        until(condition, hint=f"see the workers' logs in {self.folder}")
 
     def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
@@ -342,7 +339,7 @@ def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl
         crawl.start()
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 50)
         crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(DEADLINE) == 0
+        assert crawl.workers[0].wait(PATIENCE_S) == 0
         done = crawl.redis.xlen(KEYS.image_events)
         assert 50 < done < 300
         assert crawl.redis.get(KEYS.outstanding) == str(300 - done).encode()
@@ -354,40 +351,39 @@ def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl
 
 
 @pytest.mark.judges
-def test_an_override_is_honoured_and_its_removal_too(crawl: Crawl) -> None:
-    crawl.source("museum", 0.5, pictures=200)
+def test_an_override_holds_and_so_does_the_old_rate_within_two_seconds_of_its_removal(crawl: Crawl) -> None:
+    crawl.source("museum", 0.5, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"{n}.jpg" for n in range(200)))
+        crawl.seed("museum", *(f"0.jpg?{n}" for n in range(1000)))
         crawl.start()
         crawl.until(lambda: crawl.arrivals("museum"))
         crawl.redis.set(KEYS.override_rate_of + "museum", "20")
-        time.sleep(2)
-        before = len(crawl.arrivals("museum"))
-        time.sleep(1.5)
-        assert 22 <= len(crawl.arrivals("museum")) - before <= 34
+        crawl.until(lambda: worst_second(crawl.arrivals("museum")) >= 10)
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         time.sleep(2)
+        assert worst_second(crawl.arrivals("museum")) <= 23
         before = len(crawl.arrivals("museum"))
         time.sleep(1.5)
         assert len(crawl.arrivals("museum")) - before <= 1
 
 
 @pytest.mark.judges
-def test_an_operator_halts_and_resumes_within_two_seconds(crawl: Crawl) -> None:
+def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"0.jpg?{n}" for n in range(400)))
         crawl.start()
         crawl.until(lambda: crawl.arrivals("museum"))
         crawl.command("halt museum")
-        time.sleep(0.4)  # what has its slot still goes out
-        before = len(crawl.arrivals("museum"))
+        halted = time.time()
+        crawl.until(lambda: not crawl.redis.keys(KEYS.leases_of + "*"))  # what has its slot still goes out
+        before = crawl.arrivals("museum")
+        assert before[-1]["t"] - halted < 2
         time.sleep(0.4)
-        assert len(crawl.arrivals("museum")) == before
+        assert crawl.arrivals("museum") == before
+        assert len(before) < 400
         crawl.command("resume museum")
-        since = time.monotonic()
-        crawl.until(lambda: len(crawl.arrivals("museum")) > before)
-        assert time.monotonic() - since < 2
+        crawl.until(lambda: len(crawl.arrivals("museum")) > len(before))
 
 
 def test_a_worker_that_stays_reads_seeds_whenever_they_come(crawl: Crawl) -> None:
@@ -466,7 +462,7 @@ def test_a_catalogue_that_never_comes_holds_up_neither_start_nor_stop(crawl: Cra
         time.sleep(1)
         assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
         crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(DEADLINE) == 0
+        assert crawl.workers[0].wait(PATIENCE_S) == 0
 
 
 def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:
@@ -486,7 +482,7 @@ def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, b
             crawl.run()
         finally:
             feed.terminate()
-            assert feed.wait(DEADLINE) == 0
+            assert feed.wait(PATIENCE_S) == 0
     crawl.command("events --kafka")
     pictures, rot = (
         [message.value() or b"" for message in broker.messages(name)]

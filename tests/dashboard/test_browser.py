@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +21,7 @@ from demo import pictures
 from demo.gallery import Gallery, set_faults
 from tests.dashboard.monitors import Monitor
 from tests.test_crawl import KEYS, Crawl
+from tests.waiting import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed: apt-get install chromium")
@@ -68,13 +69,6 @@ def page(browser: Any) -> Iterator[Any]:
     page.set_default_timeout(20_000)
     yield page
     context.close()
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def tile(page: Any, name: str) -> str:

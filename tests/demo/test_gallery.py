@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from demo.gallery import FAULTS, Gallery, set_faults
+from tests.waiting import until
 
 PICTURE = bytes(range(256)) * 40
 
@@ -170,8 +171,7 @@ def test_a_client_that_hangs_up_during_the_delay_does_no_harm(
     with Gallery(root, tmp_path / "log.jsonl") as gallery:
         hasty = connect(gallery.urls["big"])
         hasty.request("GET", "/a.jpg")
-        while not gallery.arrivals():
-            time.sleep(0.01)
+        until(gallery.arrivals)
         hasty.close()
         assert get(gallery.urls["big"], "/a.jpg")[2] == PICTURE  # answered after the hasty one's turn
     assert capfd.readouterr().err == ""
@@ -212,9 +212,7 @@ def test_sigterm_ends_it_well(root: Path, tmp_path: Path) -> None:
         str(tmp_path / "log.jsonl"),
     ]
     with subprocess.Popen([*command, "--ready", str(ready)], cwd=Path(__file__).parents[2]) as process:
-        deadline = time.monotonic() + 20
-        while not ready.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(ready.exists)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(20) == 0
 

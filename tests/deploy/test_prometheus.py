@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
+from tests import waiting
 from tests.status.test_snapshot import reading, source
 from tests.test_crawl import Crawl
 
@@ -141,16 +142,7 @@ class Prometheus:
         self.log.close()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        try:
-            if condition():
-                return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+until = partial(waiting.until, despite=OSError)  # Prometheus may not listen yet
 
 
 @pytest.fixture

