@@ -59,6 +59,17 @@ _TOGETHER = (  # files whose tests share what takes long to make
 _NICE = 5
 
 
+# Fixtures of tests that start processes, or crawl: `make quick` leaves them out.
+_SLOW = "slow"
+_OF_SLOW_TESTS = {"environment", "broker", "monitor", "moto", "outcome", "pair", "server"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the slow tests, beside those that say it themselves."""
+    if not _OF_SLOW_TESTS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(_SLOW)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Name the tests that judge."""
     if _IN_PARALLEL and metafunc.definition.get_closest_marker(_JUDGES):

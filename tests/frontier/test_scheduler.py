@@ -12,7 +12,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from crawlproject.state.scripts import LeaseReply
+from crawlproject.state.scripts import Grant, LeaseReply
 from tests.conftest import scheduler_for
 from tests.waiting import until_async
 
@@ -37,6 +37,15 @@ async def leased(scheduler: FrontierScheduler) -> Request:
     return request
 
 
+async def stored(scheduler: FrontierScheduler, count: int) -> None:
+    """Wait until Redis has `count` requests."""
+
+    async def all_there() -> bool:
+        return bool(await db(scheduler).get(scheduler.state.keys.outstanding) == str(count).encode())
+
+    await until_async(all_there)
+
+
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
     await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
@@ -50,10 +59,10 @@ async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: Front
     request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"X": "y"})
     assert scheduler.enqueue_request(request)
     assert scheduler.enqueue_request(request)  # noted, and found to be a duplicate when it is stored
-    await asyncio.sleep(0.4)
+    await stored(scheduler, 1)
     back = await leased(scheduler)
     assert (back.url, back.headers["X"], back.meta[SOURCE]) == (request.url, b"y", "museum.example")
-    assert scheduler.stats.get_value("frontier/duplicates") == 1
+    await until_async(lambda: scheduler.stats.get_value("frontier/duplicates") == 1)
     assert scheduler.has_pending_requests()
 
 
@@ -91,12 +100,15 @@ async def test_a_redirect_is_leased_anew_from_the_source_it_asks(
     await lead(scheduler, museum=50)
     meta = {"identifier": "a", SOURCE: "museum"}
     scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta=meta))
-    await asyncio.sleep(0.4)
+    await stored(scheduler, 1)
     request = await leased(scheduler)
     redirected = request.replace(url=location, meta={**request.meta, "redirect_urls": [request.url]})
     assert scheduler.enqueue_request(redirected)
-    await asyncio.sleep(0.4)
-    (grant,) = (await peek(scheduler)).grants
+
+    async def grants() -> list[Grant]:
+        return (await peek(scheduler)).grants
+
+    (grant,) = await until_async(grants)
     assert grant.id.partition(":")[2] == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
@@ -111,7 +123,7 @@ async def test_closing_hands_back_what_waits_and_deregisters(redis_url: str) -> 
     for name in "abc":
         meta = {"identifier": name, SOURCE: "museum"}
         one.enqueue_request(Request(f"http://museum.example/{name}", meta=meta))
-    await asyncio.sleep(0.4)
+    await stored(one, 3)
     await one.queue.fill()
     assert len(one) == 3
     await maybe_deferred_to_future(one.close("shutdown"))
@@ -129,11 +141,7 @@ async def test_a_seed_that_came_to_hand_by_a_call_long_given_up_is_read(schedule
     keys = scheduler.state.keys
     # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
     await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
-
-    async def read() -> bool:
-        return bool(await redis.get(keys.outstanding) == b"1")
-
-    await until_async(read)
+    await stored(scheduler, 1)
 
 
 async def test_while_it_closes_it_lets_others_run_though_seeds_have_just_come(

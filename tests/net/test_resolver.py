@@ -171,7 +171,7 @@ async def test_a_failure_has_its_reason_and_is_remembered(resolver: Resolver, zo
 async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(module, "_PATIENCE", 2.0)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
@@ -179,11 +179,11 @@ async def test_silence_of_the_name_server_ends_and_holds_up_nobody(
     for number in range(200):
         zone.records[f"{number}.silent.org"] = [None]
     hanging = asyncio.gather(*many)
-    async with asyncio.timeout(0.4):
-        await resolver.look_up("http://museum.org/")
-    async with asyncio.timeout(5):
-        await silent
-        await hanging
+    await resolver.look_up("http://museum.org/")
+    assert not silent.done()
+    assert not hanging.done()
+    await silent
+    await hanging
     assert resolver.failure("http://silent.org/") == "silent.org does not resolve: the name servers took too long"
 
 
