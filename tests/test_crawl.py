@@ -231,7 +231,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     assert "Traceback" not in log
 
 
-def test_of_a_picture_that_opts_out_nothing_is_kept_or_the_event_says_so(crawl: Crawl) -> None:
+def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(crawl: Crawl) -> None:
     museum = crawl.source("museum", 50, pictures=5)
     faults: dict[str, Fault] = {
         "/0.jpg": {"headers": {"X-Robots-Tag": "googlebot: noindex, crawlproject: noai, noindex"}},
@@ -266,7 +266,7 @@ def test_of_a_picture_that_opts_out_nothing_is_kept_or_the_event_says_so(crawl: 
 
 
 @pytest.mark.judges
-def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Crawl) -> None:
+def test_all_workers_together_keep_each_source_at_its_own_rate(crawl: Crawl) -> None:
     rates = {"fast": 60.0, "middle": 8.0, "slow": 0.5}
     for (name, rate), count in zip(rates.items(), (240, 32, 2), strict=True):
         crawl.source(name, rate, pictures=count)
@@ -284,9 +284,7 @@ def test_sources_are_asked_at_their_own_rates_by_all_workers_together(crawl: Cra
 
 
 @pytest.mark.judges
-def test_a_name_that_takes_long_to_resolve_holds_nothing_back_that_goes_out_at_once(
-    crawl: Crawl, zone: Zone
-) -> None:
+def test_requests_that_waited_for_a_slow_name_server_do_not_go_out_in_a_burst(crawl: Crawl, zone: Zone) -> None:
     zone.delays["slow.museum.org"] = 1.5
     crawl.source("photos", 20, pictures=60)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -315,7 +313,7 @@ def test_a_redirect_takes_a_slot_of_its_own(crawl: Crawl) -> None:
     assert len(crawl.events(KEYS.image_events)) == 6
 
 
-def test_killing_one_of_two_workers_loses_and_doubles_nothing(crawl: Crawl) -> None:
+def test_killing_one_of_two_workers_neither_loses_nor_doubles_a_seed(crawl: Crawl) -> None:
     crawl.source("photos", 60, pictures=300)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
@@ -333,7 +331,7 @@ def test_killing_one_of_two_workers_loses_and_doubles_nothing(crawl: Crawl) -> N
     assert crawl.redis.get(KEYS.outstanding) == b"0"
 
 
-def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl) -> None:
+def test_sigterm_finishes_requests_in_flight_and_returns_the_rest(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=300)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
@@ -352,7 +350,7 @@ def test_sigterm_finishes_what_is_in_flight_and_hands_the_rest_back(crawl: Crawl
 
 
 @pytest.mark.judges
-def test_an_override_holds_and_so_does_the_old_rate_within_two_seconds_of_its_removal(crawl: Crawl) -> None:
+def test_an_override_sets_the_rate_and_two_seconds_after_its_removal_the_old_rate_holds(crawl: Crawl) -> None:
     crawl.source("museum", 0.5, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"0.jpg?{n}" for n in range(1000)))
@@ -387,7 +385,7 @@ def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Cra
         crawl.until(lambda: len(crawl.arrivals("museum")) > len(before))
 
 
-def test_a_worker_that_stays_reads_seeds_whenever_they_come(crawl: Crawl) -> None:
+def test_a_worker_that_never_closes_reads_seeds_whenever_they_come(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=3)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
@@ -414,7 +412,7 @@ def test_no_worker_closes_while_leases_of_another_may_come_back(crawl: Crawl) ->
     assert crawl.outcomes() == {"museum-0.jpg": 1}
 
 
-def test_trouble_of_our_own_is_tried_again_and_costs_the_source_nothing(crawl: Crawl) -> None:
+def test_a_thumbnail_that_cannot_be_stored_is_retried_and_does_not_count_against_the_source(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=2)
     (crawl.folder / "thumbnails").mkdir()
     blocked = {thumbnail[:2] for thumbnail in map(sha1_folder, ("photos-0.jpg", "photos-1.jpg"))}
@@ -439,7 +437,7 @@ def sha1_folder(identifier: str) -> str:
     return thumbnail_name(identifier)
 
 
-def test_what_was_set_and_fed_before_the_first_start_holds_from_the_first_request(crawl: Crawl) -> None:
+def test_overrides_and_seeds_from_before_the_first_start_count_from_the_first_request(crawl: Crawl) -> None:
     crawl.source("museum", 50, pictures=20)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.redis.set(KEYS.override_rate_of + "museum", "0")
@@ -454,7 +452,7 @@ def test_what_was_set_and_fed_before_the_first_start_holds_from_the_first_reques
     assert not crawl.dead()
 
 
-def test_a_catalogue_that_never_comes_holds_up_neither_start_nor_stop(crawl: Crawl) -> None:
+def test_a_catalogue_that_never_answers_delays_neither_start_nor_stop(crawl: Crawl) -> None:
     crawl.source("museum", 50, pictures=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = f"http://127.0.0.1:{silent.getsockname()[1]}/"

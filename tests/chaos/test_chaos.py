@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.chaos import FAULTS, Plan, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(900)  # a minute, but for a busy machine; what hangs is found within minutes by the benchmark
 def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:

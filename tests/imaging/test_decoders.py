@@ -27,6 +27,8 @@ from crawlproject.imaging.messages import Job
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 from tests.waiting import until, until_async
 
+pytestmark = pytest.mark.slow
+
 JOB = Job(max_pixels=100_000_000, max_size=50_000_000, quality=85, timeout=10)
 
 

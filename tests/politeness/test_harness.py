@@ -37,6 +37,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
     ids=lambda scenario: scenario.name,
 )
 @pytest.mark.judges
+@pytest.mark.slow
 def test_no_source_ever_gets_more_than_its_rate_and_every_seed_ends_once(scenario: Scenario) -> None:
     assert run(scenario).violations() == []
 
@@ -45,7 +46,7 @@ def evenly(rate: float, seconds: float, begin: float = 0.0) -> list[float]:
     return [begin + number / rate for number in range(round(rate * seconds) + 1)]
 
 
-def test_the_judge_sees_a_burst_wherever_it_begins() -> None:
+def test_a_burst_is_found_wherever_it_begins() -> None:
     times = sorted([*evenly(10, 5), 2.55, 2.551])
     figures = judge("museum", 10, times)
     assert (figures.worst, figures.seconds_over) == (12, 0)
@@ -56,7 +57,7 @@ def test_the_judge_sees_a_burst_wherever_it_begins() -> None:
     assert "13 requests in a second" in Result("x", [figures], [], 0.0).violations()[0]
 
 
-def test_the_mean_is_of_the_time_with_work_and_without_outages() -> None:
+def test_the_mean_covers_the_time_with_work_and_no_outages() -> None:
     times = evenly(10, 3, begin=100) + evenly(10, 4, begin=108)
     assert judge("museum", 10, times).use == pytest.approx(71 / 120)
     outage = Outage(103.05, 107, patience=1)
@@ -79,7 +80,7 @@ def test_a_source_that_gets_no_request_soon_after_an_outage_is_a_shortfall() -> 
     assert (result.shortfalls(), result.violations()) == (late, [])
 
 
-def test_what_arrives_during_an_outage_is_under_the_bound_too() -> None:
+def test_the_bound_on_a_second_holds_during_an_outage_too() -> None:
     times = sorted([*evenly(10, 9), *evenly(10, 1, begin=4.05)])
     figures = judge("museum", 10, times, [Outage(4, 6, patience=1)])
     assert figures.use == pytest.approx(1)

@@ -22,7 +22,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 
 
 @pytest.mark.judges
-def test_after_the_trip_only_what_was_in_flight_arrives(crawl: Crawl) -> None:
+def test_after_its_circuit_opens_a_source_gets_only_what_was_in_flight(crawl: Crawl) -> None:
     photos = crawl.source("photos", 200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         (photos / "0.jpg").write_bytes(b"")  # 200, and no picture: that is no fault of the source

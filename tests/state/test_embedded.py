@@ -19,6 +19,8 @@ from crawlproject.errors import RedisUnavailable
 from crawlproject.state import embedded
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 STARTER = """
 import sys
 from pathlib import Path

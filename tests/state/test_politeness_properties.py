@@ -17,6 +17,8 @@ from crawlproject.config import CircuitRules
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
 
+pytestmark = pytest.mark.slow
+
 MUSEUM = "museum"
 RULES = CircuitRules(samples=3, errors=0.5, open=3600, open_max=7200, probes=2, halt_after=5)
 PROPERTY = settings(
