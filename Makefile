@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 AT_ONCE ?= 4
 
-.PHONY: venv demo test check clean
+.PHONY: venv demo quick test bench check clean
 
 venv: .venv/.runtime
 
@@ -24,6 +24,17 @@ demo: .venv/.runtime
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE)
+
+# For the inner loop, under a minute on two cores: no whole crawls, commands, browsers or brokers (marker `slow`, see
+# tests/conftest.py). The last line counts what has passed and what was left out.
+quick: export PYTHONDONTWRITEBYTECODE =
+quick: .venv/.dev
+	$(BIN)/python -m pytest -n $(AT_ONCE) -m "not slow"
+
+# How much of its rate each source gets, and that none ever gets more: the politeness harness in full, seven minutes
+# on a machine that does nothing else. benchmarks/README.md has the others, such as `python -m benchmarks.chaos`.
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks.politeness
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -6,7 +6,7 @@ Three workers, a Redis of their own and web sites (arrivals.py), and every few s
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
 streams, the dead letters, and the file of a `scrapy events --follow` that was killed, too. Ends with 1 when a
 seed was lost or has more than one outcome, an event tells of another picture than its seed's, a thumbnail is
-missing, a worker did not stop as it should, or something is left behind in Redis. Takes six minutes, ten at most.
+missing, a worker did not stop as it should, or something is left behind in Redis. Takes some six minutes.
 
 A sliding second with too many requests is only told: three workers that start again and again keep two cores so
 busy that what left in time may arrive late. benchmarks/politeness.py is the judge of that.
@@ -63,12 +63,14 @@ _STATUSES: Mapping[str, Sequence[int]] = {
     "leaving at once": (0, -signal.SIGTERM),
     "killed": (-signal.SIGKILL,),
 }
-_TICK = 0.05  # seconds
-_START = 40.0  # seconds for a worker to register
-_STOP = 40.0  # seconds for a worker to stop when it is asked to
+_TICK_S = 0.05
+_LOOK_S = 0.5  # between two looks at what has ended
+_START_S = 90.0  # for a worker to register; three that start at a time need half a minute beside a busy core
+_STOP_S = 90.0  # for a worker to stop when it is told to
+_STALL_S = 120.0  # without an end of a seed: twice the longest way from a failed attempt to its next one
 _FEED = 50  # seeds pushed at a time
-_AHEAD = 6.0  # seconds of work that wait in Redis
-_AFTERWARDS = 2.0  # seconds in which an end too many would show, when all heartbeats that could lapse have
+_AHEAD_S = 6.0  # of work that wait in Redis
+_AFTERWARDS_S = 2.0  # in which an end too many would show, when all heartbeats that could lapse have
 
 
 # The seeds: one in fifty each is gone, fails once, is no picture, is moved.
@@ -91,7 +93,7 @@ class Plan:
     rounds: int | None = None  # how often each fault comes; None: as long as there is work
     heartbeat_timeout: float = 3.0  # seconds
     appendfsync: str = "always"  # when Redis writes to disk
-    deadline: float = 540.0  # seconds
+    deadline: float = 1800.0  # seconds; a crawl that hangs is found by _STALL_S long before
 
     def sources(self) -> Iterator[tuple[str, int]]:
         """Yield the sources and the number of their seeds: each has work for the same time."""
@@ -203,7 +205,7 @@ class Chaos:
         try:
             for _ in range(self.plan.workers):
                 self._start_worker()
-            until("all workers are there", _START, self._complete)
+            until("all workers are there", _START_S, self._complete)
             self._disturb(lines, began + self.plan.deadline)
             self._end()
         finally:
@@ -212,13 +214,16 @@ class Chaos:
         return time.monotonic() - began
 
     def _disturb(self, lines: list[str], deadline: float) -> None:
-        fed, next_fault, next_look = 0, time.monotonic() + 2, 0.0
-        ahead = _AHEAD * sum(self.plan.rates.values())
+        fed, ended, next_fault, next_look = 0, 0, time.monotonic() + 2, 0.0
+        last_end = time.monotonic()
+        ahead = _AHEAD_S * sum(self.plan.rates.values())
         while True:
             now = time.monotonic()
             if now > deadline:
-                self.broken.append(f"not done in {self.plan.deadline:.0f} s")
-                self._mend()
+                self.broken.append(f"not done in {self.plan.deadline:.0f} s: {self._standstill()}")
+                return
+            if now > last_end + _STALL_S:
+                self.broken.append(f"no seed has ended for {_STALL_S:.0f} s: {self._standstill()}")
                 return
             while self._later and self._later[0][0] <= now:
                 self._undo()
@@ -227,15 +232,18 @@ class Chaos:
                 if fed < len(lines) and self.redis.llen(KEYS.seeds) + self._outstanding() < ahead:
                     self.redis.lpush(KEYS.seeds, *lines[fed : fed + _FEED])
                     fed += _FEED
-                if fed >= len(lines) and now > next_look:
-                    next_look = now + 0.5
-                    done = self._ended() >= len(lines) and not self._outstanding()
-                    if done and not self._later and not self._wanted(fed < len(lines)):
+                if now > next_look:
+                    next_look = now + _LOOK_S
+                    before, ended = ended, self._ended()
+                    all_ended = ended >= len(lines) and not self._outstanding()
+                    if all_ended and not self._later and not self._wanted(fed < len(lines)):
                         return
+                    if all_ended or ended > before:
+                        last_end = now
             if now > next_fault and self._wanted(fed < len(lines)):
                 self._strike()
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
-            time.sleep(_TICK)
+            time.sleep(_TICK_S)
 
     def _mend(self) -> None:
         """End all faults now."""
@@ -269,6 +277,17 @@ class Chaos:
     def _ended(self) -> int:
         return sum(self.redis.xlen(key) for key in (*KEYS.streams, KEYS.dead))
 
+    def _standstill(self) -> str:
+        """End all faults; return what is left to do, and who is there to do it."""
+        self._mend()
+        states = Counter(worker.state for worker in self.workers)
+        workers = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        return (
+            f"{self._ended()} seeds ended, {self.redis.llen(KEYS.seeds)} not read,"
+            f" {self._outstanding()} outstanding; workers: {workers};"
+            f" faults to come: {', '.join(self._deck) or 'none'}"
+        )
+
     def _outstanding(self) -> int:
         return int(self.redis.get(KEYS.outstanding) or 0)
 
@@ -289,8 +308,8 @@ class Chaos:
             if status is not None:
                 self.workers.remove(worker)
                 self._judge_end(worker, status)
-            elif worker.state in {"starting", "leaving", "leaving at once"} and now - worker.since > _STOP:
-                self.broken.append(f"worker {worker.number} is {worker.state} for more than {_STOP:.0f} s")
+            elif worker.state in {"starting", "leaving", "leaving at once"} and now - worker.since > _STOP_S:
+                self.broken.append(f"worker {worker.number} is {worker.state} for more than {_STOP_S:.0f} s")
                 worker.state = "killed"
                 worker.process.kill()
         if self.store_up:
@@ -314,17 +333,17 @@ class Chaos:
 
     def _end(self) -> None:
         """Wait for ends too many, then stop all workers as an operator does."""
-        end = time.monotonic() + self.plan.heartbeat_timeout + _AFTERWARDS
+        end = time.monotonic() + self.plan.heartbeat_timeout + _AFTERWARDS_S
         while time.monotonic() < end:
             self._look_after()
-            time.sleep(_TICK)
-        until("all workers are up", _START, self._complete)
+            time.sleep(_TICK_S)
+        until("all workers are up", _START_S, self._complete)
         for worker in self.workers:
             worker.process.terminate()
             worker.state = "leaving"
         for worker in self.workers:
             try:
-                self._judge_end(worker, worker.process.wait(_STOP))
+                self._judge_end(worker, worker.process.wait(_STOP_S))
             except subprocess.TimeoutExpired:
                 self.broken.append(f"worker {worker.number} does not stop")
 

@@ -46,17 +46,42 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("crawlproject")
 
 
-# `pytest -n`: one process runs the tests that judge rates or times, one after the other; the others run all else
-# meanwhile, and give way to it. It shall see what the crawl does, not what else the machine does.
+# `pytest -n`: one process runs the tests that judge rates or times, one after the other; meanwhile the others run
+# the rest at a lower priority, so that the judges see the crawl and not the load of the other tests.
 _IN_PARALLEL = "PYTEST_XDIST_WORKER" in os.environ
-_JUDGES = "judges"  # the marker; and in the id of a test, which is all that who deals them out knows of it
-_TOGETHER = (  # files whose tests share what takes long to make
+_JUDGES = (
+    "judges"  # the marker; also put into the test's id, all that the scheduler of pytest-xdist sees of a test
+)
+_TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/dashboard/test_browser.py",
     "tests/dashboard/test_site.py",
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
 )
 _NICE = 5
+
+
+# Fixtures of tests that start processes, or crawl: `make quick` leaves them out.
+_SLOW = "slow"
+_OF_SLOW_TESTS = {
+    "broker",
+    "environment",
+    "locked",
+    "make",
+    "monitor",
+    "moto",
+    "outcome",
+    "pair",
+    "s3",
+    "server",
+    "shared",
+}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the slow tests, beside those that say it themselves."""
+    if not _OF_SLOW_TESTS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(_SLOW)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -74,21 +99,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give way, unless this test judges; before any fixture starts a process."""
+    """Lower the priority unless this test judges, before any fixture starts a process."""
     if _IN_PARALLEL and not item.get_closest_marker(_JUDGES):
         os.nice(max(_NICE - os.nice(0), 0))
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, too
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Deal out the tests, in their order, to whoever is free."""
+    """Give the tests, in their order, to whichever process is free."""
     config.option.loadscopereorder = False
     return _Scheduling(config, log)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
-        """Return what a test is dealt out with."""
+        """Return the name of the group of tests that one process gets together."""
         file, _, name = nodeid.partition("::")
         if _JUDGES in re.split(r"[\[\]-]", name):
             return _JUDGES
@@ -101,23 +126,23 @@ def local_network() -> dict[str, str]:
 
 
 class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
-    """The names of the tests: all are this machine, but those of `records`; none of `.invalid` exist.
+    """The names in the tests: `.invalid` does not exist, all others are 127.0.0.1 unless `records` has them.
 
-    `records` maps a name to the answers that it gives one after the other, the last one from then on; an answer is
-    a list of addresses, or None: no word at all, as from a name server that is away.
+    `records` maps a name to its successive answers, the last of which is repeated; an answer is a list of
+    addresses, or None for no reply, as from a name server that is down.
     """
 
     def __init__(self) -> None:
         self.records: dict[str, list[list[str] | None]] = {}
         self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
-        self.rcodes: dict[str, int] = {}  # what a name is answered with in place of that; "*": every name
-        self.away = False  # no word at all, whatever is asked
+        self.rcodes: dict[str, int] = {}  # error codes that replace the answers for a name; "*": for every name
+        self.away = False  # no reply to any query
         self.asked: list[str] = []
-        self._kinds: dict[str, set[int]] = {}  # what has been asked of the present answer of a name
+        self._kinds: dict[str, set[int]] = {}  # record types already queried of a name's present answer
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Be as new."""
+        """Reset everything."""
         with self._lock:
             self.records.clear()
             self.delays.clear()
@@ -127,7 +152,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
             self._kinds.clear()
 
     def resolve(self, request: Any, handler: Any) -> Any:
-        """Answer a question; a name is asked for its A and its AAAA at a time, in any order."""
+        """Answer a query; resolvers query A and AAAA of a name together, in any order."""
         name = str(request.q.qname).rstrip(".").lower()
         time.sleep(self.delays.get(name, 0.0))
         with self._lock:
@@ -142,7 +167,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
                 if len(answers) > 1:
                     answers.pop(0)
         if addresses is None or self.away:
-            raise dnslib.DNSError("no word")
+            raise dnslib.DNSError("no reply")
         reply = request.reply()
         if rcode := self.rcodes.get(name) or self.rcodes.get("*"):
             reply.header.rcode = rcode
@@ -158,7 +183,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
 
 @pytest.fixture(scope="session", autouse=True)
 def zone() -> Iterator[Zone]:
-    """A name server of the tests' own, so that none of their names is asked for elsewhere."""
+    """A private name server, so that no query leaves this machine."""
     names = Zone()
     quiet = dnslib.server.DNSLogger("", prefix=False)
     server = dnslib.server.DNSServer(names, address="127.0.0.1", port=0, logger=quiet)
@@ -172,7 +197,7 @@ def zone() -> Iterator[Zone]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """URL of a redis-server that lives as long as the tests; without one they fail."""
+    """URL of a redis-server for the whole session; tests fail where none can be started."""
     with tempfile.TemporaryDirectory(prefix="crawl-tests-") as folder:
         yield embedded.ensure(Path(folder))
         embedded.stop(Path(folder))
@@ -196,7 +221,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def environment(redis_url: str) -> dict[str, str]:
-    """Environment of a command: our Redis and a contact, and nothing else of ours from outside."""
+    """Environment of a command: our Redis and a contact, without settings of ours that the caller has."""
     environ = {name: value for name, value in os.environ.items() if name not in config.environment()}
     return environ | {
         "REDIS_URL": redis_url,
@@ -264,7 +289,6 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
     """Return the scheduler of a crawl with the project's settings, not yet opened."""
     project = Settings()
     project.setmodule("crawlproject.settings")
-    # pytest-asyncio runs the loop; whether some module has brought a reactor along, get_crawler finds out
     # Put together by hand: get_crawler() wants a reactor, and here pytest-asyncio runs the loop.
     crawler = Crawler(ImagesSpider, {**dict(project), "REDIS_URL": redis_url, **local_network(), **settings})
     crawler.stats = MemoryStatsCollector(crawler)

@@ -1,7 +1,7 @@
-"""Commands of scrapy, each in a process of its own that is forked when all imports, most of its time, are made.
+"""Commands of scrapy, each in a process forked after all imports, which take most of a command's time.
 
-`python -m tests.forks` runs a command for each line of its stdin, and answers with how it ended. How commands do
-when they start from nothing is seen by the tests that start them themselves.
+`python -m tests.forks` runs a command for each line of its stdin and answers with its exit status. Tests that are
+about the start of a command start it themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scrapy.utils.misc import walk_modules_iter
 
 ROOT = Path(__file__).parents[1]
 _STREAMS = ("stdin", "stdout", "stderr")
-_TIMEOUT = 60  # seconds
+_TIMEOUT_S = 60
 
 
 class Forks:
@@ -36,7 +36,7 @@ class Forks:
     def run(
         self, args: Sequence[str], environ: Mapping[str, str], stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run `scrapy ARGS` in the project's folder; one at a time.
+        """Run `scrapy ARGS` in the project's folder; only one command runs at a time.
 
         Raises:
             subprocess.TimeoutExpired: it took more than a minute, and was killed.
@@ -50,7 +50,7 @@ class Forks:
         self._server.stdin.flush()
         status = int(self._server.stdout.readline())
         if status == -signal.SIGALRM:
-            raise subprocess.TimeoutExpired(args, _TIMEOUT)
+            raise subprocess.TimeoutExpired(args, _TIMEOUT_S)
         return subprocess.CompletedProcess(args, status, files[1].read_text(), files[2].read_text())
 
     def stop(self) -> None:
@@ -61,13 +61,13 @@ class Forks:
 
 @cache
 def forks() -> Forks:
-    """Return the one that all tests share."""
+    """Return the process that all tests share."""
     return Forks()
 
 
 def _become(args: list[str], environ: dict[str, str], files: list[str]) -> None:
     """Be `scrapy ARGS`."""
-    signal.alarm(_TIMEOUT)
+    signal.alarm(_TIMEOUT_S)
     os.environ.clear()
     os.environ.update(environ)
     for number, name in enumerate(files):
@@ -79,7 +79,7 @@ def main() -> None:
     """Fork until stdin ends."""
     for package in ("scrapy.commands", "crawlproject.commands"):
         list(walk_modules_iter(package))
-    gc.freeze()  # what all share is not looked through at the end of each
+    gc.freeze()  # the final collection of each command skips what all share
     for line in iter(sys.stdin.readline, ""):
         child = os.fork()
         if not child:

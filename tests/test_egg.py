@@ -9,11 +9,13 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictures(tmp_path: Path) -> None:
     for name in ("scrapy.cfg", "setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)

@@ -11,6 +11,7 @@ import redis
 from crawlproject import config
 from crawlproject.healthcheck import check
 from crawlproject.state.keys import Keys
+from tests.waiting import until
 
 KEYS = Keys("crawl", "images")
 
@@ -25,13 +26,11 @@ def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[
     environ = environment | {"CRAWL_HEARTBEAT_TIMEOUT": "2"}
     worker = subprocess.Popen([sys.executable, "-m", "scrapy", "crawl", "images", "--nolog"], env=environ)
     try:
-        deadline = time.monotonic() + 60
-        while alive(environ).returncode:
-            assert time.monotonic() < deadline
+        until(lambda: alive(environ).returncode == 0)
         time.sleep(2.5)
         assert alive(environ).returncode == 0
         worker.send_signal(19)  # SIGSTOP
-        time.sleep(2.1)
+        until(lambda: alive(environ).returncode)
         done = alive(environ)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.endswith(" has sent a heartbeat within 2 s\n")

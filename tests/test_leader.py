@@ -7,7 +7,7 @@ import json
 import logging
 import socketserver
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from crawlproject.leader import Leader
 from crawlproject.sources import reader
 from crawlproject.sources.reader import read_catalogue
 from crawlproject.state.scripts import NewRequest
+from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
 
@@ -110,15 +111,15 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
     path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
     await redis.sadd(keys.sources, "museum")
     async with leading(scheduler, path):
-        await until(lambda: redis.hexists(keys.hosts, "museum.org"))
+        await until_async(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
         path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
-        await until(lambda: redis.hexists(keys.limits, "louvre"))
+        await until_async(lambda: redis.hexists(keys.limits, "louvre"))
 
         async def forgotten() -> bool:
             return not await redis.hexists(keys.limits, "flickr")
 
-        await until(forgotten)
+        await until_async(forgotten)
         await asyncio.sleep(0.1)  # a few readings more
         assert await redis.hgetall(keys.limits) == {b"museum": b"200.0", b"louvre": b"0.2"}
         assert await redis.hget(keys.rates, "museum") == b"200.0"
@@ -147,12 +148,6 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(leaders, name, 0.02)
 
 
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(10):
-        while not await condition():
-            await asyncio.sleep(0.005)
-
-
 def catalogue(path: Path, **sizes: int) -> Path:
     rows = [{"source_name": name, "image_count": size, "hosts": [f"{name}.org"]} for name, size in sizes.items()]
     part = path.with_suffix(".part")
@@ -166,18 +161,18 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
     async with leading(scheduler, path):
-        await until(lambda: redis.get(keys.pulse))
+        await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
         assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
         catalogue(path, museum=500_000_000, louvre=1)
-        await until(lambda: redis.hexists(keys.hosts, "louvre.org"))
+        await until_async(lambda: redis.hexists(keys.hosts, "louvre.org"))
 
         async def settled() -> bool:
             wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
             return await redis.hgetall(keys.rates) == wanted
 
-        await until(settled)
+        await until_async(settled)
         assert await redis.hkeys(keys.limits) == [b"museum", b"louvre"]
         assert set(await redis.hkeys(keys.hosts)) == {b"museum.org", b"louvre.org"}
     assert await redis.get(keys.leader) is None  # free for another at once
@@ -193,7 +188,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
         async def holds() -> bool:
             return await redis.hget(keys.rates, "museum") == wanted
 
-        await until(holds)
+        await until_async(holds)
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000)):
         await rate(b"0.2")
@@ -218,11 +213,11 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
         async def is_told() -> bool:
             return "nothing is leased yet" in caplog.text
 
-        await until(is_told)
+        await until_async(is_told)
         assert await redis.get(keys.leader)
         assert await redis.get(keys.pulse) is None
         catalogue(path, museum=1)
-        await until(lambda: redis.get(keys.pulse))
+        await until_async(lambda: redis.get(keys.pulse))
         # once there are rates, they stay
         path.write_text("[{}]")
         caplog.clear()
@@ -230,9 +225,9 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
         async def stay() -> bool:
             return "the last rates stay" in caplog.text
 
-        await until(stay)
+        await until_async(stay)
         await redis.delete(keys.pulse)
-        await until(lambda: redis.get(keys.pulse))
+        await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hget(keys.rates, "museum") == b"0.2"
 
 
@@ -245,7 +240,7 @@ async def test_a_name_that_is_no_text_keeps_no_other_from_its_rate(scheduler: Fr
         async def holds() -> bool:
             return await redis.hget(keys.rates, "museum") == b"5.0"
 
-        await until(holds)
+        await until_async(holds)
 
 
 async def test_one_leads_and_another_takes_over_when_it_is_gone(
@@ -258,7 +253,7 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         await asyncio.sleep(0.1)
         assert await redis.get(keys.leader) == b"somebody else"
         assert await redis.get(keys.pulse) is None
-        await until(lambda: redis.get(keys.pulse))
+        await until_async(lambda: redis.get(keys.pulse))
         assert await redis.get(keys.leader) == scheduler.state.worker.encode()
         assert await redis.get(keys.fence) == b"8"
 
@@ -268,19 +263,19 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     async with leading(scheduler) as one:
-        await until(lambda: redis.get(keys.pulse))
+        await until_async(lambda: redis.get(keys.pulse))
         items = [NewRequest(bytes((1, 0, 0)) + b"x", "00000", 1, again=True, source="museum")]
         await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
         await redis.sadd(keys.halted, "museum")
-        await until(lambda: redis.xlen(keys.halted_events))
+        await until_async(lambda: redis.xlen(keys.halted_events))
         one._remind_at = 0.0
 
         async def reminded() -> bool:
             return "museum is halted with 1 requests: scrapy resume museum" in caplog.text
 
-        await until(reminded)
+        await until_async(reminded)
         await redis.srem(keys.halted, "museum")
-        await until(lambda: redis.xlen(keys.resumed_events))
+        await until_async(lambda: redis.xlen(keys.resumed_events))
     assert "Source museum: halted" in caplog.text
     assert "Source museum: resumed" in caplog.text
 
@@ -293,7 +288,7 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
     path.write_text(json.dumps([row]))
     async with leading(scheduler, path):
-        await until(lambda: redis.hget(keys.options, "museum"))
+        await until_async(lambda: redis.hget(keys.options, "museum"))
         stored = json.loads(await redis.hget(keys.options, "museum") or "")
         assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}
         catalogue(path, museum=1)
@@ -301,4 +296,4 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
         async def gone() -> bool:
             return not await redis.hexists(keys.options, "museum")
 
-        await until(gone)
+        await until_async(gone)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.chaos import FAULTS, Plan, run
 
+pytestmark = pytest.mark.slow
 
+
+@pytest.mark.timeout(900)  # a minute, but for a busy machine; what hangs is found within minutes by the benchmark
 def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
     plan = Plan(
         seeds=500,
@@ -13,11 +18,11 @@ def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
         rates={"fast": 25.0, "modest": 8.0, "slow": 0.8},
         rounds=1,
         pause=(0.5, 1.5),
-        deadline=150,
+        deadline=600,
     )
     result = run(plan)
     assert result.faults.keys() == FAULTS.keys()
-    assert result.broken == []  # not done in time among it, which would count the rest as lost
+    assert result.broken == []  # that nothing more happens among it, which would count the rest as lost
     assert result.lost == []
     assert result.doubled == []
     assert result.seeds == sum(result.outcomes.values())

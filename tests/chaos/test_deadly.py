@@ -9,9 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.arrivals import Listener, Sites
 from benchmarks.ours import ROOT, Crawl
 from crawlproject.state.keys import Keys
+
+pytestmark = pytest.mark.slow
 
 KEYS = Keys("crawl", "images")
 PIPELINES = {
@@ -23,7 +27,9 @@ DEADLINE = 120.0  # seconds
 SETTINGS = {"CRAWL_HEARTBEAT_TIMEOUT": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 0.5}
 
 
-def test_a_picture_that_kills_its_worker_is_a_dead_letter_and_takes_no_other_along(tmp_path: Path) -> None:
+def test_a_picture_that_kills_its_workers_becomes_a_dead_letter_and_no_other_picture_is_lost(
+    tmp_path: Path,
+) -> None:
     with (
         Sites([Listener("127.0.0.1", "museum")]) as sites,
         Crawl(tmp_path / "crawl", {"museum": 100_000_000}, SETTINGS) as crawl,

@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import redis
 
 from crawlproject.state.keys import Keys
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -31,10 +31,7 @@ def numbers(path: Path) -> list[int]:
 
 
 def until_it_holds(path: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
 
 
 def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:

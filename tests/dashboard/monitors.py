@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.waiting import until
 
 DEADLINE = 30.0  # seconds
 
@@ -43,17 +44,16 @@ class Monitor:
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "scrapy", "monitor"]
             self.process = subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            try:
-                with urllib.request.urlopen(f"{self.url}/login"):
-                    return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                assert self.process.poll() is None, self.log.read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        until(self._answers, despite=OSError)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            urllib.request.urlopen(f"{self.url}/login").close()
+        except urllib.error.HTTPError as error:
+            error.close()
+        return True
 
     def stop(self) -> int:
         if self.process is None:

@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from demo.gallery import FAULTS, Gallery, set_faults
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PICTURE = bytes(range(256)) * 40
 
@@ -64,7 +67,7 @@ def test_each_folder_is_a_source_with_a_port_of_its_own(gallery: Gallery) -> Non
     assert get(gallery.urls["small"], "/a.jpg")[0] == 404
 
 
-def test_a_file_comes_whole_with_its_type(gallery: Gallery) -> None:
+def test_a_file_is_served_whole_with_its_type(gallery: Gallery) -> None:
     status, headers, body = get(gallery.urls["big"], "/a.jpg")
     assert (status, headers["Content-Type"], body) == (200, "image/jpeg", PICTURE)
     assert headers["Content-Length"] == str(len(PICTURE))
@@ -81,12 +84,12 @@ def test_head_gives_the_length_without_the_body(gallery: Gallery) -> None:
     ("path", "status"),
     [("/none.jpg", 404), ("/", 404), ("/../secret.txt", 404), ("/%2e%2e/secret.txt", 404), ("/x.gone", 410)],
 )
-def test_what_is_no_file_of_the_source(gallery: Gallery, path: str, status: int) -> None:
+def test_paths_outside_the_source_are_404(gallery: Gallery, path: str, status: int) -> None:
     assert get(gallery.urls["big"], path)[0] == status
     assert statuses(gallery) == [status]
 
 
-def test_the_log_has_every_request_at_its_time(gallery: Gallery) -> None:
+def test_the_log_has_every_request_with_its_time(gallery: Gallery) -> None:
     before = time.time()
     get(gallery.urls["big"], "/a.jpg?size=1")
     between = time.time()
@@ -98,7 +101,7 @@ def test_the_log_has_every_request_at_its_time(gallery: Gallery) -> None:
     assert before <= first["t"] <= between <= second["t"] <= after
 
 
-def test_a_fault_is_over_after_its_times(gallery: Gallery, root: Path) -> None:
+def test_a_fault_ends_after_as_many_times_as_it_says(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/a.jpg": {"status": 503, "headers": {"Retry-After": "1"}, "times": 2}})
     answers = [get(gallery.urls["big"], "/a.jpg?again") for _ in range(3)]
     assert [status for status, _, _ in answers] == statuses(gallery) == [503, 503, 200]
@@ -106,7 +109,7 @@ def test_a_fault_is_over_after_its_times(gallery: Gallery, root: Path) -> None:
     assert answers[2][2] == PICTURE
 
 
-def test_a_path_of_its_own_goes_before_any_path(gallery: Gallery, root: Path) -> None:
+def test_a_fault_of_one_path_precedes_that_of_any_path(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/*": {"status": 500}, "/a.jpg": {"status": 403, "times": 1}})
     assert [get(gallery.urls["big"], path)[0] for path in ("/a.jpg", "/a.jpg", "/b", "/c")] == [
         403,
@@ -117,7 +120,7 @@ def test_a_path_of_its_own_goes_before_any_path(gallery: Gallery, root: Path) ->
     assert get(gallery.urls["small"], "/b")[0] == 404
 
 
-def test_faults_may_be_exchanged_and_removed_while_it_runs(gallery: Gallery, root: Path) -> None:
+def test_faults_may_be_changed_and_removed_while_it_runs(gallery: Gallery, root: Path) -> None:
     for _ in range(2):  # the same faults anew count anew
         set_faults(root / "big", {"a.jpg": {"status": 503, "times": 1}})
         assert [get(gallery.urls["big"], "/a.jpg")[0] for _ in range(2)] == [503, 200]
@@ -141,7 +144,7 @@ def test_headers_without_a_status_go_with_the_file(gallery: Gallery, root: Path)
     assert body == PICTURE
 
 
-def test_a_body_takes_the_place_of_the_usual_one(gallery: Gallery, root: Path) -> None:
+def test_a_fault_may_replace_the_body(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/a.jpg": {"body": "é"}, "/none.jpg": {"status": 403, "body": "no"}})
     status, headers, body = get(gallery.urls["big"], "/a.jpg")
     assert (status, headers["Content-Type"], headers["Content-Length"]) == (200, "image/jpeg", "2")
@@ -149,7 +152,7 @@ def test_a_body_takes_the_place_of_the_usual_one(gallery: Gallery, root: Path) -
     assert get(gallery.urls["big"], "/none.jpg")[::2] == (403, b"no")
 
 
-def test_a_delay_holds_up_this_answer_alone(gallery: Gallery, root: Path) -> None:
+def test_a_delay_holds_up_only_its_own_response(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/a.jpg": {"delay": 1.0}})
     slow = connect(gallery.urls["big"])
     asked = time.time()
@@ -170,14 +173,13 @@ def test_a_client_that_hangs_up_during_the_delay_does_no_harm(
     with Gallery(root, tmp_path / "log.jsonl") as gallery:
         hasty = connect(gallery.urls["big"])
         hasty.request("GET", "/a.jpg")
-        while not gallery.arrivals():
-            time.sleep(0.01)
+        until(gallery.arrivals)
         hasty.close()
         assert get(gallery.urls["big"], "/a.jpg")[2] == PICTURE  # answered after the hasty one's turn
     assert capfd.readouterr().err == ""
 
 
-def test_a_drop_closes_the_connection_without_an_answer(gallery: Gallery, root: Path) -> None:
+def test_a_drop_closes_the_connection_without_a_response(gallery: Gallery, root: Path) -> None:
     set_faults(root / "big", {"/a.jpg": {"drop": True, "times": 1}})
     with pytest.raises(http.client.RemoteDisconnected):
         get(gallery.urls["big"], "/a.jpg")
@@ -185,7 +187,7 @@ def test_a_drop_closes_the_connection_without_an_answer(gallery: Gallery, root: 
     assert statuses(gallery) == [None, 200]
 
 
-def test_after_the_end_ports_are_closed_and_the_log_is_whole(root: Path, tmp_path: Path) -> None:
+def test_after_it_ends_its_ports_are_closed_and_its_log_is_complete(root: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     for galleries in (1, 2):  # the second goes on with the first one's log
         with Gallery(root, log) as gallery:
@@ -200,7 +202,7 @@ def test_after_the_end_ports_are_closed_and_the_log_is_whole(root: Path, tmp_pat
         ]
 
 
-def test_sigterm_ends_it_well(root: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_it_with_status_0(root: Path, tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     command = [
         sys.executable,
@@ -212,9 +214,7 @@ def test_sigterm_ends_it_well(root: Path, tmp_path: Path) -> None:
         str(tmp_path / "log.jsonl"),
     ]
     with subprocess.Popen([*command, "--ready", str(ready)], cwd=Path(__file__).parents[2]) as process:
-        deadline = time.monotonic() + 20
-        while not ready.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(ready.exists)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(20) == 0
 

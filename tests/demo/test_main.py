@@ -11,7 +11,7 @@ from demo.gallery import Arrival
 from demo.sources import SOURCES
 
 
-def test_each_source_is_shown_with_what_is_done_and_how_fast_it_is_asked() -> None:
+def test_each_source_is_shown_with_its_progress_and_rate() -> None:
     first, *_ = SOURCES
     done = {"thumbnails": first.pictures, "link_rot": first.link_rot, "failed": len(first.unreadable)}
     tallies: dict[str, Any] = {"sources": {first.name: done}}

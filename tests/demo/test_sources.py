@@ -21,6 +21,8 @@ from demo import pictures
 from demo.gallery import Gallery
 from demo.sources import CATALOGUE, SEEDS, SOURCES, UNREADABLE, build, write_seeds
 
+pytestmark = pytest.mark.slow
+
 URLS = {source.name: f"http://127.0.0.1:{9000 + number}" for number, source in enumerate(SOURCES)}
 
 
@@ -56,7 +58,7 @@ def test_the_catalogue_names_every_source(root: Path) -> None:
     assert all(set(row) == {"source_name", "image_count", "display_name", "source_url"} for row in rows)
 
 
-def test_the_sources_differ_in_rate_and_are_done_in_half_a_minute() -> None:
+def test_the_sources_differ_in_rate_and_take_half_a_minute() -> None:
     rates = [rate(source.image_count) for source in SOURCES]
     assert len(rates) >= 4
     assert all(faster / slower > 2 for faster, slower in pairwise(rates))
@@ -64,7 +66,7 @@ def test_the_sources_differ_in_rate_and_are_done_in_half_a_minute() -> None:
     assert max(source.seeds / rate(source.image_count) for source in SOURCES) <= 32
 
 
-def test_every_seed_is_listed_once_and_answered_as_the_table_says(root: Path, tmp_path: Path) -> None:
+def test_every_seed_is_listed_once_and_answered_with_the_expected_status(root: Path, tmp_path: Path) -> None:
     answers: dict[str, Counter[int]] = {}
     with Gallery(root, tmp_path / "log.jsonl") as gallery:
         rows = seeds(write_seeds(root, gallery.urls))
@@ -93,7 +95,7 @@ def test_every_seed_is_listed_once_and_answered_as_the_table_says(root: Path, tm
     assert {name for _, _, names in ends for name in names} == set(UNREADABLE)
 
 
-def test_the_seed_list_is_tab_separated_with_identifiers_that_stay(root: Path) -> None:
+def test_the_seed_list_is_tab_separated_with_stable_identifiers(root: Path) -> None:
     path = write_seeds(root, URLS)
     assert path == root / SEEDS
     assert path.read_text(encoding="utf-8").splitlines()[0] == "identifier\turl\tsource"
@@ -104,7 +106,7 @@ def test_the_seed_list_is_tab_separated_with_identifiers_that_stay(root: Path) -
     assert [row["url"] for row in after] != [row["url"] for row in before]
 
 
-def test_building_again_starts_afresh_and_makes_the_same(root: Path) -> None:
+def test_building_again_makes_the_same_files(root: Path) -> None:
     before = digests(root)
     write_seeds(root, URLS)
     (root / SOURCES[0].name / "stray.jpg").write_bytes(b"left by an earlier run")
@@ -114,7 +116,7 @@ def test_building_again_starts_afresh_and_makes_the_same(root: Path) -> None:
     assert len(set(before.values())) == len(before), "no two pictures are the same"
 
 
-def test_every_picture_opens_and_they_are_varied(root: Path) -> None:
+def test_every_picture_opens_and_the_pictures_vary(root: Path) -> None:
     formats: Counter[str | None] = Counter()
     seen: set[str] = set()
     tables: set[str] = set()
@@ -169,7 +171,7 @@ def test_the_orientation_tag_and_the_stored_pixels_agree() -> None:
     assert orientations == set(range(1, 9))
 
 
-def test_the_truncated_picture_has_a_header_and_no_end(root: Path) -> None:
+def test_the_truncated_picture_has_a_header_but_no_end(root: Path) -> None:
     (path,) = root.glob("*/truncated.jpg")
     with Image.open(path) as picture:
         assert picture.format == "JPEG"
@@ -177,7 +179,7 @@ def test_the_truncated_picture_has_a_header_and_no_end(root: Path) -> None:
             picture.load()
 
 
-def test_the_page_is_no_picture(root: Path) -> None:
+def test_the_page_is_not_a_picture(root: Path) -> None:
     (path,) = root.glob("*/not-a-picture.jpg")
     assert b"<html>" in path.read_bytes()
     with pytest.raises(UnidentifiedImageError):

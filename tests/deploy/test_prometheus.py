@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
+from tests import waiting
 from tests.status.test_snapshot import sample_at, source
 from tests.test_crawl import Crawl
 
@@ -60,7 +61,7 @@ def queries() -> dict[str, str]:
     return found | {alert.partition("\n")[0]: alert.partition(" for: ")[0] for alert in alerts}
 
 
-def test_every_query_asks_for_metrics_that_there_are() -> None:
+def test_every_query_uses_existing_metrics() -> None:
     names = {sample.name for metric in exported() for sample in metric.samples}
     names |= {f"{metric.name}_bucket" for metric in exported() if metric.type == "histogram"}
     asked = {name: set(re.findall(r"\b(?:crawl|process)_[a-z_]+\b", query)) for name, query in queries().items()}
@@ -74,7 +75,7 @@ def test_every_query_asks_for_metrics_that_there_are() -> None:
     }  # fmt: skip
 
 
-def test_labels_are_few_and_none_is_of_the_web() -> None:
+def test_labels_are_few_and_never_come_from_the_web() -> None:
     labels = {label for metric in exported() for sample in metric.samples for label in sample.labels}
     ours = labels - {"generation", "implementation", "major", "minor", "patchlevel", "version"}
     assert ours == {"spider", "source", "kind", "state", "le"}
@@ -89,7 +90,7 @@ def promtool(*args: str, stdin: str = "") -> None:
 
 
 @needs_prometheus
-def test_configuration_and_alerts_are_in_order() -> None:
+def test_configuration_and_alerts_are_valid() -> None:
     promtool("check", "config", str(DEPLOY / "prometheus.yml"))
     promtool("check", "rules", str(DEPLOY / "alerts.yml"))
 
@@ -141,16 +142,7 @@ class Prometheus:
         self.log.close()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        try:
-            if condition():
-                return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+until = partial(waiting.until, despite=OSError)  # Prometheus may not listen yet
 
 
 @pytest.fixture
@@ -161,7 +153,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 
 
 @needs_prometheus
-def test_prometheus_sees_a_crawl_and_the_line_outlives_its_monitor(crawl: Crawl, tmp_path: Path) -> None:
+def test_prometheus_sees_a_crawl_and_monitoring_goes_on_without_the_monitor(crawl: Crawl, tmp_path: Path) -> None:
     photos = crawl.source("photos", 150, pictures=60)
     crawl.source("museum", 20, pictures=10)
     (photos / "broken.jpg").write_bytes(b"")

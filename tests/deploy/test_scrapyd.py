@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,6 +21,7 @@ import pytest
 
 from demo.gallery import Gallery
 from tests.test_crawl import KEYS, Crawl
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "S3CRET-of-scrapyd"
@@ -52,16 +52,11 @@ class Scrapyd:
             self.process = subprocess.Popen(
                 program("scrapyd"), cwd=self.folder / "deploy", env=self.environ, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                self.ask("daemonstatus.json")
-            except urllib.error.URLError:
-                assert self.process.poll() is None, self.log.read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            else:
-                return
+        until(self._answers, despite=urllib.error.URLError)
+
+    def _answers(self) -> bytes:
+        assert self.process.poll() is None, self.log.read_text()
+        return self.ask("daemonstatus.json")
 
     def ask(self, page: str, data: list[tuple[str, str]] | None = None, password: str = PASSWORD) -> bytes:
         """Return what scrapyd answers to a GET, or to a POST of `data`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -26,6 +25,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from tests.waiting import until_async
 
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
@@ -56,11 +56,12 @@ class Case:
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
         item = NewRequest(entry, "00000", 1, again=True, source="museum")
         await self.scheduler.state.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
-        async with asyncio.timeout(5):
-            while (found := self.scheduler.next_request()) is None:
-                await self.scheduler.queue.fill()
-                await asyncio.sleep(0.01)
-        return Response(URL, request=found)
+
+        async def next_request() -> Request | None:
+            await self.scheduler.queue.fill()
+            return self.scheduler.next_request()
+
+        return Response(URL, request=await until_async(next_request))
 
     async def events(self, stream: str) -> list[dict[str, Any]]:
         await self.scheduler.queue.flush()

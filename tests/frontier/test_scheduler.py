@@ -12,8 +12,9 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from crawlproject.state.scripts import LeaseReply
+from crawlproject.state.scripts import Grant, LeaseReply
 from tests.conftest import scheduler_for
+from tests.waiting import until_async
 
 
 def db(scheduler: FrontierScheduler) -> Any:
@@ -32,10 +33,17 @@ async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
 async def leased(scheduler: FrontierScheduler) -> Request:
     """Lease one request and return it at its slot."""
     await scheduler.queue.fill()
-    async with asyncio.timeout(5):
-        while (request := scheduler.next_request()) is None:
-            await asyncio.sleep(0.005)
+    request: Request = await until_async(scheduler.next_request)
     return request
+
+
+async def stored(scheduler: FrontierScheduler, count: int) -> None:
+    """Wait until Redis has `count` requests."""
+
+    async def all_there() -> bool:
+        return bool(await db(scheduler).get(scheduler.state.keys.outstanding) == str(count).encode())
+
+    await until_async(all_there)
 
 
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
@@ -51,10 +59,10 @@ async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: Front
     request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"X": "y"})
     assert scheduler.enqueue_request(request)
     assert scheduler.enqueue_request(request)  # noted, and found to be a duplicate when it is stored
-    await asyncio.sleep(0.4)
+    await stored(scheduler, 1)
     back = await leased(scheduler)
     assert (back.url, back.headers["X"], back.meta[SOURCE]) == (request.url, b"y", "museum.example")
-    assert scheduler.stats.get_value("frontier/duplicates") == 1
+    await until_async(lambda: scheduler.stats.get_value("frontier/duplicates") == 1)
     assert scheduler.has_pending_requests()
 
 
@@ -92,12 +100,15 @@ async def test_a_redirect_is_leased_anew_from_the_source_it_leads_to(
     await lead(scheduler, museum=50)
     meta = {"identifier": "a", SOURCE: "museum"}
     scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta=meta))
-    await asyncio.sleep(0.4)
+    await stored(scheduler, 1)
     request = await leased(scheduler)
     redirected = request.replace(url=location, meta={**request.meta, "redirect_urls": [request.url]})
     assert scheduler.enqueue_request(redirected)
-    await asyncio.sleep(0.4)
-    (grant,) = (await peek(scheduler)).grants
+
+    async def grants() -> list[Grant]:
+        return (await peek(scheduler)).grants
+
+    (grant,) = await until_async(grants)
     assert grant.id.partition(":")[2] == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
@@ -112,7 +123,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
     for name in "abc":
         meta = {"identifier": name, SOURCE: "museum"}
         one.enqueue_request(Request(f"http://museum.example/{name}", meta=meta))
-    await asyncio.sleep(0.4)
+    await stored(one, 3)
     await one.queue.fill()
     assert len(one) == 3
     await maybe_deferred_to_future(one.close("shutdown"))
@@ -130,9 +141,7 @@ async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierSched
     keys = scheduler.state.keys
     # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
     await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
-    async with asyncio.timeout(4):
-        while await redis.get(keys.outstanding) != b"1":
-            await asyncio.sleep(0.05)
+    await stored(scheduler, 1)
 
 
 async def test_closing_does_not_block_the_loop_when_seeds_have_just_come(

@@ -75,7 +75,7 @@ async def test_a_source_that_took_long_lets_others_go_first_for_as_long(
     while slow[places] not in desk.begun:
         await desk.end(quick.pop(0))
         await asyncio.sleep(0.002)
-    assert 0.08 < asyncio.get_running_loop().time() - began < 0.3
+    assert asyncio.get_running_loop().time() - began > 0.08
     assert len(desk.begun) > places + 10
 
 

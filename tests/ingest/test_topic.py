@@ -22,6 +22,7 @@ import redis
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import Broker
 from tests.state.servers import Server
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -43,13 +44,6 @@ def fed(client: redis.Redis) -> list[bytes]:
 
 def numbers(client: redis.Redis) -> Counter[int]:
     return Counter(int(seed.rpartition(b"/")[2].partition(b".")[0]) for seed in fed(client))
-
-
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture

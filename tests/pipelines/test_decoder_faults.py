@@ -17,6 +17,7 @@ from tests.pipelines.test_outages import deliveries, logged
 from tests.test_crawl import KEYS, Crawl
 from tests.test_hostile_pictures import Server, decoders_of, plain
 from tests.traps.sitecustomize import SLEEP
+from tests.waiting import PATIENCE_S
 
 TRAPS = Path(__file__).parents[1] / "traps"
 
@@ -41,7 +42,7 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
     with Server({name: plain(trap(SLEEP)) for name in names}) as server:
         crawl.source("museum", 100)
         seed(crawl, server, "museum", *names)
-        crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT="40", CRAWL_SHUTDOWN_GRACE="1")
+        crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT=str(2 * PATIENCE_S), CRAWL_SHUTDOWN_GRACE="1")
         worker = crawl.workers[0]
         crawl.until(lambda: len(decoders_of(worker.pid)) == 2)
         crawl.until(lambda: sum(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")) == 20)
@@ -51,11 +52,7 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
         if signals == 2:
             time.sleep(0.3)
             worker.send_signal(signal.SIGTERM)
-        since = time.monotonic()
-        status = worker.wait(30)
-        took = time.monotonic() - since
-    assert took < (4 if signals == 1 else 3)  # a grace of 1 s among it; this machine may be busy
-    assert status == 0
+        assert worker.wait(PATIENCE_S) == 0
     crawl.until(lambda: not any(map(is_decoder, decoders)))
     assert crawl.dead() == {}
     assert crawl.redis.get(KEYS.outstanding) == b"20"
@@ -104,9 +101,7 @@ def test_one_source_whose_pictures_hang_leaves_decoders_to_the_others(crawl: Cra
         crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT="3", CRAWL_SHUTDOWN_GRACE="0")
         crawl.until(lambda: len(decoders_of(crawl.workers[0].pid)) == 2)
         seed(crawl, server, "museum", *good)
-        since = time.monotonic()
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == len(good))
-        took = time.monotonic() - since
+        assert crawl.redis.xlen(KEYS.dead) < len(bad)  # they did not queue behind all of these
         crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(20) == 0
-    assert took < 15  # the queue before them is 30 s long
+        assert crawl.workers[0].wait(PATIENCE_S) == 0

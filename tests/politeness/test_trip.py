@@ -22,13 +22,13 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 
 
 @pytest.mark.judges
-def test_after_the_trip_only_what_was_in_flight_arrives(crawl: Crawl) -> None:
+def test_after_its_circuit_opens_a_source_gets_only_what_was_in_flight(crawl: Crawl) -> None:
     photos = crawl.source("photos", 200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         (photos / "0.jpg").write_bytes(b"")  # 200, and no picture: that is no fault of the source
-        crawl.start(2)
+        crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="0")  # the first to come waits for the other
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)
-        crawl.seed("photos", *(f"0.jpg?{n}" for n in range(800)))
+        crawl.seed("photos", *(f"0.jpg?{n}" for n in range(2000)))
         crawl.until(lambda: len(crawl.arrivals("photos")) > 100)
         set_faults(photos, {ANY_PATH: {"status": 503}})
         crawl.until(lambda: crawl.redis.smembers(KEYS.temp_halted))

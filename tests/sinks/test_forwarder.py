@@ -25,6 +25,7 @@ from crawlproject.sinks.forwarder import READER, Forwarder, TurnTaken
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import PRODUCE, Broker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -106,13 +107,6 @@ def following(environment: dict[str, str], broker: Broker) -> Iterator[subproces
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def until(holds: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.Redis, broker: Broker) -> None:
@@ -217,7 +211,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
     for _ in range(2):
         before = position(client)
         with following(environment, broker) as follower:
-            until(lambda before=before: position(client) not in (before, None, "0-0"))
+            until(lambda before=before: position(client) not in (before, None, "0-0"))  # type: ignore[misc]
             time.sleep(0.03)
             follower.kill()
         assert position(client) != newest(client)

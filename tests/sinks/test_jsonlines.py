@@ -237,6 +237,7 @@ def test_resp2_will_do(redis_url: str, client: redis.Redis, tmp_path: Path) -> N
         assert drain(old, tmp_path / "events.jsonl") == 2
 
 
+@pytest.mark.slow
 def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
     """A child per line of the sink's code, which dies when it is about to run that one."""
     path = tmp_path / "events.jsonl"

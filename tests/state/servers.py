@@ -6,7 +6,6 @@ import asyncio
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from crawlproject.state import embedded
+from tests.waiting import until
 
 
 def free_port() -> int:
@@ -79,13 +79,7 @@ class Server:
         """Start, also after `kill`, and wait until it answers."""
         command = [embedded.find_server(), str(self.config), *(["--sentinel"] if self.sentinel else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while True:
-            with suppress(redis.ConnectionError):
-                if self.client.ping():
-                    return
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.02)
+        until(self.client.ping, despite=redis.ConnectionError, hint=f"see {self.folder}/log")
 
     def kill(self) -> None:
         """End it at once."""

@@ -17,6 +17,9 @@ import redis
 
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state import embedded
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 STARTER = """
 import sys
@@ -55,10 +58,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while is_alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not is_alive(pid))
 
 
 def test_processes_that_come_at_once_start_one_server_that_outlives_them(folder: Path) -> None:

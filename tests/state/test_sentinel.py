@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from crawlproject.state.client import State, connect_blocking
 from demo.gallery import Gallery
 from tests.state.servers import Server, free_port, speaks_tls
 from tests.test_crawl import KEYS, Crawl
+from tests.waiting import until, until_async
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
     watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
     one = Pair(master, replica, sentinel)
-    deadline = time.monotonic() + 60
-    while not (one.synced() and watch("SENTINEL", "REPLICAS", "crawl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: one.synced() and watch("SENTINEL", "REPLICAS", "crawl"))
     yield one
     for server in one:
         server.close()
@@ -183,27 +180,16 @@ async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
     state = State(config.load({"REDIS_URL": pair.url}), "images")
     await state.open()
     first = await state.scripts.lead("leader", ready=True)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            pair.sentinel.client.execute_command("SENTINEL", "FAILOVER", "crawl")
-            break
-        except redis.ResponseError:  # NOGOODSLAVE: it has not heard of the replica yet
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
-    while pair.master.client.info("replication")["role"] != "slave":
+    failover = partial(pair.sentinel.client.execute_command, "SENTINEL", "FAILOVER", "crawl")
+    until(failover, despite=redis.ResponseError)  # NOGOODSLAVE: it has not heard of the replica yet
+
+    async def demoted() -> bool:
         with suppress(redis.RedisError):  # its connections are in use all the time
             await state.scripts.lead("leader", ready=True)
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
-    while True:
-        try:
-            fence = await state.scripts.lead("leader", ready=True)
-            break
-        except redis.RedisError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
-    assert fence is not None
+        return bool(pair.master.client.info("replication")["role"] == "slave")
+
+    await until_async(demoted)
+    fence = await until_async(partial(state.scripts.lead, "leader", ready=True), despite=redis.RedisError)
     assert first is not None
     assert fence >= first
     assert pair.replica.client.get(KEYS.leader) == b"leader"

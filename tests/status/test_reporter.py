@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
+from tests.waiting import until_async as until
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +76,6 @@ async def reporting(state: State, path: Path | None, **more: Any) -> AsyncIterat
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}

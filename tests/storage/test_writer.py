@@ -29,6 +29,7 @@ from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, WHO, Case
 from tests.storage.s3_gate import Gate
+from tests.waiting import until_async
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +66,7 @@ def s3_store(gate: Gate) -> S3Storage:
 
 
 async def until_up(circuit: StorageWriter) -> None:
-    async with asyncio.timeout(20):
-        while circuit.outage:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: not circuit.outage)
 
 
 async def test_a_missing_folder_is_an_outage_until_it_is_back(tmp_path: Path) -> None:
