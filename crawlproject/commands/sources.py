@@ -53,7 +53,7 @@ class Command(ScrapyCommand):
             if names:
                 await remark_unknown(state, names)
             else:
-                names = sorted(await known_sources(state))
+                names = await known_sources(state)
             write = _write_json if opts.json else _write_table
             await write(names, (row async for _, row in source_statuses(state, names)))
             if not opts.json and (reason := (await pause(state)).reason):

@@ -9,12 +9,12 @@ from crawlproject.state.client import State
 _PAGE = 1000  # names a call
 
 
-async def known_sources(state: State) -> set[str]:
-    """Return all sources that the catalogue or a seed has named."""
+async def known_sources(state: State) -> list[str]:
+    """Return all sources that the catalogue or a seed has named, sorted."""
     redis: Any = state.redis
     names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
     names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
-    return {name.decode(errors="replace") for name in names}
+    return sorted(name.decode(errors="replace") for name in names)
 
 
 async def source_of_domain(state: State, domain: str) -> str | None:
