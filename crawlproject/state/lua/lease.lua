@@ -60,7 +60,7 @@ local function is_suspect(line) return is_name(line:match('^(.-)\n') or '') end
 local suspect = redis.call('LINDEX', K.suspects, 0)
 for _ = 1, 100 do
   if not suspect or is_suspect(suspect) then break end
-  bury('entry', redis.call('LPOP', K.suspects), '', 'suspect that is none of ours', 0)
+  bury('entry', redis.call('LPOP', K.suspects), '', 'quarantined request not written by crawlproject', 0)
   suspect = redis.call('LINDEX', K.suspects, 0)
 end
 if suspect and is_suspect(suspect) then
@@ -124,7 +124,7 @@ end
 
 local function grant(source, budget)
   if source == kept_for_suspect then return 0 end
-  if not is_name(source) then return refuse(source, 'source whose name is none of ours') end
+  if not is_name(source) then return refuse(source, 'invalid source name') end
   if refused(source) then return refuse(source, 'unknown source: ' .. source) end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
