@@ -63,7 +63,7 @@ class LeaseKeeper:
     def spider_opened(self) -> None:
         """Start the heartbeat and the sweep."""
         self.worker = worker_of(self.crawler)
-        self._suspect = False
+        self._differed = False
         self._loops = Loops(self.worker.state)
         self._loops.start(self._beat, self._sweep)
 
@@ -94,7 +94,7 @@ class LeaseKeeper:
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
             reason = printable(f"dropped: {exception}")
-            self._bury(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
+            self._add_dead_letter(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item that a pipeline has failed on."""
@@ -137,15 +137,15 @@ class LeaseKeeper:
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
             case _:
-                self._retry_or_bury(lease, request, failure)
+                self._retry_or_give_up(lease, request, failure)
 
-    def _retry_or_bury(self, lease: Lease, request: Request, failure: Failure) -> None:
+    def _retry_or_give_up(self, lease: Lease, request: Request, failure: Failure) -> None:
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
-            self._bury(lease, failure.source, verdict.reason, counts, evidence)
+            self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence)
             return
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         settlement = Settlement(
@@ -159,7 +159,7 @@ class LeaseKeeper:
         self.worker.lease_queue.settle(lease, settlement)
 
     def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
-        """Return the seconds for which the source is held: as long as it has said, within bounds."""
+        """Return the seconds for which the source is held: its Retry-After, up to CRAWL_RETRY_DELAY_MAX."""
         if not failure.outcome.slows or not failure.retry_after:
             return None
         hold = min(failure.retry_after, self.config.retry_delay_max)
@@ -173,7 +173,7 @@ class LeaseKeeper:
             )
         return hold
 
-    def _bury(
+    def _add_dead_letter(
         self,
         lease: Lease,
         source: str,
@@ -222,9 +222,9 @@ class LeaseKeeper:
             logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.leases)
-        if differs and self._suspect:
+        if differs and self._differed:
             await leases.reconcile()
-        self._suspect = differs
+        self._differed = differs
 
     async def _sweep(self) -> None:
         """Find leases whose request has left the engine and that nobody has settled."""
