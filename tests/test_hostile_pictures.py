@@ -1,4 +1,4 @@
-"""Hostile pictures and hostile servers, met by a whole crawl: each ends with its reason, the worker goes on."""
+"""Whole crawls of hostile pictures and servers: each ends with its reason, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
 
 
 def servers() -> dict[str, tuple[Answer, str | None]]:
-    """Return the servers, and of those whose pictures are not had the reason."""
+    """Return the servers, and the reasons for those whose pictures cannot be fetched."""
     return {
         "gzip-bomb": (coded("gzip", gzip.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),
         "deflate-bomb": (coded("deflate", zlib.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),

@@ -1,4 +1,4 @@
-"""Whole crawls over texts that are meant to do more than be read."""
+"""Whole crawls of hostile texts."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
         faults: dict[str, Fault] = {
             f"/{name}": {"status": 302, "headers": {"Location": place}} for name, (place, _) in places.items()
         }
-        # The good one: what looks odd and is none
+        # The good one: it only looks odd
         faults["/odd.jpg"] = {"status": 302, "headers": {"Location": "/0.jpg?@x=\x1b[31m\u00e4"}}
         set_faults(photos, faults)
         set_faults(

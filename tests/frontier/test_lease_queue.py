@@ -25,7 +25,7 @@ from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.worker import Shutdown
 from tests.conftest import Engine, local_network
 
-pytestmark = pytest.mark.judges  # in milliseconds
+pytestmark = pytest.mark.judges  # judges milliseconds
 
 
 class Worker:

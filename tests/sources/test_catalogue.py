@@ -1,4 +1,4 @@
-"""How fast a source may be asked, whose a host is, and what a catalogue may look like."""
+"""The rate of a source, the source of a host, and the format of a catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose fault it is that a thumbnail cannot be stored, and what is done about it."""
+"""Whether the storage or a thumbnail is to blame when a write fails, and what is done about it."""
 
 from __future__ import annotations
 
