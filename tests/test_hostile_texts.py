@@ -178,7 +178,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
         crawl.seed("photos", *places, "odd.jpg")
         crawl.seed("guarded", "0.jpg")
         crawl.run(CRAWL_MAX_RETRIES="0")
-        asked = [arrival["path"] for arrival in crawl.arrivals("photos")]
+        requested = [arrival["path"] for arrival in crawl.arrivals("photos")]
     assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {"photos-odd.jpg"}
     dead = crawl.dead()
     reason = dead.pop("guarded-0.jpg")
@@ -186,7 +186,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
     assert dead.keys() == {f"photos-{name}" for name in places}
     for name, (_, words) in places.items():
         assert dead[f"photos-{name}"].startswith(words), dead
-    assert sorted(path for path in asked if not path.startswith(("/0.jpg", "//0.jpg"))) == sorted(
+    assert sorted(path for path in requested if not path.startswith(("/0.jpg", "//0.jpg"))) == sorted(
         [f"/{name}" for name in places] + ["/odd.jpg", "/user.jpg"]
     )
     for text in (crawl.log(), json.dumps(dead), command(crawl, "dead", "list")):
