@@ -262,7 +262,7 @@ def servers() -> dict[str, tuple[Answer, str | None]]:
         "gzip-bomb": (coded("gzip", gzip.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),
         "deflate-bomb": (coded("deflate", zlib.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),
         "br-bomb": (coded("br", brotli.compress(bytes(200_000_000), quality=3)), "larger than DOWNLOAD_MAXSIZE"),
-        "layers": (coded(", ".join(["gzip"] * 500), GOOD), "500 content codings"),
+        "layers": (coded(", ".join(["gzip"] * 500), GOOD), "500 nested content codings"),
         "no-gzip": (coded("gzip", GOOD), "content coding gzip: "),
         "gzip": (coded("gzip", gzip.compress(GOOD)), None),
         "unknown": (coded("utf-8", GOOD), None),
