@@ -27,7 +27,7 @@ class Kafka:
 
     def __init__(self, config: Config, say: Callable[[str], None]) -> None:
         if not config.kafka_brokers:
-            raise ConfigError("CRAWL_KAFKA_BROKERS is empty: name a broker or more, as in kafka1.example:9092")
+            raise ConfigError("CRAWL_KAFKA_BROKERS is empty: name at least one broker, as in kafka1.example:9092")
         self.brokers = ",".join(config.kafka_brokers)
         self.options = dict(config.kafka_options)
         self.say = say

@@ -1,4 +1,4 @@
-"""Settings: what is accepted, what stops the start, and which of several places wins."""
+"""Settings: what is accepted, what stops the start, and which of several sources wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile pictures and hostile servers, met by a whole crawl: each ends with its reason, the worker goes on."""
+"""Whole crawls of hostile pictures and servers: each ends with its reason, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -257,12 +257,12 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
 
 
 def servers() -> dict[str, tuple[Answer, str | None]]:
-    """Return the servers, and of those whose pictures are not had the reason."""
+    """Return the servers, and the reasons for those whose pictures cannot be fetched."""
     return {
         "gzip-bomb": (coded("gzip", gzip.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),
         "deflate-bomb": (coded("deflate", zlib.compress(bytes(200_000_000), 9)), "larger than DOWNLOAD_MAXSIZE"),
         "br-bomb": (coded("br", brotli.compress(bytes(200_000_000), quality=3)), "larger than DOWNLOAD_MAXSIZE"),
-        "layers": (coded(", ".join(["gzip"] * 500), GOOD), "500 content codings"),
+        "layers": (coded(", ".join(["gzip"] * 500), GOOD), "500 nested content codings"),
         "no-gzip": (coded("gzip", GOOD), "content coding gzip: "),
         "gzip": (coded("gzip", gzip.compress(GOOD)), None),
         "unknown": (coded("utf-8", GOOD), None),

@@ -1,4 +1,4 @@
-"""Whole crawls over texts that are meant to do more than be read."""
+"""Whole crawls of hostile texts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_hostile_identifiers_are_only_names(crawl: Crawl) -> None:
     assert {json.loads(line)["event"] for line in lines} == {"image_metadata_updates", "link_rot"}
 
 
-def seeds_that_are_none(url: str) -> dict[str, str]:
+def invalid_seeds(url: str) -> dict[str, str]:
     """Return seeds by what their reason must say."""
     host = url.removeprefix("http://")
     return {
@@ -110,7 +110,7 @@ def seeds_that_are_none(url: str) -> dict[str, str]:
         '{"url": "http://a/", "uuid": ' + "9" * 2_000 + "}": "uuid",
         '{"url": "http://a/", "uuid": ' + "9" * 10_000 + "}": "not JSON",
         json.dumps({"url": "http://a/", "source": "s" + FORGED}): "printable",
-        json.dumps({"url": "ftp://a/" + FORGED.strip().replace(" ", "")}): "url with",
+        json.dumps({"url": "ftp://a/" + FORGED.strip().replace(" ", "")}): "URL with",
     }
 
 
@@ -120,7 +120,7 @@ def test_hostile_seeds_are_dead_letters_that_give_nothing_away(crawl: Crawl) -> 
     (photos / "2.jpg").rename(photos / "sub" / "2.jpg")
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         url = crawl.gallery.urls["photos"]
-        bad = seeds_that_are_none(url)
+        bad = invalid_seeds(url)
         for line in bad:
             crawl.redis.lpush(KEYS.seeds, line.encode())
         good = [
@@ -158,7 +158,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
         places = {
             "user.jpg": (f"http://me:{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
             "relative.jpg": (f"//{SECRET}@{host}/0.jpg", "bad redirect: URL with a user name or password"),
-            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "bad redirect: URL"),
+            "escapes.jpg": (f"http://a\x1b[31mFORGED\x9b.{host}/", "redirect to an invalid URL"),
             "none.jpg": ("http://[FORGED", "redirect to an invalid URL"),
             "port.jpg": ("http://a:99999/", "redirect to an invalid URL"),
             "long.jpg": (f"http://{host}/" + "x" * 9_000, "redirect to a URL of 90"),
@@ -168,7 +168,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
         faults: dict[str, Fault] = {
             f"/{name}": {"status": 302, "headers": {"Location": place}} for name, (place, _) in places.items()
         }
-        # The good one: what looks odd and is none
+        # The good one: it only looks odd
         faults["/odd.jpg"] = {"status": 302, "headers": {"Location": "/0.jpg?@x=\x1b[31m\u00e4"}}
         set_faults(photos, faults)
         set_faults(
@@ -178,7 +178,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
         crawl.seed("photos", *places, "odd.jpg")
         crawl.seed("guarded", "0.jpg")
         crawl.run(CRAWL_MAX_RETRIES="0")
-        asked = [arrival["path"] for arrival in crawl.arrivals("photos")]
+        requested = [arrival["path"] for arrival in crawl.arrivals("photos")]
     assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {"photos-odd.jpg"}
     dead = crawl.dead()
     reason = dead.pop("guarded-0.jpg")
@@ -186,7 +186,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
     assert dead.keys() == {f"photos-{name}" for name in places}
     for name, (_, words) in places.items():
         assert dead[f"photos-{name}"].startswith(words), dead
-    assert sorted(path for path in asked if not path.startswith(("/0.jpg", "//0.jpg"))) == sorted(
+    assert sorted(path for path in requested if not path.startswith(("/0.jpg", "//0.jpg"))) == sorted(
         [f"/{name}" for name in places] + ["/odd.jpg", "/user.jpg"]
     )
     for text in (crawl.log(), json.dumps(dead), command(crawl, "dead", "list")):
@@ -194,4 +194,4 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
     everything: list[Any] = [crawl.redis.dump(key) for key in crawl.redis.keys("*")]
     assert SECRET.encode() not in b"".join(everything)
     statuses = crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)
-    assert set(statuses) <= {b"200", b"302"}  # what we refuse speaks not against the source
+    assert set(statuses) <= {b"200", b"302"}  # our refusals do not count against the source

@@ -1,4 +1,4 @@
-"""Events as JSON, and what is said of a lease."""
+"""Events as JSON, and leases."""
 
 from __future__ import annotations
 

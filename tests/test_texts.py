@@ -1,4 +1,4 @@
-"""What strangers write, shown: nothing of it moves a cursor, ends a line, or gives a password away."""
+"""Untrusted texts as shown: none moves a cursor, ends a line, or reveals a password."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_json_of_one_line_keeps_letters_and_escapes_control_characters() -> None
         ("http://u:p?w@h/x", "http://***@h/x"),
         ("http://u:p\\w@h/x", "http://***@h/x"),
         ('{"url": "http:\\/\\/u:p@h\\/x"', '{"url": "http:\\/\\/***@h\\/x"'),
-        # these have none
+        # these have no userinfo
         ("http://h/@u/x", "http://h/@u/x"),
         ("http://h:8080/a@b", "http://h:8080/a@b"),
         ("http://h:8080?a@b", "http://h:8080?a@b"),
@@ -93,7 +93,7 @@ def test_a_seed_without_one_is_shown_as_it_came(seed: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_a_host_cannot_forge_a_log_line(host: str) -> None:
-    """Scrapy logs a request's URL as it is; all behind the host is percent-encoded by then."""
+    """Scrapy logs a request's URL as it is; everything after the host is percent-encoded by then."""
     url = f"http://{host}/\u2028"
     if url_fault(url) is None:
         asked = Request(url).url

@@ -22,7 +22,7 @@ _FAULTS = (
     (
         r"\bOOM\b",
         "Redis is out of memory (maxmemory), and the crawl pauses: raise maxmemory, or free some "
-        "(scrapy events reads events, scrapy dead drop deletes dead letters); it goes on by itself",
+        "(scrapy events reads events, scrapy dead drop deletes dead letters); the crawl resumes on its own",
     ),
     (
         r"\b(READONLY|UNBLOCKED)\b",

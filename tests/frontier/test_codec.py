@@ -1,4 +1,4 @@
-"""Stored requests: what goes in comes out, and what was not written by us is never believed."""
+"""Stored requests: they come back as they were stored, and foreign entries are never trusted."""
 
 from __future__ import annotations
 

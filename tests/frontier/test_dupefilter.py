@@ -1,4 +1,4 @@
-"""Where a request stands in the seen filter."""
+"""Where a request is kept in the seen filter."""
 
 from __future__ import annotations
 

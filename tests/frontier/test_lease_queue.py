@@ -26,7 +26,7 @@ from crawlproject.worker import Shutdown
 from tests.conftest import Engine, local_network
 from tests.waiting import until_async
 
-pytestmark = pytest.mark.judges  # in milliseconds
+pytestmark = pytest.mark.judges  # judges milliseconds
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""Scrapy's face of the frontier: what the whole crawls of tests/test_crawl.py do not show."""
+"""The scheduler: what the whole crawls of tests/test_crawl.py do not show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
     fence = await scheduler.state.scripts.lead("leader", ready=True)
     assert fence is not None
     await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
-    # Nobody is there to be asked for a robots.txt.
+    # There is no server to fetch a robots.txt from.
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), '{"robots": "ignore"}')
     await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
 
@@ -139,7 +139,7 @@ async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierSched
     await asyncio.sleep(0.1)
     redis: Any = scheduler.state.redis
     keys = scheduler.state.keys
-    # A Redis that hung does what it was asked before, though nobody waits for the answer any more.
+    # A Redis that hung carries out earlier requests, though the client no longer waits for the reply.
     await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
     await stored(scheduler, 1)
 

@@ -1,4 +1,4 @@
-"""Lines of the seed list: which are seeds, what they say, and why others are none."""
+"""Lines of the seed list: which are valid, how they are parsed, and why others are refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ("http://museum.org/\x7f", "spaces"),
         ("http://a/" + "x" * (LONGEST_URL - 8), f"more than {LONGEST_URL}"),
         ("http://a/\ud800", "invalid URL"),
-        # what is no object
+        # not an object
         ("{", "not JSON"),
         ('{"url": "http://a/"', "not JSON"),
         ('{"url": "http://a/"} {"url": "http://b/"}', "not JSON"),
@@ -146,7 +146,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ("[]", "not an object"),
         ('["http://a/"]', "not an object"),
         ('"http://a/"', "not an object"),
-        # what is no url in it
+        # an object without a valid URL
         ("{}", "no URL: None"),
         ('{"url": null}', "no URL: None"),
         ('{"url": 5}', "no URL: 5"),
@@ -155,7 +155,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "museum.org"}', "must begin with http"),
         ('{"url": "http://a/\\ud800"}', "invalid URL"),
         ('{"uri": "http://a/"}', "no URL"),
-        # what makes no sense beside it
+        # an invalid value besides the URL
         ('{"url": "http://a/", "uuid": ["x"]}', "uuid"),
         ('{"url": "http://a/", "uuid": {}}', "uuid"),
         ('{"url": "http://a/", "uuid": true}', "uuid"),
@@ -204,7 +204,7 @@ def test_an_invalid_line(line: str | bytes, reason: str) -> None:
     ],
 )
 def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None:
-    """Its reason stands in the dead letters and in the log."""
+    """The reason appears in the dead letters and in the log."""
     for line in (
         url,
         json.dumps({"url": url}),
@@ -275,7 +275,7 @@ FIELDS = st.sampled_from(["url", "uuid", "identifier", "source", "priority", "ag
 
 
 def understood(line: bytes | str) -> None:
-    """Have a line become what the enqueue script takes, or a dead letter; nothing else may come of it."""
+    """Turn a line into what the enqueue script takes, or a dead letter; anything else is an error."""
     began = time.thread_time()
     try:
         parse_seed(line)

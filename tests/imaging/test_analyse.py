@@ -1,4 +1,4 @@
-"""Whole bodies, good ones and all the bad ones a crawler meets."""
+"""Whole bodies, sound ones and all the bad ones that a crawler meets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of pictures that are well, ill, and meant to hurt."""
+"""Facts of sound, broken and hostile pictures."""
 
 from __future__ import annotations
 

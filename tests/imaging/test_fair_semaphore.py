@@ -38,7 +38,7 @@ class Desk:
 
 
 async def test_pictures_are_decoded_in_order_however_many_their_source_has() -> None:
-    desk = Desk(3)  # a fast source beside many slow ones must not wait for one of each
+    desk = Desk(3)  # a fast source must not wait for a picture of each of many slow sources
     await desk.bring("a1", "a2", "b1", "a3", "c1", "a4", "d1")
     await desk.end("a1", "a2", "b1", "a3", "c1", "a4", "d1")
     assert desk.begun == ["a1", "a2", "b1", "a3", "c1", "a4", "d1"]
@@ -49,7 +49,7 @@ async def test_one_source_leaves_a_place_to_waiting_sources(places: int, most: i
     desk = Desk(places)
     slow = [f"s{n}" for n in range(9)]
     await desk.bring(*slow)
-    assert desk.begun == slow[:places]  # nobody else wants any
+    assert desk.begun == slow[:places]  # no other source waits
     await desk.bring(*(f"q{n}" for n in range(20)))
     await desk.end("s0")
     for n in range(19):  # whatever the slow one has waiting

@@ -1,4 +1,4 @@
-"""The estimate against the real `identify` where there is one, and against what it once said everywhere."""
+"""The estimate against the real `identify` where installed, and against its recorded output elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-side request forgery, tried over real sockets: a whole worker, and what nobody must connect to."""
+"""Server-side request forgery, tried over real sockets: a whole worker, and addresses it must not connect to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Zone
 from tests.test_crawl import KEYS, Crawl, picture, size_for
 
-SITE = "127.0.0.2"  # the only address that is opened: whence redirects come
+SITE = "127.0.0.2"  # the only address that is open: redirects come from it
 
 # What stands for the private service in the names of the zone: how each of them resolves.
 RECORDS: dict[str, list[list[str] | None]] = {
@@ -73,7 +73,7 @@ HOSTS = [
     # names
     *("localhost", "LOCALHOST", "localhost.", "a.localhost", "ip6-localhost", *RECORDS, "LoopBack.Museum.ORG."),
     *("münchen.museum.org", "MÜNCHEN.museum.org"),
-    # what IDNA takes out of a name (RFC 3454, table B.1): soft hyphen, zero width space
+    # what IDNA removes from a name (RFC 3454, table B.1): soft hyphen, zero width space
     *(
         "127.0.0\u00ad.1",
         "2130706433\u00ad",
@@ -166,13 +166,13 @@ def trap() -> Iterator[Trap]:
 
 @pytest.fixture
 def guarded(tmp_path: Path, environment: dict[str, str], redis_url: str, zone: Zone) -> Iterator[Crawl]:
-    """A crawl with one address open, where a site redirects to whatever it is told."""
+    """A crawl with one address open, where a site redirects to any given URL."""
     zone.records.update(RECORDS)
     crawl = Crawl(tmp_path, environment | {"CRAWL_ALLOW_NETWORKS": f"{SITE}/32"}, redis_url)
     rows: list[dict[str, Any]] = [
         {"source_name": name, "image_count": size_for(200.0)} for name in ("seeds", "redirects", "elsewhere")
     ]
-    rows[2]["hosts"] = ["museum.org", "localhost", "127.0.0.1"]  # asked more than once
+    rows[2]["hosts"] = ["museum.org", "localhost", "127.0.0.1"]  # used more than once
     (tmp_path / "catalogue.json").write_text(json.dumps(rows))
     yield crawl
     for worker in crawl.workers:
@@ -207,9 +207,7 @@ def test_no_spelling_answer_or_redirect_leads_to_a_private_address(guarded: Craw
     assert trap.caught == []
     assert [event["identifier"] for event in guarded.events(KEYS.image_events)] == ["good"]  # it did crawl
     dead = guarded.dead()
-    rot = guarded.events(
-        KEYS.link_rot_events
-    )  # what is no absolute URL leads back to the site, which has no such page
+    rot = guarded.events(KEYS.link_rot_events)  # a relative URL leads back to the site, which has no such page
     assert guarded.redis.xlen(KEYS.dead) + len(rot) == len(payloads) + len(Site.payloads)
     reasons = {payloads[int(name[5:])]: reason for name, reason in dead.items() if name.startswith("seed-")}
     said = ("address refused: ", "unusual spelling of an address", "URL ", "invalid URL", "dns: ")

@@ -1,4 +1,4 @@
-"""Who undoes a content coding."""
+"""Where a content coding is undone."""
 
 from __future__ import annotations
 

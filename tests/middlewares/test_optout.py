@@ -1,4 +1,4 @@
-"""What is refused for its headers, and what is only noted."""
+"""Which opt-outs refuse a picture, and which are only recorded."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def response(headers: dict[str, str], status: int = 200) -> Response:
     ],
 )
 def test_by_default_every_opt_out_refuses_and_the_error_names_it(headers: dict[str, str], reason: str) -> None:
-    asked = request()
+    sent = request()
     with pytest.raises(OptedOut) as caught:
-        middleware().process_response(asked, response(headers))
+        middleware().process_response(sent, response(headers))
     assert str(caught.value) == reason
-    assert OPT_OUT not in asked.meta
+    assert OPT_OUT not in sent.meta
 
 
 def test_an_opt_out_that_the_setting_does_not_name_is_noted_with_the_request() -> None:
-    asked, answer = request(), response({"X-Robots-Tag": "noindex, noai", "TDM-Reservation": "1"})
-    assert middleware(CRAWL_OPT_OUTS="noimageai").process_response(asked, answer) is answer
-    assert asked.meta[OPT_OUT] == ["noai", "noindex", "tdm-reservation"]
+    sent, answer = request(), response({"X-Robots-Tag": "noindex, noai", "TDM-Reservation": "1"})
+    assert middleware(CRAWL_OPT_OUTS="noimageai").process_response(sent, answer) is answer
+    assert sent.meta[OPT_OUT] == ["noai", "noindex", "tdm-reservation"]
 
 
 def test_one_forbidding_opt_out_is_enough_and_is_named() -> None:
@@ -61,22 +61,22 @@ def test_one_forbidding_opt_out_is_enough_and_is_named() -> None:
 
 
 def test_an_empty_setting_refuses_nothing() -> None:
-    asked, answer = request(), response({"X-Robots-Tag": "noai"})
-    assert middleware(CRAWL_OPT_OUTS="").process_response(asked, answer) is answer
-    assert asked.meta[OPT_OUT] == ["noai"]
+    sent, answer = request(), response({"X-Robots-Tag": "noai"})
+    assert middleware(CRAWL_OPT_OUTS="").process_response(sent, answer) is answer
+    assert sent.meta[OPT_OUT] == ["noai"]
 
 
 def test_a_response_without_opt_outs_leaves_no_note() -> None:
-    asked, answer = request(), response({"X-Robots-Tag": "googlebot: noindex", "Content-Usage": "train-ai=y"})
-    assert middleware().process_response(asked, answer) is answer
-    assert OPT_OUT not in asked.meta
+    sent, answer = request(), response({"X-Robots-Tag": "googlebot: noindex", "Content-Usage": "train-ai=y"})
+    assert middleware().process_response(sent, answer) is answer
+    assert OPT_OUT not in sent.meta
 
 
 @pytest.mark.parametrize("status", [206, 301, 304, 403, 404, 410, 429, 500])
 def test_other_statuses_pass_as_there_is_no_picture_to_keep(status: int) -> None:
-    asked, answer = request(), response({"X-Robots-Tag": "noai"}, status)
-    assert middleware().process_response(asked, answer) is answer
-    assert OPT_OUT not in asked.meta
+    sent, answer = request(), response({"X-Robots-Tag": "noai"}, status)
+    assert middleware().process_response(sent, answer) is answer
+    assert OPT_OUT not in sent.meta
 
 
 def test_other_responses_may_declare_noindex_for_themselves() -> None:

@@ -46,7 +46,7 @@ class Case(NamedTuple):
     fetched: tuple[str, ...] = ("/a.jpg",)
     refused: dict[str, str] = {}  # noqa: RUF012 - path to reason
     faults: dict[str, Fault] = {}  # noqa: RUF012 - {base of ANOTHER} in a header: of that case's site
-    asked: tuple[str, ...] = ("/robots.txt",)  # for rules
+    requested: tuple[str, ...] = ("/robots.txt",)  # for rules
 
 
 BOTH = ("/a.jpg", "/b.jpg")
@@ -100,7 +100,9 @@ CASES = {
     "moved307": Case(
         "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=307), ("/robots.txt", "/r/1")
     ),
-    "relative": Case("2.3.1.2 a relative one", None, ("/a.jpg",), REFUSED, moved("r/1"), ("/robots.txt", "/r/1")),
+    "relative": Case(
+        "2.3.1.2 a relative redirect", None, ("/a.jpg",), REFUSED, moved("r/1"), ("/robots.txt", "/r/1")
+    ),
     "moved5": Case(
         "2.3.1.2 five in a row",
         None,
@@ -135,7 +137,7 @@ CASES = {
         ("/robots.txt", "/r/0") * 2,
     ),
     "nowhere": Case(
-        "2.3.1.4 a redirect that is none",
+        "2.3.1.4 an invalid redirect",
         None,
         (),
         unreachable("ValueError"),
@@ -143,7 +145,7 @@ CASES = {
         TWICE,
     ),
     "ftp": Case(
-        "2.3.1.4 a redirect to what we cannot ask",
+        "2.3.1.4 a redirect to another scheme",
         None,
         (),
         dict.fromkeys(BOTH, "robots.txt at a refused address: URL must begin with http"),
@@ -156,9 +158,9 @@ CASES = {
     "unended": Case("2.2 the last line may lack its end", NOT_B.strip(), ("/a.jpg",), REFUSED),
     "empty": Case("2.2.1 an empty file", "", BOTH),
     "html": Case("2.2 a page in its place has no rules", "<!DOCTYPE html>\n<html>\n<b>Disallow: /</b>\n", BOTH),
-    "binary": Case("2.2 what makes no sense is passed over", b"\xff\xfe\x00\n" + NOT_B[14:].encode(), BOTH),
+    "binary": Case("2.2 nonsense is ignored", b"\xff\xfe\x00\n" + NOT_B[14:].encode(), BOTH),
     "gzip": Case(
-        "2.3 compressed, though not asked for",
+        "2.3 compressed, though not requested",
         gzip.compress(NOT_B.encode()),
         ("/a.jpg",),
         REFUSED,
@@ -178,7 +180,7 @@ CASES = {
         ("/a.jpg",),
         {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
     ),
-    "others": Case("2.2.1 those of others do not count", OTHERS + "Disallow: /", BOTH),
+    "others": Case("2.2.1 groups of others do not count", OTHERS + "Disallow: /", BOTH),
     "star": Case(
         "2.2.1 without ours that of *",
         OTHERS + "Allow: /\n\n" + NOT_B,
@@ -203,7 +205,7 @@ CASES = {
         {"/b.jpg": LINE_2, "/c.jpg": "robots.txt: line 8, Disallow: /c"},
     ),
     "between": Case(
-        "2.2.4 other lines end no list of agents",
+        "2.2.4 other lines do not end a list of agents",
         "User-agent: crawlproject\nSitemap: /s.xml\nNoindex: /a\nnonsense\n\n" + OTHERS + "Disallow: /b",
         ("/a.jpg",),
         {"/b.jpg": "robots.txt: line 7, Disallow: /b"},
@@ -219,7 +221,7 @@ CASES = {
         },
     ),
     "ties": Case(
-        "2.2.2 of two equal ones Allow", NOT_B + "Allow: /b\nAllow: /c\nDisallow: /c", ("/b.jpg", "/c.jpg")
+        "2.2.2 of two equal matches Allow", NOT_B + "Allow: /b\nAllow: /c\nDisallow: /c", ("/b.jpg", "/c.jpg")
     ),
     "itself": Case(
         "2.2.2 robots.txt itself is allowed",
@@ -229,7 +231,7 @@ CASES = {
             "/a.jpg": "robots.txt: line 2, Disallow: /",
             "/robots.txt?seed": "not a picture in a supported format",
         },
-        asked=("/robots.txt", "/robots.txt?seed"),
+        requested=("/robots.txt", "/robots.txt?seed"),
     ),
     "encoded": Case(
         "2.2.2 percent-encoding, in the file and in the URL",
@@ -295,10 +297,10 @@ def placed(faults: dict[str, Fault], urls: dict[str, str]) -> dict[str, Fault]:
 
 
 class Outcome(NamedTuple):
-    """What one crawl of all cases came to, by case."""
+    """The results of one crawl of all cases, by case."""
 
     fetched: dict[str, list[str]]
-    asked: dict[str, list[str]]  # for rules
+    requested: dict[str, list[str]]  # for rules
     pictures: dict[str, set[str]]
     dead: dict[str, dict[str, str]]
     log: str
@@ -335,10 +337,10 @@ def crawl_all(folder: Path, url: str) -> Outcome:
             crawl.run(DOWNLOAD_TIMEOUT="1", DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2")
             arrivals = crawl.gallery.arrivals()
         seen: dict[str, list[str]] = defaultdict(list)
-        asked: dict[str, list[str]] = defaultdict(list)
+        requested: dict[str, list[str]] = defaultdict(list)
         for arrival in arrivals:
             about_rules = re.match(r"/(robots\.txt|r/|none\.txt)", arrival["path"])
-            (asked if about_rules else seen)[arrival["source"]].append(arrival["path"])
+            (requested if about_rules else seen)[arrival["source"]].append(arrival["path"])
         pictures: dict[str, set[str]] = defaultdict(set)
         for event in crawl.events(KEYS.image_events):
             name, _, path = event["identifier"].partition("-")
@@ -348,7 +350,7 @@ def crawl_all(folder: Path, url: str) -> Outcome:
             name, _, path = identifier.partition("-")
             dead[name]["/" + path] = reason
         statuses = {name: crawl.redis.lrange(KEYS.statuses_of + name, 0, -1) for name in CASES}
-        return Outcome(seen, asked, pictures, dead, crawl.log(), statuses, crawl.redis.get(KEYS.outstanding))
+        return Outcome(seen, requested, pictures, dead, crawl.log(), statuses, crawl.redis.get(KEYS.outstanding))
     finally:
         crawl.stop()
 
@@ -367,11 +369,11 @@ def test_what_is_fetched_and_why_the_rest_is_refused(outcome: Outcome, name: str
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "ok"])  # others are sent there
 def test_robots_txt_is_fetched_as_often_as_needed(outcome: Outcome, name: str) -> None:
-    assert outcome.asked[name] == list(CASES[name].asked)
+    assert outcome.requested[name] == list(CASES[name].requested)
 
 
 def test_two_other_cases_redirect_to_this_one(outcome: Outcome) -> None:
-    assert outcome.asked["ok"] == ["/robots.txt"] * 3
+    assert outcome.requested["ok"] == ["/robots.txt"] * 3
 
 
 def test_a_refusal_by_robots_txt_is_not_a_status_of_the_source(outcome: Outcome) -> None:
@@ -387,7 +389,7 @@ def test_no_seed_is_left_and_no_internal_fault_occurred(outcome: Outcome) -> Non
 
 
 class Endless(BaseHTTPRequestHandler):
-    """A robots.txt without an end, behind a rule that counts."""
+    """An endless robots.txt that begins with a valid rule."""
 
     sent = 0
 
@@ -430,4 +432,4 @@ def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
             server.shutdown()
         assert [event["url"] for event in crawl.events(KEYS.image_events)] == [f"{base}/a.jpg"]
         assert list(crawl.dead().values()) == ["robots.txt: disallowed; scrapy explain names the line"]
-    assert MAX_BYTES < Endless.sent < 20_000_000  # what lies in the sockets' buffers is beyond us
+    assert MAX_BYTES < Endless.sent < 20_000_000  # socket buffers included

@@ -1,4 +1,4 @@
-"""The account of bodies under way, by a clock of its own."""
+"""The budget of bodies under way, with a fake clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIB = 1024 * 1024
 
 
 class Crowd:
-    """DownloadBudget, and the names of those that were broken off."""
+    """A DownloadBudget, and the names of the bodies it aborted."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -42,7 +42,7 @@ def test_above_the_hard_limit_the_largest_body_of_the_largest_source_is_aborted(
     assert crowd.broken == []
     crowd.receive(c1=20)
     assert crowd.broken == ["a2"]
-    crowd.receive(a2=100)  # what still comes of it counts no more
+    crowd.receive(a2=100)  # what is still received of it no longer counts
     assert crowd.broken == ["a2"]
 
 
@@ -56,7 +56,7 @@ def test_a_slow_body_does_not_keep_leasing_paused() -> None:
     crowd.receive(b1=1)
     assert crowd.broken == ["a2"]
     assert not crowd.bodies.over_soft_limit
-    crowd.receive(a1=40)  # a while begins anew
+    crowd.receive(a1=40)  # the patience begins anew
     assert crowd.broken == ["a2"]
 
 

@@ -1,4 +1,4 @@
-"""How requests are carried out: certificates, idle connections, a stop, open files."""
+"""How requests are downloaded: certificates, idle connections, shutdown, open files."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_invalid_certificate_is_refused_or_recorded(
     with https(authority.issue_cert(name)) as port:
         crawl_https(crawl, port, authorities)
         assert crawl.events(KEYS.image_events) == []
-        # robots.txt is the first to be asked for, and cannot be had
+        # robots.txt is requested first, and cannot be fetched
         assert refused.removeprefix("tls: ") in crawl.dead()["a"]
         crawl.redis.flushall()
         crawl_https(crawl, port, {"CRAWL_TLS_FAILURES": "record"})
@@ -123,7 +123,7 @@ def test_an_invalid_certificate_is_refused_or_recorded(
 
 
 class Mixed(ThreadingHTTPServer):
-    """A site of two machines, one with a valid certificate and one without, that take turns at connections."""
+    """A site of two machines, one with a valid certificate and one without, that alternate by connection."""
 
     def __init__(self, *certificates: trustme.LeafCert) -> None:
         super().__init__(("127.0.0.1", 0), SlowPicture)
@@ -175,14 +175,14 @@ def test_the_failure_recorded_is_that_of_the_pictures_connection(
         path.strip("/"): machine == 1 for path, machine in server.served.items() if path != "/robots.txt"
     }
     assert 10 < sum(told.values()) < 50
-    assert 2 < server.connections < 60  # some were used again
+    assert 2 < server.connections < 60  # some were reused
 
 
 # Idle connections
 
 
 class Connection:
-    """As much of an idle connection as the pool looks at."""
+    """The part of an idle connection that the pool uses."""
 
     state = "QUIESCENT"
 
@@ -211,7 +211,7 @@ def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypat
 
 
 class Punctual(Picture):
-    """Notes when it is asked for a picture."""
+    """Notes when a picture is requested."""
 
     arrivals: ClassVar[list[float]] = []
 
@@ -286,11 +286,11 @@ def test_a_request_on_a_connection_closed_by_the_site_takes_another_slot(crawl: 
     assert len(crawl.events(KEYS.image_events)) == 12
     assert crawl.dead() == {}
     times = sorted(Fickle.arrivals)
-    assert len(times) > 12  # some were asked for twice
+    assert len(times) > 12  # some were requested twice
     assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03  # 50 a second
 
 
-# DownloadBudget under way
+# Bodies under way
 
 
 class Huge(BaseHTTPRequestHandler):
@@ -329,10 +329,10 @@ def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) ->
     reasons = crawl.dead()
     assert len(reasons) == 12
     assert all("not a picture in a supported format" in reason for reason in reasons.values()), reasons
-    assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB beside 110 MiB
+    assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB, besides 110 MiB
 
 
-# A stop
+# Shutdown
 
 
 def fill(crawl: Crawl, pictures: int) -> Path:

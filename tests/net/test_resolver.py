@@ -1,4 +1,4 @@
-"""The resolver, against a name server of the tests: what it gives out, what not, and how long it remembers."""
+"""The resolver, against a test name server: which addresses it returns, which not, and its cache."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Receiver:
 
 
 async def given(resolver: Resolver, host: str, port: int = 80) -> list[tuple[str, int]]:
-    """Return what a connection to a host would be given."""
+    """Return the addresses that a connection to a host would get."""
     receiver = Receiver()
     resolver.resolveHostName(receiver, host, port)
     await asyncio.wait_for(receiver.complete.wait(), 15)
@@ -102,7 +102,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
     await resolver.look_up("http://rebind.org/")
     for _ in range(3):
         assert await given(resolver, "rebind.org") == [("198.51.100.7", 80)]
-    assert zone.asked == ["rebind.org"]  # its TTL is 0, but nobody asks at the wire
+    assert zone.asked == ["rebind.org"]  # its TTL is 0, but no query is sent when connecting
 
 
 async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
@@ -114,7 +114,7 @@ async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     await resolver.prepare(["http://museum.org/"])
     await asyncio.sleep(0.06)
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
-    await resolver.prepare(["http://museum.org/"])  # looks anew, and waits for nothing
+    await resolver.prepare(["http://museum.org/"])  # starts a new look-up without waiting
     assert resolver.knows("http://museum.org/")
     await until_async(lambda: len(zone.asked) == 2 and not resolver._lookups)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
@@ -151,7 +151,7 @@ async def test_a_failure_is_kept_longer_than_until_its_next_look_up(
     zone.records["museum.org"] = [[], ["198.51.100.7"]]
     await resolver.look_up("http://museum.org/")
     await asyncio.sleep(0.02)
-    assert resolver.knows("http://museum.org/")  # who has a slot once in minutes meets it, too
+    assert resolver.knows("http://museum.org/")  # also for a source with a slot every few minutes
     assert not resolver.may_be_reached("http://museum.org/")
     await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
     await until_async(lambda: not resolver._lookups)
@@ -198,7 +198,7 @@ async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: p
 async def test_names_in_other_scripts_match_their_urls(resolver: Resolver, zone: Zone) -> None:
     zone.records["xn--strae-oqa.de"] = [["198.51.100.7"]]
     await resolver.look_up("http://xn--strae-oqa.de/")
-    assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted asks
+    assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted passes it
     assert zone.asked == ["xn--strae-oqa.de"]
 
 
@@ -210,7 +210,7 @@ async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) ->
         await given(resolver, "a..org")
 
 
-# Name servers that are away
+# Outages of the name servers
 
 
 @pytest.fixture

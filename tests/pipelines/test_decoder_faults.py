@@ -1,4 +1,4 @@
-"""Whole crawls whose decoders hang, or cannot be started: a stop is a stop, and no picture pays for it."""
+"""Whole crawls whose decoders hang, or cannot be started: no picture is lost, and shutdown works."""
 
 from __future__ import annotations
 

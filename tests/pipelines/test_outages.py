@@ -1,4 +1,4 @@
-"""Whole crawls whose thumbnails cannot be stored, or whose events nobody reads: nothing is lost, nothing burnt."""
+"""Whole crawls whose thumbnails cannot be stored, or whose events are not read: nothing is lost."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
         crawl.start()
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 20)
         gate.mode = "hang"
-        time.sleep(1)  # as long as no write has timed out nobody knows that it is down
+        time.sleep(1)  # until a write times out, the outage is not noticed
         since = time.monotonic()
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
@@ -218,9 +218,7 @@ def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl,
         while crawl.redis.xlen(KEYS.image_events) < 40:
             most = max(most, len(crawl.arrivals("photos")) - crawl.redis.xlen(KEYS.image_events))
             time.sleep(0.05)
-        assert (
-            most < 60
-        )  # 20 bodies, and what was on its way when they had come; without the bound it is more than 90
+        assert most < 60  # 20 bodies and what was in flight; without the bound it is more than 90
         gate.mode = "pass"
         crawl.finish()
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(120))

@@ -1,4 +1,4 @@
-"""From a body to a stored thumbnail, and what becomes of a bad one."""
+"""From a body to a stored thumbnail, or to a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
 
 
 class Memory:
-    """A store that remembers, or fails on thumbnails."""
+    """A storage in memory, which can fail on thumbnails."""
 
     place = "memory"
     remedy = "forget"
@@ -161,7 +161,7 @@ async def test_no_process_is_left_when_the_spider_closes(make: Make) -> None:
 
 
 async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
-    """It is ours, and must not look like a bad picture: the lease goes back."""
+    """An internal fault, not a bad picture: the lease goes back."""
     with pytest.raises(OSError, match="No space left"):
         await make(Memory(OSError(28, "No space left on device"))).process_item(fetched(picture()))
 

@@ -1,4 +1,4 @@
-"""Which addresses may be crawled: the tables, and every way to spell what they forbid."""
+"""Which addresses may be crawled: the tables, and the ways to spell forbidden addresses."""
 
 from __future__ import annotations
 

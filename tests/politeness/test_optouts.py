@@ -1,4 +1,4 @@
-"""What headers forbid: as their inventors document them, and whatever else comes along."""
+"""What headers forbid: as their authors document them, and malformed."""
 
 from __future__ import annotations
 

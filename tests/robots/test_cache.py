@@ -1,4 +1,4 @@
-"""robots.txt between the workers: who fetches it, who waits for it, how long it holds, and what it costs."""
+"""robots.txt shared by workers: which fetches it, which wait, how long it is valid, and what it costs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def site(crawl: Crawl, name: str, rate: float, robots: str = NONE_OF_P, pictures
 
 
 def options(crawl: Crawl, source: str, **more: Any) -> None:
-    """Say more of a source in the catalogue."""
+    """Add options of a source to the catalogue."""
     file = crawl.folder / "catalogue.json"
     rows = json.loads(file.read_text())
     next(row for row in rows if row["source_name"] == source).update(more)
@@ -63,8 +63,8 @@ def push(crawl: Crawl, site: str, source: str, *names: str) -> None:
         crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
 
 
-def asked(crawl: Crawl, source: str) -> int:
-    """Return how often a source's robots.txt was asked for."""
+def robots_requests(crawl: Crawl, source: str) -> int:
+    """Return how often a source's robots.txt was requested."""
     return sum(a["source"] == source and a["path"] == "/robots.txt" for a in crawl.gallery.arrivals())
 
 
@@ -124,7 +124,7 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         crawl.finish()
         assert crawl.arrivals("museum") == []
-        assert asked(crawl, "museum") == 1
+        assert robots_requests(crawl, "museum") == 1
     assert crawl.dead() == {f"museum-{name}": "robots.txt: line 2, Disallow: /p/" for name in names}
     assert crawl.redis.xlen(KEYS.dead) == len(names)  # each once
     assert {fields[b"deliveries"] for _, fields in crawl.redis.xrange(KEYS.dead)} == {b"0"}
@@ -176,8 +176,8 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
         later = crawl.gallery.arrivals()[before:]
         assert 540 < lasts(crawl, "renewed") <= 600
 
-    asked_again = {arrival["source"] for arrival in later if arrival["path"] == "/robots.txt"}
-    assert asked_again == {"renewed", "stale", "freed"}
+    requested_again = {arrival["source"] for arrival in later if arrival["path"] == "/robots.txt"}
+    assert requested_again == {"renewed", "stale", "freed"}
     paths: dict[str, list[str]] = {}
     when: dict[str, list[float]] = {}
     for arrival in later:
@@ -189,11 +189,9 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
     assert sorted(paths["month"]) == ["/1.jpg", "/p/1.jpg"]  # RFC 9309, 2.3.1.4: it may be taken for unavailable
     assert "weeks" not in paths
     assert {"since", "failures", "retry", "reason"} <= stored(crawl, "stale").keys()
-    # An origin's delay holds for whoever has pictures there, as long as it is asked for, and permission ends it.
+    # An origin's delay holds for every source with pictures there while it is crawled; permission ends it.
     assert min(b - a for a, b in pairwise(when["shared"])) > 0.44
-    assert (
-        max(when["freed"]) - min(when["freed"]) < 4.5
-    )  # robots.txt itself keeps to the delay, it is asked for once
+    assert max(when["freed"]) - min(when["freed"]) < 4.5  # one request for robots.txt, which obeys the delay, too
     assert max(when["permitted"]) - min(when["permitted"]) < 2
     assert len(when["shared"]) == len(when["freed"]) == len(when["permitted"]) == 5
     delays = {key.decode() for key in crawl.redis.keys(KEYS.robots_delays_of + "*")}
@@ -265,7 +263,7 @@ def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_on
             if arrival["source"] != "photos"
         )
         assert max(Counter(a["source"] for a in crawl.gallery.arrivals() if a["source"] in names).values()) == 1
-    # All of it is there for the next worker, nothing stands in its way, and nobody is blamed.
+    # Everything is left for the next worker, no lock is in its way, and no source is blamed.
     assert crawl.redis.get(KEYS.outstanding) == b"150"
     queued = sum(crawl.redis.llen(key) for key in crawl.redis.keys(KEYS.queue_of + "*"))
     delayed = sum(crawl.redis.zcard(key) for key in crawl.redis.keys(KEYS.delayed_of + "*"))
@@ -306,7 +304,7 @@ def test_the_requested_delay_is_the_time_between_requests(crawl: Crawl) -> None:
             assert min(gaps) > delay - 0.06, name
             assert max(gaps[1:]) < 2 * delay, name
         assert len(crawl.arrivals("ignored")) == 5
-        assert asked(crawl, "ignored") == 0
+        assert robots_requests(crawl, "ignored") == 0
 
 
 async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(state: State) -> None:
@@ -381,7 +379,7 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
     assert await look(other) == 2
     [standing] = await state.scripts.inspect(["museum"])
     assert standing.next_slot <= standing.now + 2
-    reply = await state.scripts.look_robots("worker", slow, "museum")  # in front of the next request to it
+    reply = await state.scripts.look_robots("worker", slow, "museum")  # before the next request to it
     assert reply.slower
     assert await look(other) == 50
     await unasked_for(655)
@@ -395,7 +393,7 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -> None:
     museum = site(crawl, "museum", 100)
     cdn = site(crawl, "cdn", 100, pictures=1)
-    crawl.source("localhost", 100)  # who pays for the host of that name
+    crawl.source("localhost", 100)  # the source that pays for the host of that name
     with gallery_of(crawl) as crawl.gallery:
         there = crawl.gallery.urls["cdn"].replace("127.0.0.1", "localhost")
         set_faults(
@@ -410,7 +408,7 @@ def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -
         crawl.run()
         assert [arrival["path"] for arrival in crawl.arrivals("cdn")] == ["/0.jpg"]
         assert sorted(a["path"] for a in crawl.arrivals("museum")) == ["/a.jpg", "/b.jpg", "/c.jpg"]
-        assert (asked(crawl, "museum"), asked(crawl, "cdn")) == (1, 1)
+        assert (robots_requests(crawl, "museum"), robots_requests(crawl, "cdn")) == (1, 1)
     assert cdn.exists()
     assert crawl.redis.exists(f"{KEYS.robots_of}{there}/robots.txt")
     reason = "robots.txt: line 2, Disallow: /p/"
@@ -447,7 +445,7 @@ class Downloader:
     async def __call__(self, request: Any) -> Response:
         self.tries += 1
         if self.tries <= self.missed:
-            time.sleep(0.06)  # a worker with its hands full: the slot passes
+            time.sleep(0.06)  # a busy worker: the slot passes
         await self.gate.process_request(request)
         return Response(request.url, body=NONE_OF_P.encode(), request=request)
 
@@ -484,7 +482,7 @@ async def test_a_robots_txt_of_a_slow_source_is_waited_for(
     looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
     await asyncio.sleep(0.2)
     lock = KEYS.robots_fetch_of + "http://museum.example/robots.txt"
-    assert await scheduler.state.redis.pttl(lock) > (patience + 0.5) * 1000  # no other worker asks meanwhile
+    assert await scheduler.state.redis.pttl(lock) > (patience + 0.5) * 1000  # no other worker fetches it meanwhile
     verdict = await looking
     if patience < 1:
         assert verdict is None

@@ -1,4 +1,4 @@
-"""The connection: to whom, and what is said when there is none."""
+"""The connection to Redis: which server, and the messages when it fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Opened = Callable[[str], None]
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    with socket.socket() as bound:  # bound and not listening: refused, and nobody else's
+    with socket.socket() as bound:  # bound and not listening: connections are refused
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
 
@@ -88,7 +88,7 @@ def test_a_wrong_password_is_reported_without_it(opened: Opened, redis_url: str)
 
 
 class OldServer(socketserver.StreamRequestHandler):
-    """As much of an old Redis as a client meets before it asks for the version."""
+    """As much of an old Redis as a client needs before it requests the version."""
 
     def handle(self) -> None:
         version: str = self.server.version  # type: ignore[attr-defined]

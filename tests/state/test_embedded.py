@@ -1,4 +1,4 @@
-"""The server that a project folder brings along: one for all, there as long as nobody stops it."""
+"""The embedded server of a project folder: one for all processes, running until it is stopped."""
 
 from __future__ import annotations
 

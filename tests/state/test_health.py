@@ -1,4 +1,4 @@
-"""What the log says of a Redis in trouble: what it is, and what to do; once."""
+"""What is logged about a fault of Redis: what it is and what to do, once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.L
     for port in range(5):
         one.failed(redis.ConnectionError(f"Connection from port {port} refused"))
         clock.now += 1
-        one.answered()  # others go well
+        one.answered()  # other calls succeed
     clock.now += QUIET_S - 1.5
     one.answered()
     assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -1,4 +1,4 @@
-"""Redis behind sentinels: found, lost, and found again at another place."""
+"""Redis behind sentinels: found, lost, and found again at another address."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """A folder with a CA and, for who answers at 127.0.0.1 and who asks, a certificate of it."""
+    """A folder with a CA and its certificates: for a server at 127.0.0.1 and for a client."""
     folder = tmp_path / "tls"
     folder.mkdir()
     authority = trustme.CA()
@@ -246,8 +246,8 @@ async def test_sentinels_and_servers_over_tls_with_different_passwords(
         assert client.get(KEYS.leader) == b"leader"
     for bad in (
         f"redis+sentinel://:of-servers@{place}",  # in the clear
-        f"rediss+sentinel://:of-servers@{place}&{asker}",  # of a CA that nobody knows
-        f"rediss+sentinel://:of-servers@{place}&{ours}",  # who asks?
+        f"rediss+sentinel://:of-servers@{place}&{asker}",  # of an unknown CA
+        f"rediss+sentinel://:of-servers@{place}&{ours}",  # without a client certificate
         f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{ours}&{asker}",
     ):
         with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:

@@ -1,4 +1,4 @@
-"""A gate in front of a real S3 API, which may do to it what networks and stores do."""
+"""A proxy in front of a real S3 API, which can fail as networks and servers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where thumbnails lie, and how they get there."""
+"""The names of thumbnails, and how they are stored."""
 
 from __future__ import annotations
 

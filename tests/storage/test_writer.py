@@ -1,4 +1,4 @@
-"""Whose fault it is that a thumbnail cannot be stored, and what is done about it."""
+"""Whether the storage or a thumbnail is to blame when a write fails, and what is done about it."""
 
 from __future__ import annotations
 
@@ -241,10 +241,10 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert said[0].startswith(f"Leasing paused: thumbnails cannot be stored in {tmp_path}/store (FileNotFound")
     assert "bring the folder back" in said[0]
     assert scheduler.stats.get_value("store/down") == 1
-    asked = []
-    scheduler.queue.fill = lambda: asked.append(1)  # type: ignore[method-assign,assignment,return-value]
+    calls = []
+    scheduler.queue.fill = lambda: calls.append(1)  # type: ignore[method-assign,assignment,return-value]
     await scheduler._lease()
-    assert asked == []
+    assert calls == []
     del scheduler.queue.fill
     (tmp_path / "away").rename(tmp_path / "store")
     await until_up(circuit)
