@@ -21,8 +21,10 @@ from redis import Redis
 def commands_of_scripts() -> set[str]:
     """Return the commands that the scripts call, in lower case."""
     folder = resources.files("crawlproject.state") / "lua"
-    texts = [file.read_text() for file in folder.iterdir() if file.name.endswith(".lua")]
-    return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    texts = [file.read_text() for file in (*folder.iterdir(), *(folder / "preludes").iterdir()) if file.is_file()]
+    return {
+        name.lower() for text in texts for name in re.findall(r"(?:redis\.p?call|attempt|read)\('(\w+)'", text)
+    }
 
 
 class Usage(NamedTuple):

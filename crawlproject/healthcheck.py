@@ -29,7 +29,7 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
     with connect_blocking(settings) as client:
         redis: Any = client
         seconds, micros = redis.time()
-        ahead = int(redis.hget(keys.clock, "ahead") or 0)  # µs, see common.lua
+        ahead = int(redis.hget(keys.clock, "ahead") or 0)  # µs, see clock.lua
         oldest = seconds * 1_000_000 + micros + ahead - int(settings.heartbeat_timeout * 1_000_000)
         workers = redis.zrangebyscore(keys.workers, oldest, "+inf")
     if any(worker.startswith(f"{machine}:".encode()) for worker in workers):

@@ -306,7 +306,7 @@ class LeaseQueue:
             reply = await self.state.scripts.settle(
                 self.state.worker,
                 self._sending,
-                strain=self.state.config.strain,
+                latency_backoff=self.state.config.strain,
                 refuse_unknown=self.state.config.unknown_sources == "refuse",
             )
             for settlement, known in zip(self._sending, reply.settled, strict=True):
@@ -348,7 +348,9 @@ class LeaseQueue:
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
             for name in lost.keys() - ours.keys():
-                self._settlements.append(Settlement(name, "", lost[name], dead="lease that is none of ours"))
+                self._settlements.append(
+                    Settlement(name, "", lost[name], dead="lease not written by crawlproject")
+                )
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
             self.settled.set()

@@ -1,4 +1,4 @@
-"""What a result says about the source that was asked. What follows from it: state/lua/circuit.lua."""
+"""What a result says about the source that was asked. What follows from it: state/lua/preludes/circuit.lua."""
 
 from __future__ import annotations
 

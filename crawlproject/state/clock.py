@@ -13,7 +13,7 @@ class RedisClock:
     the clocks plus the way back. The smallest of the last five to ten seconds is the best estimate of the
     difference (the filter of NTP, RFC 5905 section 10), and never too small: a slot is never used early. A
     reply that a busy reactor reads late moves nothing. Where Redis' clock was set back, scripts tell how far
-    the crawl's time is ahead of it since (see common.lua), and it begins anew.
+    the crawl's time is ahead of it since (see clock.lua), and it begins anew.
     """
 
     def __init__(self) -> None:

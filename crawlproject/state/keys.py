@@ -73,13 +73,13 @@ class Keys:
         return self._of_spider("outstanding")
 
     @property
-    def suspects(self) -> str:
+    def quarantine(self) -> str:
         """List: source + newline + stored request, of those before their last delivery; leased alone."""
         return self._of_spider("suspects")
 
     @property
-    def suspect_turn(self) -> str:
-        """String, TTL 30 s: the worker that finishes what it holds, to take the next suspect."""
+    def quarantine_turn(self) -> str:
+        """String, TTL 30 s: the worker that finishes what it holds, to take the next quarantined request."""
         return self._of_spider("suspect_turn")
 
     # Leases
@@ -157,7 +157,7 @@ class Keys:
         return f"{self.namespace}:temp_halted"
 
     @property
-    def troubled(self) -> str:
+    def watchlist(self) -> str:
         """Set: sources that the leader looks at each second: halted, probed, held, slowed, failing."""
         return f"{self.namespace}:troubled"
 
@@ -207,9 +207,9 @@ class Keys:
         return f"{self.namespace}:clock"
 
     @property
-    def complaint(self) -> str:
-        """String, TTL 10 s: the key of one source that holds what we did not write; the leader logs it."""
-        return f"{self.namespace}:complaint"
+    def data_fault(self) -> str:
+        """String, TTL 10 s: what is wrong with the data of one source; the leader logs it."""
+        return f"{self.namespace}:data_fault"
 
     # Results
 

@@ -21,8 +21,8 @@ _BATCH = 200  # sources a call
 
 
 async def survey(state: State, *, must_lead: bool, every: float = 0.0) -> Survey | float | None:
-    """Ask what all sources share, and which sources to look at; see `Scripts.survey`."""
-    surveyed = await state.scripts.survey(
+    """Ask what all sources share, and which sources to look at; see `Scripts.collect`."""
+    surveyed = await state.scripts.collect(
         state.worker,
         must_lead=must_lead,
         every=every,

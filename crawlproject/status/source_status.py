@@ -150,7 +150,7 @@ async def leases(state: State) -> Counter[str]:
 async def _suspects(state: State) -> Counter[str]:
     """Count the queued requests that are leased alone, and wait in a list of their own."""
     redis: Any = state.redis
-    waiting = await redis.lrange(state.keys.suspects, 0, -1)
+    waiting = await redis.lrange(state.keys.quarantine, 0, -1)
     return Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in waiting)
 
 

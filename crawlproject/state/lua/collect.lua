@@ -1,4 +1,7 @@
--- Reads what the monitor tells of the whole crawl, and which sources it looks at one by one.
+-- Collects what the monitor tells of the whole crawl, and which sources it looks at one by one.
+-- needs: clock, names
+-- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
+-- types: stream dead, string leader paused pulse, counter outstanding
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources).
