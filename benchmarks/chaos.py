@@ -602,7 +602,7 @@ def _left_behind(redis: Any) -> Iterator[str]:
     if outstanding := int(redis.get(KEYS.outstanding) or 0):
         yield f"outstanding is {outstanding}"
     patterns = (KEYS.leases_of, KEYS.processing_of, KEYS.queue_of, KEYS.delayed_of)
-    for pattern in (KEYS.seeds, KEYS.suspects, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
+    for pattern in (KEYS.seeds, KEYS.quarantine, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
         for key in redis.scan_iter(pattern):
             yield f"{key.decode()} is left behind"
 

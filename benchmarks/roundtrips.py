@@ -23,7 +23,8 @@ from benchmarks.ours import ROOT
 def commands_of_scripts(checkout: Path) -> set[str]:
     """Return the commands that the scripts of a checkout of crawlproject call, in lower case."""
     texts = [file.read_text() for file in (checkout / "crawlproject").rglob("*.lua")]
-    return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    calls = re.compile(r"(?:redis\.p?call|attempt)\('(\w+)'|read\('\w+', '(\w+)'")
+    return {"".join(names).lower() for text in texts for names in calls.findall(text)}
 
 
 class Usage(NamedTuple):

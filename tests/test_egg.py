@@ -34,7 +34,8 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
         "import asyncio, sys; decoders = Decoders(1, Job(10**6, 10**6, 85, 20))\n"
         "made = asyncio.run(decoders.analyse(sys.stdin.buffer.read()))\n"
         "assert made.facts.width == 9\n"
-        "for verb in ('lease', 'settle'): assert 'K.leases_of' in scripts.script_text(verb, keys.Keys('a', 'b'))\n"
+        "text = lambda verb: scripts.ScriptText(verb, keys.Keys('a', 'b')).text\n"
+        "for verb in ('lease', 'settle'): assert 'K.leases_of' in text(verb)\n"
     )
     picture = io.BytesIO()
     Image.new("RGB", (9, 9)).save(picture, "PNG")

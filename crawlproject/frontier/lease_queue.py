@@ -305,7 +305,7 @@ class LeaseQueue:
             reply = await self.state.scripts.settle(
                 self.state.worker,
                 self._sending,
-                strain=self.state.config.strain,
+                latency_backoff=self.state.config.strain,
                 refuse_unknown=self.state.config.unknown_sources == "refuse",
             )
             for settlement, known in zip(self._sending, reply.settled, strict=True):

@@ -13,7 +13,7 @@ class RedisClock:
     the clocks plus the time that the reply took. The smallest value of the last five to ten seconds is the best
     estimate of the difference (the filter of NTP, RFC 5905 section 10), and never too small: a slot is never used
     early. A reply that a busy reactor reads late has no effect. When Redis' clock is set back, scripts report how
-    far the crawl's time is ahead of it (see common.lua), and the estimate starts anew.
+    far the crawl's time is ahead of it (see clock.lua), and the estimate starts anew.
     """
 
     def __init__(self) -> None:

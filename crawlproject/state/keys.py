@@ -73,12 +73,12 @@ class Keys:
         return self._of_spider("outstanding")
 
     @property
-    def suspects(self) -> str:
+    def quarantine(self) -> str:
         """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")
 
     @property
-    def suspect_turn(self) -> str:
+    def quarantine_turn(self) -> str:
         """String, TTL 30 s: the worker that finishes what it holds, to take the next quarantined request."""
         return self._of_spider("suspect_turn")
 
@@ -157,8 +157,8 @@ class Keys:
         return f"{self.namespace}:temp_halted"
 
     @property
-    def troubled(self) -> str:
-        """Set: watchlist, sources that the leader checks each second: halted, probed, held, slowed, failing."""
+    def watchlist(self) -> str:
+        """Set: sources that the leader checks each second: halted, probed, held, slowed, failing."""
         return f"{self.namespace}:troubled"
 
     @property
@@ -207,9 +207,9 @@ class Keys:
         return f"{self.namespace}:clock"
 
     @property
-    def complaint(self) -> str:
-        """String, TTL 10 s: a data fault: the key of one source that holds foreign data; the leader logs it."""
-        return f"{self.namespace}:complaint"
+    def data_fault(self) -> str:
+        """String, TTL 10 s: what is wrong with the data of one source; the leader logs it."""
+        return f"{self.namespace}:data_fault"
 
     # Results
 

@@ -25,5 +25,5 @@ async def count_leases(state: State) -> Counter[str]:
 async def count_quarantined(state: State) -> Counter[str]:
     """Count, by source, the requests before their last delivery: they wait in a list of their own."""
     redis: Any = state.redis
-    waiting = await redis.lrange(state.keys.suspects, 0, -1)
+    waiting = await redis.lrange(state.keys.quarantine, 0, -1)
     return Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in waiting)

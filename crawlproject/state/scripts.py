@@ -1,7 +1,6 @@
 """The Lua scripts as Python calls: arguments packed and replies decoded here and nowhere else.
 
-Each script is a file, a verb, whose header is its contract. Before its text come the names of the keys
-(`K`, from keys.py), the arguments (`A`, one msgpack map) and the preludes common, circuit, due and pause.lua.
+Each script is a file, a verb, whose header is its contract; script_text.py says what stands before its text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, NamedTuple
 
 import msgpack
@@ -26,6 +24,7 @@ from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
+from crawlproject.state.script_text import ScriptText
 
 logger = logging.getLogger(__name__)
 
@@ -34,22 +33,6 @@ _SPREAD = 1500  # microseconds between the slots of sources that are all free no
 # Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 READING_TTL = 60  # seconds
-_PRELUDES = ("common", "circuit", "due", "pause")
-
-
-def script_text(verb: str, keys: Keys) -> str:
-    """Return the whole text of script `verb`, as Redis gets it."""
-    folder = resources.files(__package__) / "lua"
-    names = ", ".join(f"{name} = KEYS[{index}]" for index, (name, _) in enumerate(keys.items(), 1))
-    return "\n".join(
-        (
-            "redis.replicate_commands()",  # TIME before writes; the default from Redis 5 on
-            f"local K = {{{names}}}",
-            "local A = cmsgpack.unpack(ARGV[1])",
-            *((folder / f"{prelude}.lua").read_text() for prelude in _PRELUDES),
-            (folder / f"{verb}.lua").read_text(),
-        )
-    )
 
 
 class Grant(NamedTuple):
@@ -206,7 +189,7 @@ class SourceStatus(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """Answer to `survey`: see survey.lua. Moments are on Redis' clock, in seconds; `last` is None without any."""
+    """Answer to `collect`: see collect.lua. Moments are on Redis' clock, in seconds; `last` may be None."""
 
     now: float
     leads: bool
@@ -246,6 +229,14 @@ class DeadRetry(NamedTuple):
     seed: bytes | None
 
 
+class _Loaded(NamedTuple):
+    """A script, its keys, and the arguments that are the same at each call."""
+
+    script: AsyncScript
+    keys: list[str]
+    arguments: dict[str, Any]
+
+
 class Scripts:
     """The scripts of one Redis. Each method is one round trip and raises what the client raises.
 
@@ -262,20 +253,24 @@ class Scripts:
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
-        self._keys = [key for _, key in keys.items()]
         self._streams = keys.streams
+        self._emitted = [
+            key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
+        ]  # as in settle.lua
         self._known = keys
         self._clock = clock
         self._health = health or Health()
-        self._loaded: dict[str, AsyncScript] = {}
+        self._loaded: dict[str, _Loaded] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
-        script = self._loaded.get(verb)
-        if script is None:
-            script = self._loaded[verb] = self._redis.register_script(script_text(verb, self._known))
-        arguments |= {"min_rate": MINIMUM_RATE, "circuit": self._rules}
+        loaded = self._loaded.get(verb)
+        if loaded is None:
+            text = ScriptText(verb, self._known)
+            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules}
+            common = {name: value for name, value in common.items() if name in text.arguments}
+            loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         try:
-            reply = await script(keys=self._keys, args=[_packed(arguments)])
+            reply = await loaded.script(keys=loaded.keys, args=[_packed(arguments | loaded.arguments)])
         except RedisError as error:
             if is_readonly(error):  # a master that was demoted: the next call looks for the new one
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
@@ -392,10 +387,10 @@ class Scripts:
         worker: str,
         settlements: Sequence[Settlement],
         *,
-        strain: bool = True,
+        latency_backoff: bool = True,
         refuse_unknown: bool = False,
     ) -> SettleReply:
-        """End leases. `strain`: slow answers slow a source down.
+        """End leases. `latency_backoff`: slow answers slow a source down.
 
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
@@ -417,7 +412,7 @@ class Scripts:
                     item["hold"] = int(one.hold * MICROS)
             if one.event is not None:
                 stream, item["event"] = one.event
-                item["stream"] = 1 + [s.rpartition(":")[2] for s in self._streams].index(stream)
+                item["stream"] = 1 + self._emitted.index(stream)
             elif one.dead is not None:
                 item |= {"dead": one.dead, "entry": one.entry}
             else:
@@ -429,8 +424,7 @@ class Scripts:
             "settle",
             worker=worker,
             settlements=packed,
-            streams=self._streams,
-            strain=strain,
+            latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
         )
         settled, held_back = reply
@@ -576,42 +570,42 @@ class Scripts:
 
     async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
-        reason, dropped, complaint = await self._run(
+        reason, dropped, fault = await self._run(
             "trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL * 1000), streams=self._streams
         )
-        if complaint:
-            self._health.failed(ResponseError(complaint.decode(errors="replace")))
+        if fault:
+            self._health.failed(ResponseError(fault.decode(errors="replace")))
         return reason.decode(errors="replace"), int(dropped)
 
-    async def retry_dead(self, letters: Sequence[DeadRetry]) -> int:
+    async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""
         packed: list[dict[str, Any]] = [
             {"id": letter.id, "source": letter.source}
             | ({"entry": letter.entry} if letter.seed is None else {"seed": letter.seed})
-            for letter in letters
+            for letter in dead_letters
         ]
-        return int(await self._run("retry_dead", letters=packed))
+        return int(await self._run("retry_dead", dead_letters=packed))
 
-    async def drop_dead(self, letters: Sequence[tuple[str, str]]) -> int:
+    async def drop_dead(self, dead_letters: Sequence[tuple[str, str]]) -> int:
         """Delete dead letters (id, source); return how many there were."""
-        packed = [{"id": name, "source": source} for name, source in letters]
-        return int(await self._run("drop_dead", letters=packed))
+        packed = [{"id": name, "source": source} for name, source in dead_letters]
+        return int(await self._run("drop_dead", dead_letters=packed))
 
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
-        """Return why nothing goes out of any source; see pause.lua."""
+        """Return why nothing goes out of any source; see preludes/pause.lua."""
         said = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
         return Pause(*_texts(said))
 
-    async def survey(
+    async def collect(
         self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int
     ) -> Overview | float | None:
-        """Read what all sources share, and which `most` sources to look at; see survey.lua.
+        """Read what all sources share, and which `most` sources to look at; see collect.lua.
 
         With `must_lead`: None when another leads, and the seconds to wait when the last reading is not `every`
         seconds old.
         """
         reply = await self._run(
-            "survey",
+            "collect",
             worker=worker,
             must_lead=must_lead,
             every=int(every * MICROS),
@@ -660,8 +654,9 @@ class ReaderScript:
     """The one script of the event streams' readers, who block."""
 
     def __init__(self, client: BlockingRedis, keys: Keys) -> None:
-        self._script = client.register_script(script_text("note_read", keys))
-        self._keys = [key for _, key in keys.items()]
+        text = ScriptText("note_read", keys)
+        self._script = client.register_script(text.text)
+        self._keys = text.keys
         self._streams = keys.streams
 
     def note(self, positions: Mapping[str, str], turn: str | None = None, ttl: int = 0) -> str:

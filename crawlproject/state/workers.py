@@ -8,14 +8,14 @@ import msgpack
 
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.scripts import script_text
+from crawlproject.state.script_text import ScriptText
 
 
 def alive_workers(state: BlockingState) -> list[str]:
     """Return the workers that have sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT."""
-    script = state.redis.register_script(script_text("alive", state.keys))
+    text = ScriptText("alive", state.keys)
     arguments = {"timeout": int(state.config.heartbeat_timeout * MICROS)}
-    found: Any = script(keys=[key for _, key in state.keys.items()], args=[msgpack.packb(arguments)])
+    found: Any = state.redis.register_script(text.text)(keys=text.keys, args=[msgpack.packb(arguments)])
     return [worker.decode(errors="replace") for worker in found]
 
 

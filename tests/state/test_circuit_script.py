@@ -292,7 +292,7 @@ async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: C
     assert await crawl.db.scard("crawl:temp_halted") == 0
 
 
-async def test_only_the_leader_of_this_reign_watches(crawl: Crawl) -> None:
+async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
     await crawl.db.sadd("crawl:halted", "museum")
     assert await crawl.scripts.watch(crawl.fence - 1) == []
     assert (await crawl.watch()) == [("museum", "halted")]
@@ -349,10 +349,10 @@ async def test_slow_answers_slow_it_down_only_far_above_its_own_baseline(crawl: 
     await crawl.crawl("." * 30, latency=4.0)
     [standing] = await crawl.scripts.inspect([MUSEUM])
     assert standing.factor == 0.75
-    assert "as a rule" in standing.why
+    assert "usually 0.1 s" in standing.why
 
 
-async def test_strain_can_be_switched_off(crawl: Crawl) -> None:
+async def test_the_latency_back_off_can_be_switched_off(crawl: Crawl) -> None:
     for latency in (0.1, 9.0):
         await crawl.feed(30)
         grants = (await crawl.lease(30)).grants
@@ -360,7 +360,7 @@ async def test_strain_can_be_switched_off(crawl: Crawl) -> None:
             Settlement(g.id, MUSEUM, event=("link_rot", "{}"), status="200", fine=True, latency=latency)
             for g in grants
         ]
-        await crawl.scripts.settle("w", sent, strain=False)
+        await crawl.scripts.settle("w", sent, latency_backoff=False)
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
 
 
@@ -377,7 +377,7 @@ async def test_the_window_slides(state: State) -> None:
     await asyncio.sleep(1.05)
     await crawl.crawl("xxxxx")
     assert await crawl.circuit_state() == "closed"
-    assert await crawl.db.hlen("crawl:window:museum") <= 61
+    assert await crawl.db.hlen("crawl:window:museum") <= 62
 
 
 async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:
@@ -392,22 +392,22 @@ async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:
 
 
 @pytest.mark.parametrize("key", ["crawl:halted", "crawl:temp_halted", "crawl:slots", "crawl:rates"])
-async def test_an_operators_slip_stops_every_script_before_it_writes(crawl: Crawl, key: str) -> None:
-    before = await crawl.db.get(key) if key == "crawl:halted" else None
-    assert before is None
-    await crawl.db.rename(key, "saved") if await crawl.db.exists(key) else None
+async def test_an_operators_slip_stops_a_script_before_it_writes(crawl: Crawl, key: str) -> None:
+    await crawl.feed(3)
+    existed = await crawl.db.exists(key)
+    if existed:
+        await crawl.db.rename(key, "saved")
     await crawl.db.set(key, "x")
     with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
-        await crawl.feed(3)
+        await crawl.lease()
     await crawl.db.delete(key)
-    if await crawl.db.exists("saved"):
+    if existed:
         await crawl.db.rename("saved", key)
-    await crawl.feed(3)
     assert len((await crawl.lease()).grants) == 3
     assert await crawl.db.get("crawl:images:outstanding") == b"3"
 
 
-async def test_one_slow_answer_is_no_strain(crawl: Crawl) -> None:
+async def test_one_slow_answer_slows_nothing_down(crawl: Crawl) -> None:
     for _ in range(5):
         await crawl.crawl("." * 30, latency=0.1)
         await crawl.crawl(".", latency=30.0)
@@ -420,7 +420,7 @@ async def test_who_is_slow_for_good_is_not_held_for_it_for_ever(crawl: Crawl) ->
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor < 1
     usual = []
     for _ in range(3):
-        await asyncio.sleep(1.01)  # the rule moves once in a bucket
+        await asyncio.sleep(1.01)  # the usual latency moves once in a bucket
         await crawl.crawl(".", latency=3.0)
         usual.append(int((await crawl.db.hget("crawl:window:museum", "latency")).split(b":")[1]))
     assert usual == sorted(set(usual))

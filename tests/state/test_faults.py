@@ -82,7 +82,7 @@ def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server
     crawl.start()
     seed(crawl, 120)
     crawl.until(lambda: fetched(crawl) > 30)
-    server.client.config_set("maxmemory", "1mb")
+    server.client.config_set("maxmemory", "100kb")
     time.sleep(1.0)  # what is leased still goes out, and is settled
     before, leases = fetched(crawl), len(crawl.events(KEYS.image_events))
     with pytest.raises(redis.OutOfMemoryError):
@@ -223,7 +223,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     await enqueue(1, 2, 3, 4)
     grants = (await lease()).grants
     client.lpush(keys.seeds, "a")
-    client.config_set("maxmemory", "1mb")
+    client.config_set("maxmemory", "100kb")
     before = {key: client.dump(key) for key in client.keys("*")}
     for call in (
         enqueue(5),
@@ -246,7 +246,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
-    overview = await scripts.survey("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
+    overview = await scripts.collect("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
     assert isinstance(overview, Overview)
     assert overview.alive == 1
     assert await scripts.keep_reading("leader", overview.now, b"x")
@@ -272,7 +272,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             client.config_set("maxmemory", "0")
             for _ in range(count):
                 client.xadd(images, {"event": "{}"})
-            client.config_set("maxmemory", "1mb")
+            client.config_set("maxmemory", "100kb")
 
         emit(500)
         blocking = BlockingState(state.config, client, state.keys)
@@ -299,7 +299,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             client.hset(state.keys.readers, f"{reader}\n{images}", newest)
         assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
         assert client.xlen(images) == 101
-        client.config_set("maxmemory", "1mb")
+        client.config_set("maxmemory", "100kb")
         assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
         assert client.xlen(images) == 1
         await state.close()
@@ -339,7 +339,7 @@ def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, s
     ]
     client.rpush(KEYS.queue_of + "0:photos", *entries)
     client.zadd(KEYS.delayed_of + "photos", {b"no newline": 0, b"\n": 0})
-    client.rpush(KEYS.suspects, b"no newline", b"photos\nnoise")
+    client.rpush(KEYS.quarantine, b"no newline", b"photos\nnoise")
     client.zadd(KEYS.due_fast, {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
     client.zadd(KEYS.workers, {b"\xff": 0, "gone": 0, "later": float("inf")})
     client.hset(KEYS.leases_of + "gone", mapping={b"nonsense": b"x", b"1.0:\xff": b"y"})
@@ -371,7 +371,7 @@ def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, s
         "evil",
     }
     letters = [fields for _, fields in client.xrange(KEYS.dead)]
-    assert len(letters) == 1 + 4 + 6 + 2 + 2 + 3  # foreign, seeds, queued, suspects, delayed, leases
+    assert len(letters) == 1 + 4 + 6 + 2 + 2 + 3  # foreign, seeds, queued, quarantined, delayed, leases
     reasons = {letter.get(b"reason", b"").decode() for letter in letters}
     assert "stored request has an invalid URL: 'file:///etc/passwd'" in reasons
     assert "stored request of unknown version 02" in reasons

@@ -243,24 +243,24 @@ async def test_a_request_before_its_last_delivery_is_leased_alone(state: State) 
     await join(state)
     await join(state, "other")
     await rule(state, ("museum", 200), ("gallery", 200))
-    await put(state, [entry("a"), entry("suspect", deliveries=2), entry("b", deliveries=1)])
+    await put(state, [entry("a"), entry("quarantined", deliveries=2), entry("b", deliveries=1)])
     assert names(await lease(state)) == ["a", "b"]
     await put(state, [entry("c"), entry("d")], "gallery")
     busy = await lease(state, holding={"museum": 2})  # its turn, but it holds something
     assert busy.grants == []
     assert names(await lease(state, worker="other", want=1)) == ["c"]  # another goes on
     alone = await lease(state)
-    assert names(alone) == ["suspect"]
+    assert names(alone) == ["quarantined"]
     assert alone.grants[0].entry[1] == 2
     assert names(await lease(state, worker="other")) == ["d"]
     assert await outstanding(state) == 5
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
-async def test_a_suspect_that_has_no_slot_soon_holds_nobody_up(state: State, rate: float) -> None:
+async def test_a_quarantined_request_that_has_no_slot_soon_holds_nobody_up(state: State, rate: float) -> None:
     await join(state)
     fence = await rule(state, ("museum", 100), ("gallery", 200))
-    await put(state, [entry("suspect", deliveries=2)])
+    await put(state, [entry("quarantined", deliveries=2)])
     assert names(await lease(state)) == []
     assert names(await lease(state, want=0, holding={"gallery": 1})) == []  # its turn, and it holds another
     await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
@@ -269,18 +269,18 @@ async def test_a_suspect_that_has_no_slot_soon_holds_nobody_up(state: State, rat
     await put(state, [entry("a"), entry("b")], "gallery")
     assert names(await lease(state)) == ["a", "b"]
     await state.scripts.set_rates(fence, [("museum", 100, 100)], {})
-    assert names(await lease(state)) == ["suspect"]
+    assert names(await lease(state)) == ["quarantined"]
 
 
-async def test_a_suspect_waits_for_a_slot_of_its_source(state: State) -> None:
+async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 2))
-    await put(state, [entry("suspect", deliveries=2)])
+    await put(state, [entry("quarantined", deliveries=2)])
     slot = await state.scripts.acquire(source="museum")
     assert slot is not None
     assert names(await lease(state)) == []
     await asyncio.sleep(0.3)
-    assert names(await lease(state)) == []  # due, and found to be a suspect
+    assert names(await lease(state)) == []  # due, and quarantined now
     (grant,) = (await lease(state)).grants
     assert grant.slot == pytest.approx(slot + 0.5, abs=0.01)
 
@@ -318,8 +318,8 @@ async def take(state: State, *seeds: str) -> list[bytes]:
     return await state.scripts.take_seeds("w", 100)
 
 
-async def hand(state: State) -> list[bytes]:
-    """Return the seeds in the hand of worker w, the one taken first at the head."""
+async def processing_list(state: State) -> list[bytes]:
+    """Return the seeds on the processing list of worker w, the one taken first at the head."""
     found: list[bytes] = await db(state).lrange(state.keys.processing_of + "w", 0, -1)
     return found[::-1]
 
@@ -335,13 +335,13 @@ def request(name: str, member: int, **more: object) -> NewRequest:
     return NewRequest(entry(name), "00000", member, **values)  # type: ignore[arg-type]
 
 
-async def test_seeds_are_taken_in_order_and_leave_the_hand_with_the_batch(state: State) -> None:
+async def test_seeds_are_taken_in_order_and_leave_the_processing_list_with_the_batch(state: State) -> None:
     await join(state)
     await rule(state)
     assert await take(state, "a", "b", "c") == [b"a", b"b", b"c"]
     items: list[NewRequest | Rejected] = [request("a", 1), request("b", 2), Rejected("no url")]
     reply = await state.scripts.enqueue(
-        "w", items, seeds=await hand(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
+        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
     )
     assert reply == (2, 0, 1, 0, 2)
     assert await db(state).exists(state.keys.processing_of + "w") == 0
@@ -391,20 +391,20 @@ async def test_seeds_over_the_high_water_mark_go_back_in_order(state: State) -> 
     await take(state, *"abcdef")
     items = [request(name, n, source=f"s{n}") for n, name in enumerate("abcdef")]
     reply = await state.scripts.enqueue(
-        "w", items, seeds=await hand(state), high_water=4, dead_maxlen=1000, refuse_unknown=False
+        "w", items, seeds=await processing_list(state), high_water=4, dead_maxlen=1000, refuse_unknown=False
     )
     assert reply == (4, 0, 0, 2, 4)
     assert await waiting(state) == [b"e", b"f"]
     # they were not noted as seen
     assert await state.scripts.take_seeds("w", 10) == [b"e", b"f"]
     reply = await state.scripts.enqueue(
-        "w", items[4:], seeds=await hand(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
+        "w", items[4:], seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
     )
     assert reply is not None
     assert reply.admitted == 2
 
 
-async def test_a_hand_holds_few_bytes_but_any_one_seed(state: State) -> None:
+async def test_a_processing_list_holds_few_bytes_but_any_one_seed(state: State) -> None:
     await join(state)
     await db(state).lpush(state.keys.seeds, "a" * 40, "b" * 70, "c" * 200, "d", "e" * 99, "f")
 
@@ -423,7 +423,7 @@ async def test_a_source_at_a_quarter_of_the_high_water_mark_lets_others_pass(sta
     await take(state, *"abcd")
     items = [request("a", 1), request("b", 2), request("c", 3), request("d", 4, source="other")]
     reply = await state.scripts.enqueue(
-        "w", items, seeds=await hand(state), high_water=8, dead_maxlen=1000, refuse_unknown=False
+        "w", items, seeds=await processing_list(state), high_water=8, dead_maxlen=1000, refuse_unknown=False
     )
     assert reply == (3, 0, 0, 1, 3)
     await db(state).lpush(state.keys.seeds, "later")
@@ -436,7 +436,7 @@ async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) ->
     await take(state, "a", "b")
     items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
     reply = await state.scripts.enqueue(
-        "w", items, seeds=await hand(state), high_water=100, dead_maxlen=1000, refuse_unknown=True
+        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=True
     )
     assert reply == (1, 0, 1, 0, 1)
     ((_, letter),) = await db(state).xrange(state.keys.dead)
@@ -448,7 +448,9 @@ async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) ->
     assert await db(state).sismember(state.keys.sources, "nowhere.example")
 
 
-async def test_seeds_wait_in_hand_for_a_pulse_and_while_dead_letters_are_at_their_bound(state: State) -> None:
+async def test_seeds_wait_on_the_processing_list_for_a_pulse_and_while_dead_letters_are_at_their_bound(
+    state: State,
+) -> None:
     await join(state)
     await take(state, "a")
 
@@ -461,7 +463,7 @@ async def test_seeds_wait_in_hand_for_a_pulse_and_while_dead_letters_are_at_thei
     await rule(state)
     await db(state).xadd(state.keys.dead, {"reason": "x"})
     assert await enqueue(1) is None
-    assert await hand(state) == [b"a"]
+    assert await processing_list(state) == [b"a"]
     assert await enqueue(9) == (1, 0, 0, 0, 1)
 
 
@@ -473,7 +475,7 @@ async def test_a_late_call_for_other_seeds_does_nothing(state: State) -> None:
         "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=9, refuse_unknown=False
     )
     assert late is None
-    assert await hand(state) == [b"b"]
+    assert await processing_list(state) == [b"b"]
 
 
 async def test_a_worker_that_is_not_registered_takes_no_seeds(state: State) -> None:
@@ -481,7 +483,7 @@ async def test_a_worker_that_is_not_registered_takes_no_seeds(state: State) -> N
     await db(state).rpoplpush(state.keys.seeds, state.keys.processing_of + "w")
     assert await state.scripts.take_seeds("w", 100) == []
     assert await waiting(state) == [b"a", b"b"]
-    assert await hand(state) == []
+    assert await processing_list(state) == []
 
 
 # settle
@@ -614,7 +616,7 @@ async def test_a_key_of_a_source_that_an_operator_has_spoilt_holds_no_settlement
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
     assert (await state.scripts.settle("w", [done])).settled == [True]
     assert await db(state).xlen(state.keys.image_events) == 1
-    assert b"statuslast50req:museum is a string" in await db(state).get(state.keys.complaint)
+    assert b"statuslast50req:museum is a string" in await db(state).get(state.keys.data_fault)
 
 
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
@@ -661,7 +663,7 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
     for lost in (1, 2, 3):
         await join(state)
         if lost == 3:
-            assert (await lease(state)).grants == []  # a suspect by now
+            assert (await lease(state)).grants == []  # quarantined by now
         assert len((await lease(state)).grants) == 1
         await asyncio.sleep(0.06)
         await join(state, "other")
@@ -703,7 +705,7 @@ async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(state: S
     assert {g.entry[1] for g in reply.grants} == {0}
 
 
-async def test_idle_looks_at_frontier_list_and_hands(state: State) -> None:
+async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: State) -> None:
     await join(state)
     assert await state.scripts.idle()
     await db(state).lpush(state.keys.seeds, "a")
@@ -712,7 +714,12 @@ async def test_idle_looks_at_frontier_list_and_hands(state: State) -> None:
     assert not await state.scripts.idle()
     await rule(state, ("museum", 100))
     await state.scripts.enqueue(
-        "w", [request("a", 1)], seeds=await hand(state), high_water=9, dead_maxlen=1000, refuse_unknown=False
+        "w",
+        [request("a", 1)],
+        seeds=await processing_list(state),
+        high_water=9,
+        dead_maxlen=1000,
+        refuse_unknown=False,
     )
     assert not await state.scripts.idle()
     (grant,) = (await lease(state)).grants

@@ -1,8 +1,12 @@
 -- Tells whether a slot that was reserved a while ago may still be used.
+-- needs: domains, due
+-- reads: rates slots halted pulse
 --
 -- A: source, or domain, as for acquire; min_rate; circuit.
 -- Reply: 1, or 0 when there is no pulse, or the source is halted, held or at rate 0 by now.
 
+local pulse = strings(K.pulse)
 local source = A.source or source_of_domain(A.domain)
-if redis.call('EXISTS', K.pulse) == 0 or held_until(source) > 0 or rate_of(source) <= 0 then return 0 end
+look_up({source})
+if not pulse or held_until(source) > 0 or rate_of(source) <= 0 then return 0 end
 return 1

@@ -1,9 +1,11 @@
 -- Takes out what the catalogue no longer names: sources lose their rate by size, domains their source.
+-- types: hash limits options hosts
+-- reads: fence
 --
--- A: fence; min_rate; sources; domains.
+-- A: fence; sources; domains.
 -- Reply: 1, or 0 when another leads by now. The rates in force follow with the leader's next look at them.
 
-if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
+if require_counter(K.fence) ~= A.fence then return 0 end
 for _, source in ipairs(A.sources) do
   redis.call('HDEL', K.limits, source)
   redis.call('HDEL', K.options, source)

@@ -1,4 +1,6 @@
 -- Keeps what the monitor has read, for the next reading, whoever makes it.
+-- needs: clock
+-- types: hash reading, string leader
 --
 -- A: worker; at (us, when it was read); counters; ttl (s).
 -- Reply: 1, or 0 when another leads by now, or has read since: then that one tells.

@@ -1,13 +1,16 @@
 -- Elects the leader and renews its pulse.
+-- needs: clock
+-- reads: leader pulse fence
 --
 -- A: worker; ttl (ms); ready (it has rates to rule by: renew the pulse); release (give the lead up).
--- Reply: {leads, fence}. The fence is the number of this reign: a leader that was paused and replaced holds
+-- Reply: {leads, fence}. The fence is the number of this term: a leader that was paused and replaced holds
 --    an older one, and nothing that it writes is taken.
 --
--- Keeps the clock (see common.lua). Begins with a write that frees: out of memory, too, somebody must bound the streams,
--- and tell.
+-- Keeps the clock (see clock.lua). Begins with a write that frees: out of memory, too, somebody must bound the
+-- streams, and report.
 
-local leader = redis.call('GET', K.leader)
+local leader, _, fence = strings(K.leader, K.pulse, K.fence)
+counter(K.fence, fence)
 -- The end of a TTL is a moment of the server's clock, too: with one that was set back it may be hours away.
 local lasts = redis.call('PTTL', K.leader)
 if leader and leader ~= A.worker and not A.release and (lasts > A.ttl or lasts == -1) then leader = false end
@@ -17,7 +20,7 @@ if A.release then
 end
 if leader and leader ~= A.worker then return {0, 0} end
 redis.call('DEL', K.leader)
-if not leader or redis.call('EXISTS', K.fence) == 0 then redis.call('INCR', K.fence) end
+if not leader or not fence then redis.call('INCR', K.fence) end
 keep_time()
 redis.call('SET', K.leader, A.worker, 'PX', A.ttl)
 if A.ready then redis.call('SET', K.pulse, A.worker, 'PX', A.ttl) end

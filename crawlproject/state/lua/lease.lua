@@ -1,4 +1,6 @@
 -- Hands out requests together with their send slots.
+-- needs: names, circuit_changes, due, pause
+-- reads: workers dead quarantine due_fast due_mid due_slow rates slots halted
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
@@ -13,26 +15,58 @@
 -- comes first. Unused time is not saved: a slot is never before now. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
 --
--- A suspect, a request before its last delivery, may be what killed its workers: it is leased alone, so that
--- it takes no other along. Suspects wait in a list of their own; the worker whose turn it is takes no more
--- until it holds nothing, then that one. The caller takes no more while it holds a suspect. One whose source
--- has no slot within a second lets the others pass.
+-- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
+-- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
+-- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
+-- within a second lets the others pass.
 
-local reply = {moment(), {'ok', ''}, tonumber(redis.call('GET', K.outstanding) or '0'), ''}
+local outstanding, pulse, unread, sequence = strings(K.outstanding, K.pulse, K.paused, K.lease_sequence)
+outstanding = counter(K.outstanding, outstanding)
+local reply = {moment(), {'ok', ''}, outstanding, ''}
 
-if not redis.call('ZSCORE', K.workers, A.worker) then
+-- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
+sequence = math.max(counter(K.lease_sequence, sequence), now)
+
+if not read('zset', 'ZSCORE', K.workers, A.worker) then
   reply[2] = {'lapsed', ''}
   return reply
 end
-local pause = pause_reason()
+local pause = pause_reason(pulse, unread, outstanding)
 if pause[1] ~= '' then
   reply[2] = pause
   return reply
 end
 
+-- What is due, by tier. A few more than wanted: sources at their cap stay at the head and must not hide the others.
+local due, with_work, sources = {}, 0, {} -- `due`: {names, scores} for each tier
+for index, tier in ipairs(TIERS) do
+  local found = read('zset', 'ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'WITHSCORES', 'LIMIT', 0, A.want + 8)
+  local names, scores = {}, {}
+  for position = 1, #found, 2 do
+    local source = found[position]
+    names[#names + 1], sources[#sources + 1] = source, source
+    scores[#scores + 1] = tonumber(found[position + 1])
+  end
+  due[index], with_work = {names = names, scores = scores}, with_work + #names
+end
+local function source_of_quarantined(line)
+  local source = line and line:match('^(.-)\n')
+  return source and is_name(source) and source
+end
+local quarantined = read('list', 'LINDEX', K.quarantine, 0)
+if quarantined then
+  require_type('string', K.quarantine_turn)
+  local source = source_of_quarantined(quarantined)
+  if source then sources[#sources + 1] = source end
+end
+look_up(sources)
+for index, tier in ipairs(TIERS) do
+  for position, source in ipairs(due[index].names) do
+    if tier_of(source) == tier then places[source] = due[index].scores[position] end
+  end
+end
 local leases = K.leases_of .. A.worker
-
-require_type(leases, 'hash')
+require_type('hash', leases)
 
 -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
 keep_time()
@@ -42,63 +76,75 @@ if resume > now then
   return reply
 end
 
--- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
-local sequence = math.max(number(redis.call('GET', K.lease_sequence), 0) or 0, now)
+-- Leases `entries` with the slots from `slot` on; returns the slot after the last one.
+local function give(source, slot, interval, rate, entries)
+  local circuit, stored = circuit_of(source), {}
+  local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, string.format('%.17g', rate)
+  if circuit.state == 'half_open' then change(source).probing = circuit.probing + #entries end
+  for _, entry in ipairs(entries) do
+    sequence = sequence + 1
+    local id, place = text(sequence) .. ending, #reply
+    stored[#stored + 1], stored[#stored + 2] = id, entry
+    reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, text(slot), shown_rate, entry
+    slot = slot + interval
+  end
+  redis.call('HSET', leases, unpack(stored))
+  set_slot(source, slot)
+  return slot
+end
 
-local function give(source, slot, rate, entry)
+local function save()
+  if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
+  save_due()
+  save_circuits()
+end
+
+-- How many requests the circuit lets out now; a period that is over gives way to probes, and a source that an
+-- operator has taken out of the halted set is resumed at once.
+local function admitted(source)
+  if held_until(source) > 0 then return 0 end
   local circuit = circuit_of(source)
-  sequence = sequence + 1
-  redis.call('SET', K.lease_sequence, text(sequence))
-  local id = text(sequence) .. '.' .. text(circuit.generation) .. ':' .. source
-  if circuit.state == 'half_open' then change(source).probing = circuit.probing + 1 end
-  redis.call('HSET', leases, id, entry)
-  for _, value in ipairs({id, text(slot), string.format('%.17g', rate), entry}) do reply[#reply + 1] = value end
+  if circuit.state == 'halted' then close_circuit(source, 'permanent', 'an operator resumed it', true) end
+  if circuit.state == 'open' then let_probes_out(source) end
+  return circuit.state == 'half_open' and probes_left(source) or math.huge
 end
 
-local kept_for_suspect -- the source of the suspect that a worker makes room for: its next slot is that one's
-local function is_suspect(line) return is_name(line:match('^(.-)\n') or '') end
-local suspect = redis.call('LINDEX', K.suspects, 0)
+local kept_for_quarantined -- the source of the request that a worker makes room for: its next slot is that one's
 for _ = 1, 100 do
-  if not suspect or is_suspect(suspect) then break end
-  bury('entry', redis.call('LPOP', K.suspects), '', 'quarantined request not written by crawlproject', 0)
-  suspect = redis.call('LINDEX', K.suspects, 0)
+  if not quarantined or source_of_quarantined(quarantined) then break end
+  add_dead_letter('entry', redis.call('LPOP', K.quarantine), '', 'quarantined request not written by crawlproject', 0)
+  quarantined = redis.call('LINDEX', K.quarantine, 0)
 end
-if suspect and is_suspect(suspect) then
-  local at = suspect:find('\n', 1, true)
-  local source = suspect:sub(1, at - 1)
-  local lasts = redis.call('PTTL', K.suspect_turn)
-  if lasts > 30000 or lasts == -1 then redis.call('DEL', K.suspect_turn) end -- the clock was set back, or not our word
+local source_to_prove = source_of_quarantined(quarantined)
+if source_to_prove then
+  local source = source_to_prove
+  local lasts = redis.call('PTTL', K.quarantine_turn)
+  if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
   local rate, slot = effective_rate(source), next_slot(source)
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then
     -- Nobody waits for it, least of all the worker whose turn it was.
-    redis.call('RPUSH', K.suspects, redis.call('LPOP', K.suspects))
-    if redis.call('GET', K.suspect_turn) == A.worker then redis.call('DEL', K.suspect_turn) end
+    redis.call('RPUSH', K.quarantine, redis.call('LPOP', K.quarantine))
+    if redis.call('GET', K.quarantine_turn) == A.worker then redis.call('DEL', K.quarantine_turn) end
   else
-    redis.call('SET', K.suspect_turn, A.worker, 'NX')
-    if redis.call('GET', K.suspect_turn) == A.worker then
-      redis.call('PEXPIRE', K.suspect_turn, 30000)
+    redis.call('SET', K.quarantine_turn, A.worker, 'NX')
+    if redis.call('GET', K.quarantine_turn) == A.worker then
+      redis.call('PEXPIRE', K.quarantine_turn, 30000)
       reply[4] = text(slot)
       if next(A.holding) == nil and slot <= now + A.horizon then
-        redis.call('LREM', K.suspects, 1, suspect)
-        redis.call('SET', K.suspect_turn, '', 'PX', 1000) -- the next one's turn comes after other work
-        redis.call('ZADD', K.slots, text(slot + interval), source)
-        give(source, slot, rate, suspect:sub(at + 1))
+        redis.call('LREM', K.quarantine, 1, quarantined)
+        redis.call('SET', K.quarantine_turn, '', 'PX', 1000) -- the next one's turn comes after other work
+        give(source, slot, interval, rate, {quarantined:sub(#source + 2)})
       end
-      save_circuits()
+      save()
       return reply
     end
-    if redis.call('GET', K.suspect_turn) ~= '' then kept_for_suspect = source end
+    if redis.call('GET', K.quarantine_turn) ~= '' then kept_for_quarantined = source end
   end
 end
 
-local tiers = {K.due_fast, K.due_mid, K.due_slow}
-local with_work = 0
-for _, tier in ipairs(tiers) do
-  with_work = with_work + redis.call('ZCOUNT', tier, '-inf', text(now + A.horizon))
-end
 local cap = with_work > 1 and A.cap or A.cap_alone
-local holding, found_suspect = A.holding, false
+local holding, found_quarantined = A.holding, false
 
 -- Sources that have waited are all free now. Starting them all now would keep a worker from starting those on
 -- time whose moment it is, so they get their slots one after the other, and keep that distance.
@@ -109,23 +155,38 @@ local function spread(slot)
   return now + (behind - 1) * A.spread
 end
 
--- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is none: a hundred a call.
+-- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is invalid: a hundred
+-- requests a call.
 local function refuse(source, reason)
-  local entry, count = take(source), 0
-  while entry do
-    bury('entry', entry, source, reason, entry:byte(2) or 0)
-    count = count + 1
-    entry = count < 100 and take(source) or nil
-  end
-  redis.call('DECRBY', K.outstanding, count)
+  local entries = take(source, 100)
+  for _, entry in ipairs(entries) do add_dead_letter('entry', entry, source, reason, deliveries_of(entry)) end
+  redis.call('DECRBY', K.outstanding, #entries)
   schedule(source)
   return 0
 end
 
-local function grant(source, budget)
-  if source == kept_for_suspect then return 0 end
+-- Separates what is to be leased alone.
+local function quarantine(source, entries)
+  local rest = {}
+  for _, entry in ipairs(entries) do
+    if deliveries_of(entry) >= math.max(A.max_deliveries - 1, 1) then
+      redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
+      found_quarantined = true
+    else
+      rest[#rest + 1] = entry
+    end
+  end
+  return rest
+end
+
+local function grant(source, tier, budget)
+  if source == kept_for_quarantined then return 0 end
   if not is_name(source) then return refuse(source, 'invalid source name') end
   if refused(source) then return refuse(source, 'unknown source: ' .. source) end
+  if tier ~= tier_of(source) then
+    redis.call('ZREM', tier, source)
+    schedule(source)
+  end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
@@ -133,47 +194,43 @@ local function grant(source, budget)
     if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
     return 0
   end
-  local slot, given = spread(next_slot(source)), 0
-  while interval and given < room and slot <= now + A.horizon do
-    local entry = take(source)
-    if not entry then break end
-    if (entry:byte(2) or 0) >= math.max(A.max_deliveries - 1, 1) then
-      redis.call('RPUSH', K.suspects, source .. '\n' .. entry)
-      found_suspect = true
-    else
-      give(source, slot, rate, entry)
-      given, slot = given + 1, slot + interval
-    end
+  local slot, given, last = spread(next_slot(source)), 0, now + A.horizon
+  while interval and given < room and slot <= last do
+    local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
+    if #entries == 0 then break end
+    entries = quarantine(source, entries)
+    if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
   end
-  if given > 0 then
-    redis.call('ZADD', K.slots, text(slot), source)
-    holding[source] = (holding[source] or 0) + given
-  end
+  holding[source] = (holding[source] or 0) + given
   schedule(source)
   return given
 end
 
-local function serve(tier, budget)
-  if budget <= 0 then return 0 end
-  local given = 0
-  -- A few more than the budget: sources at their cap stay at the head and must not hide the others.
-  local due = redis.call('ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'LIMIT', 0, budget + 8)
-  for _, source in ipairs(due) do
-    if given >= budget then break end
-    given = given + grant(source, budget - given)
+-- Grants work of a tier. What it has not come to is left for the next time; whom the budget stopped comes last then.
+local function serve(index, budget)
+  local given, rest, stopped = 0, {}, nil
+  for _, source in ipairs(due[index].names) do
+    if given >= budget then
+      rest[#rest + 1] = source
+    else
+      given = given + grant(source, TIERS[index], budget - given)
+      if given >= budget then stopped = source end
+    end
   end
+  rest[#rest + 1] = stopped
+  due[index].names = rest
   return given
 end
 
 local left = A.want
 for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
-  left = left - serve(tiers[share[1]], math.ceil(left / share[2]))
+  if left > 0 then left = left - serve(share[1], math.ceil(left / share[2])) end
 end
 
-for _, tier in ipairs(tiers) do
+save()
+for _, tier in ipairs(TIERS) do
   local first = number(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2])
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
-if found_suspect then reply[4] = text(now) end
-save_circuits()
+if found_quarantined then reply[4] = text(now) end
 return reply

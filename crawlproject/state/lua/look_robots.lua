@@ -1,9 +1,10 @@
 -- Looks for an origin's robots.txt, or has the caller fetch it: one worker at a time, whoever comes first.
+-- needs: clock, circuit, robots_delays
 --
 -- A: origin (scheme://host:port/robots.txt); source (that pays); worker, or nil: says only what holds, notes nothing
---    and has nobody fetch anything.
--- Reply: {what, body, seconds that it may be used, reason, 1 when the source is asked less often from now on, else
--- 0}; what is
+--    and has nobody fetch anything; min_rate; circuit.
+-- Reply: {what, body, seconds that it may be used, reason, 1 when the source is visited less often from now on,
+-- else 0}; what is
 --    'ignore'        the source has given permission: no robots.txt counts
 --    'rules', 'none' a copy: its rules are in `body`, or there is none and everything is allowed
 --    'refused'       it leads to where we do not go: nothing is fetched, `body` is the reason
@@ -14,14 +15,14 @@
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
 -- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
--- keeps to the delay that it asks for, as long as it is `asked` (see due.lua).
+-- keeps to the delay that it asks for, as long as it is `asked` (see robots_delays.lua).
 
 local MONTH = 30 * 86400 * 1000000
 
-require_type(K.robots_of .. A.origin, 'hash')
-require_type(K.robots_delays_of .. A.source, 'zset')
+require_type('hash', K.robots_of .. A.origin)
+require_type('zset', K.robots_delays_of .. A.source)
 if options_of(A.source).robots == 'ignore' then
-  if A.worker then ask_for_delay(A.source, A.origin, 0) end
+  if A.worker then set_delay(A.source, A.origin, 0) end
   return {'ignore', '', '60', '', 0}
 end
 
@@ -36,7 +37,7 @@ local function seconds(moment) return string.format('%.3f', math.max(moment - no
 
 local slower = 0
 if copy.kind and A.worker then
-  slower = ask_for_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400))
+  slower = set_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400))
   redis.call('HSET', K.robots_of .. A.origin, 'asked', text(now))
 end
 local fresh, retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0

@@ -1,4 +1,6 @@
 -- Notes how far a reader of the event streams has come, and keeps its turn where readers take turns.
+-- needs: readers
+-- types: string forwarder, stream image_events link_rot_events halted_events resumed_events
 --
 -- A: streams; positions (field of K.readers -> id of the last entry); turn (of the one who wants or has it; none: no
 --    turns); ttl (ms that a turn outlasts its holder; 0: it is given back).
@@ -7,8 +9,6 @@
 -- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
 -- and what all have read goes at once.
 
-require_type(K.readers, 'hash')
-require_type(K.forwarder, 'string')
 local short = out_of_memory()
 if A.turn then
   local holder = redis.call('GET', K.forwarder)

@@ -1,6 +1,8 @@
 -- Says why nothing goes out of any source.
+-- needs: pause
 --
 -- A: dead_maxlen; timeout (us that a worker may be silent).
--- Reply: {kind, sentence}, both '' while requests may go out; see pause.lua.
+-- Reply: {kind, sentence}, both '' while requests may go out; see preludes/pause.lua.
 
-return pause_reason()
+local pulse, unread, outstanding = strings(K.pulse, K.paused, K.outstanding)
+return pause_reason(pulse, unread, counter(K.outstanding, outstanding))

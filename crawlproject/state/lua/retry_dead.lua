@@ -1,16 +1,17 @@
 -- Gives dead letters another life.
+-- needs: dead_letters, queues, due
+-- types: list seeds, counter outstanding
 --
--- A: min_rate; letters, a list of {id, source, entry} or {id, source, seed}.
--- Reply: letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
+-- A: min_rate; circuit; dead_letters, a list of {id, source, entry} or {id, source, seed}.
+-- Reply: dead letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
 
-require_type(K.seeds, 'list')
 local moved, requests, touched = 0, 0, {}
-for _, letter in ipairs(A.letters) do
-  if exhume(letter.id, letter.source) then
+for _, letter in ipairs(A.dead_letters) do
+  if remove_dead_letter(letter.id, letter.source) then
     moved = moved + 1
     if letter.seed then
       redis.call('LPUSH', K.seeds, letter.seed)
-    elseif append(letter.source, letter.entry) then
+    elseif append(letter.source, {letter.entry}) then
       touched[letter.source] = true
       requests = requests + 1
     end

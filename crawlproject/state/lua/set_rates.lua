@@ -1,4 +1,7 @@
 -- Writes what the leader has computed, and moves the sources to their new places at once.
+-- needs: due
+-- types: hash limits options hosts
+-- reads: fence rates slots halted
 --
 -- A: fence; min_rate; circuit; rates, a list of {source, rate in force, rate by size or '' if the catalogue
 --    has none, and, when the catalogue was read, what else it says of the source as JSON or ''};
@@ -8,14 +11,18 @@
 -- The slot after the last one used is counted anew at the new rate: a source raised from 0.2 rps does not
 -- first wait its five seconds, and one that is lowered gives no slot early.
 
-if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return 0 end
+if require_counter(K.fence) ~= A.fence then return 0 end
+local sources = {}
+for index, row in ipairs(A.rates) do sources[index] = row[1] end
+look_up(sources)
 for _, row in ipairs(A.rates) do
   local source, rate = row[1], tonumber(row[2])
-  local slot = number(redis.call('ZSCORE', K.slots, source))
+  local slot = slot_of(source)
   local before = interval_of(effective_rate(source))
   redis.call('HSET', K.rates, source, row[2])
+  note_rate(source, row[2])
   local after = interval_of(effective_rate(source))
-  if slot and before and after then redis.call('ZADD', K.slots, text(slot - before + after), source) end
+  if slot and before and after then set_slot(source, slot - before + after) end
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
   if row[4] == '' then
     redis.call('HDEL', K.options, source)
@@ -25,5 +32,6 @@ for _, row in ipairs(A.rates) do
   redis.call('SADD', K.sources, source)
   schedule(source)
 end
+save_due()
 for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
 return 1

@@ -1,20 +1,26 @@
--- Fills this worker's hand with seeds from the list.
+-- Fills this worker's processing list with seeds from the seed list.
+-- needs: seeds
+-- types: list seeds, zset workers
 --
--- A: worker; count (seeds in hand at most); size (bytes of them, beyond which no further one is taken).
--- Reply: all seeds in hand, the one taken first at the head; none for a worker that is not registered: nobody
+-- A: worker; count (seeds on it at most); size (bytes of them, beyond which no further one is taken).
+-- Reply: all seeds on it, the one taken first at the head; none for a worker that is not registered: nobody
 --    would look after them if it died.
 
-require_type(K.seeds, 'list')
-require_type(K.processing_of .. A.worker, 'list')
+require_type('list', K.processing_of .. A.worker)
 if not redis.call('ZSCORE', K.workers, A.worker) then
   return_seeds(A.worker)
   return {}
 end
-local seeds, size = processing_list(A.worker), 0
+local seeds, size, taken = processing_list(A.worker), 0, {}
 for _, seed in ipairs(seeds) do size = size + #seed end
-while #seeds < A.count and size < A.size do
-  local seed = redis.call('RPOPLPUSH', K.seeds, K.processing_of .. A.worker)
-  if not seed then break end
-  seeds[#seeds + 1], size = seed, size + #seed
+local waiting = #seeds < A.count and size < A.size and redis.call('LRANGE', K.seeds, #seeds - A.count, -1) or {}
+for index = #waiting, 1, -1 do
+  if size >= A.size then break end
+  seeds[#seeds + 1], taken[#taken + 1] = waiting[index], waiting[index]
+  size = size + #waiting[index]
+end
+if #taken > 0 then
+  redis.call('LPUSH', K.processing_of .. A.worker, unpack(taken))
+  redis.call('LTRIM', K.seeds, 0, -#taken - 1)
 end
 return seeds

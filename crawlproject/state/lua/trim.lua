@@ -1,17 +1,20 @@
 -- Keeps the event streams and the slots within bounds.
+-- needs: clock, dead_letters, readers
+-- types: zset slots active, hash totals, string paused
+-- types: stream image_events link_rot_events halted_events resumed_events
+-- reads: fence
 --
 -- A: fence; maxlen; ttl (ms); streams.
--- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from its due or ''}
+-- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
 --
 -- Nothing that a reader has yet to read is dropped: past `maxlen` unread entries leasing pauses. Without a
 -- reader the oldest go, counted. When Redis is out of memory, all that every reader has read goes.
 
-if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {'', 0, ''} end
-require_type(K.readers, 'hash')
+if require_counter(K.fence) ~= A.fence then return {'', 0, ''} end
 local short = out_of_memory()
 redis.call('ZREMRANGEBYSCORE', K.slots, '-inf', '(' .. text(now))
 redis.call('ZREMRANGEBYSCORE', K.active, '-inf', text(now - 600000000))
-if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- whoever has deleted them
+if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
 local read = read_by_all()
 local reason, dropped = '', 0
@@ -33,5 +36,5 @@ if reason ~= '' then
 elseif redis.call('PTTL', K.paused) > A.ttl then
   redis.call('DEL', K.paused) -- the clock was set back
 end
-local complaint = redis.pcall('GET', K.complaint)
-return {reason, dropped, type(complaint) == 'string' and complaint or ''}
+local fault = redis.pcall('GET', K.data_fault)
+return {reason, dropped, type(fault) == 'string' and fault or ''}

@@ -1,4 +1,6 @@
--- Looks at every source in trouble: what time has brought, and what operators have said by their keys.
+-- Looks at every source on the watchlist: what time has brought, and what operators have said by their keys.
+-- needs: circuit_changes, due
+-- reads: fence
 --
 -- A: fence; min_rate; circuit.
 -- Reply: {source, what, source, what, ...}: 'halted', 'resumed' or 'probing', for the log; {} when another
@@ -7,7 +9,7 @@
 -- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
 -- while) or by deleting the statuses. No more than 1,000 sources of each set are looked at in one call.
 
-if tonumber(redis.call('GET', K.fence) or '0') ~= A.fence then return {} end
+if require_counter(K.fence) ~= A.fence then return {} end
 local reply, seen = {}, {}
 
 local function say(source, what)
@@ -18,10 +20,9 @@ local function look(source)
   if seen[source] then return end
   seen[source] = true
   local circuit = circuit_of(source)
-  local halted = redis.call('SISMEMBER', K.halted, source) == 1
   local temporarily = redis.call('SISMEMBER', K.temp_halted, source) == 1
   local resumed
-  if not halted and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
+  if not is_halted(source) and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
     resumed = 'an operator resumed it'
   elseif statuses_deleted(source) then
     resumed = 'an operator deleted the statuses'
@@ -30,26 +31,26 @@ local function look(source)
     local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
     close_circuit(source, kind, resumed, true)
     if kind then say(source, 'resumed') end
-  elseif halted and circuit.state ~= 'halted' then
+  elseif is_halted(source) and circuit.state ~= 'halted' then
     halt(source, 'an operator halted it')
     say(source, 'halted')
-  elseif temporarily and circuit.state ~= 'open' and not halted then
+  elseif temporarily and circuit.state ~= 'open' and not is_halted(source) then
     open_circuit(source, 'an operator halted it for a while')
     say(source, 'halted')
   elseif circuit.state == 'open' and circuit.ends <= now then
     let_probes_out(source)
     say(source, 'probing')
   elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
-    redis.call('SREM', K.troubled, source)
+    redis.call('SREM', K.watchlist, source)
     if circuit.factor < 1 and not circuit.broken then
       redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
   end
 end
 
-for _, set in ipairs({K.halted, K.temp_halted, K.troubled}) do
+for _, set in ipairs({K.halted, K.temp_halted, K.watchlist}) do
   for _, source in ipairs(redis.call('SRANDMEMBER', set, 1000)) do look(source) end
 end
 save_circuits()
-for source in pairs(changed) do schedule(source) end
+schedule_all(changed)
 return reply

@@ -1,4 +1,7 @@
--- Reads what the monitor reports of the whole crawl, and which sources it looks at one by one.
+-- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
+-- needs: clock, names, pause
+-- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
+-- types: stream dead, string leader paused pulse, counter outstanding
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
@@ -39,17 +42,20 @@ for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call(
 local due = 0
 for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do due = due + redis.call('ZCARD', tier) end
 
+local outstanding, pulse, unread = strings(K.outstanding, K.pulse, K.paused)
+outstanding = counter(K.outstanding, outstanding)
+
 return {
   text(now),
   leads and 1 or 0,
   at and text(at) or '',
   kept[2] or '',
-  tonumber(redis.call('GET', K.outstanding) or '0'),
+  outstanding,
   attempt('LLEN', K.seeds) or 0,
-  redis.call('XLEN', K.dead),
+  read('stream', 'XLEN', K.dead),
   workers_alive(),
-  redis.call('ZRANGE', K.workers, 0, -1),
-  pause_reason(),
+  read('zset', 'ZRANGE', K.workers, 0, -1),
+  pause_reason(pulse, unread, outstanding),
   known,
   due,
   halted,

@@ -1,0 +1,181 @@
+"""One worker's calls to Redis, without the worker; redis_cpu.py runs it with the `crawlproject` of a checkout.
+
+    PYTHONPATH=CHECKOUT python redis_calls.py REDIS_URL REQUESTS RATE
+
+Takes seeds, enqueues, leases, settles, beats, leads, watches, trims and collects as often as a worker does, over
+eight sources of very different rates that make RATE requests a second together. A request is answered 0.1 s after
+its slot; 93 of 100 are images, the others end in the other ways. All runs `_PACE` times as fast as in a crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from crawlproject import config
+
+try:
+    from crawlproject.state.client import State
+    from crawlproject.state.scripts import NewRequest, Settlement
+except ImportError:  # up to 0.1
+    from crawlproject.store.client import Store as State  # type: ignore[import-not-found,no-redef]
+    from crawlproject.store.scripts import NewRequest, Settlement  # type: ignore[import-not-found,no-redef]
+
+_PACE = 4.0  # times as fast as a crawl
+_SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, by source
+_SOURCES = {f"source{number}.example": share for number, share in enumerate(_SHARES)}
+_CAPACITY = 128  # leases of a worker
+_LATENCY_S = 0.1
+_EVENT = json.dumps(
+    {"identifier": "x" * 36, "exif": {f"0x{n:x}": "y" * 12 for n in range(20)}, "sha256": "z" * 64}
+)
+_ENTRY = b"\x01\x00\x00" + b"u" * 180
+
+
+class Worker:
+    """What a worker holds, and what it does when."""
+
+    def __init__(self, state: Any, requests: int, rate: float) -> None:
+        self.state = state
+        self.scripts = state.scripts
+        self.requests = requests
+        self.rates = {source: rate * share * _PACE for source, share in _SOURCES.items()}
+        self.random = Random(0)
+        self.fed = self.done = 0
+        self.held: Counter[str] = Counter()
+        self.under_way: list[tuple[float, str, bytes]] = []
+        self.fence = 0
+
+    async def run(self) -> None:
+        """Make all requests."""
+        state, scripts = self.state, self.scripts
+        self.fence = await scripts.lead(state.worker, ready=True)
+        await scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
+        await scripts.heartbeat(state.worker, join=True, timeout=30, max_deliveries=3)
+        loops = [
+            (0.1, self.lease),
+            (0.15, self.settle),
+            (0.2, self.feed),
+            (1.0, self.rule),
+            (5.0, self.beat),
+            (5.0, self.collect),
+        ]
+        ends = [asyncio.create_task(self._every(seconds / _PACE, work)) for seconds, work in loops]
+        await asyncio.gather(*ends)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while self.done < self.requests:
+            await work()
+            await asyncio.sleep(seconds)
+
+    async def feed(self) -> None:
+        """Take seeds and enqueue them, while there is room for them."""
+        if self.fed - self.done > 2_000 or self.fed >= self.requests:
+            return
+        count = min(500, self.requests - self.fed)
+        names = self.random.choices(list(_SOURCES), _SHARES, k=count)
+        seeds = [f"{number} {name}" for number, name in enumerate(names, self.fed)]
+        await self.state.redis.lpush(self.state.keys.seeds, *seeds)
+        taken = await self.scripts.take_seeds(self.state.worker, 500)
+        items = [
+            NewRequest(
+                _ENTRY,
+                f"{self.random.randrange(100):05x}",
+                self.random.randrange(1 << 44),
+                again=False,
+                domain=name,
+            )
+            for name in names
+        ]
+        await self.scripts.enqueue(
+            self.state.worker, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
+        )
+        self.fed += count
+
+    async def lease(self) -> None:
+        """Lease what there is room for."""
+        room = _CAPACITY - self.held.total()
+        if room <= 0:
+            return
+        reply = await self.scripts.lease(
+            self.state.worker,
+            min(room, 64),
+            cap=_CAPACITY // 4,
+            cap_alone=_CAPACITY * 3 // 4,
+            holding=+self.held,
+            horizon=0.25 / _PACE,
+            dead_maxlen=10**6,
+            max_deliveries=3,
+        )
+        assert reply.state == "ok"
+        for grant in reply.grants:
+            source = grant.id.partition(":")[2]
+            self.held[source] += 1
+            heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / _PACE, grant.id, grant.entry))
+
+    async def settle(self) -> None:
+        """Settle what has been answered."""
+        ends = []
+        now = asyncio.get_running_loop().time()
+        while self.under_way and self.under_way[0][0] <= now:
+            _, name, entry = heapq.heappop(self.under_way)
+            source = name.partition(":")[2]
+            self.held[source] -= 1
+            ends.append(self._end(name, source, entry))
+        if ends:
+            reply = await self.scripts.settle(self.state.worker, ends)
+            assert all(reply.settled)
+
+    def _end(self, name: str, source: str, entry: bytes) -> Any:
+        evidence: dict[str, Any] = {"fine": True, "latency": self.random.uniform(0.05, 0.15)}
+        chance = self.random.random()
+        if chance < 0.03:
+            return Settlement(
+                name, source, entry, delay=0.2
+            )  # a robots.txt to be looked up, a slot that was missed
+        self.done += 1
+        if chance < 0.96:
+            counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000}
+            return Settlement(
+                name, source, event=("image_metadata_updates", _EVENT), counts=counts, status="200", **evidence
+            )
+        if chance < 0.99:
+            counts = {"fetched": 1, "link_rot": 1}
+            return Settlement(name, source, event=("link_rot", "{}"), counts=counts, status="404", **evidence)
+        counts = {"fetched": 1, "failed": 1, "error_unreadable": 1}
+        return Settlement(name, source, entry, dead="unreadable", counts=counts, status="200", **evidence)
+
+    async def rule(self) -> None:
+        """Do what the leader does each second."""
+        await self.scripts.lead(self.state.worker, ready=True)
+        await self.scripts.watch(self.fence)
+        await self.scripts.trim(self.fence, maxlen=100_000)
+
+    async def beat(self) -> None:
+        """Say that the worker lives."""
+        await self.scripts.heartbeat(self.state.worker, join=False, timeout=30, max_deliveries=3)
+
+    async def collect(self) -> None:
+        """Read what the monitor reads of all sources and of each."""
+        collect = getattr(self.scripts, "collect", None) or self.scripts.survey
+        sample = await collect(self.state.worker, must_lead=True, every=0.0, timeout=30.0, most=1_000)
+        await self.scripts.inspect(sample.sources)
+        await self.scripts.keep_reading(self.state.worker, sample.now, b"x" * 2_000)
+
+
+async def main(url: str, requests: int, rate: float) -> None:
+    """Make so many requests at that rate, on an empty Redis."""
+    state: Any = State(config.load({"REDIS_URL": url, "CRAWL_CIRCUIT_WINDOW": 60 / _PACE}), "images")
+    await state.open()
+    await Worker(state, requests, rate).run()
+    await state.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

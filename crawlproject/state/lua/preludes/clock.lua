@@ -1,0 +1,33 @@
+-- The clock: Redis' own, which never goes back here.
+-- needs: numbers
+-- reads: clock
+--
+-- Times are microseconds of this clock, the only one that decides anything shared. The server's goes back when
+-- somebody sets it, or after a fail-over to a host with another. `seen` is the latest moment of the crawl's time
+-- that a leader or a lease has seen. Where the server is behind, time stands still until one of them notes by how
+-- much the crawl is `ahead`: slots, delays, holds and heartbeats keep their meaning, and no source gets more than
+-- its rate. A clock that is set forward lets time pass quickly. As that cannot be told from a time without a
+-- leader, after either nothing goes out until `resume`: what had its slot before goes first. heartbeat.lua takes
+-- care that no worker loses its leases because of it.
+
+local CENTURY = 3e15
+local LONGEST_SILENCE_US = 3000000 -- leaders look each second
+local MOST_SLOTS_AHEAD_US = 500000 -- slots are given out 250 ms ahead, and may be used 250 ms late
+
+local server_time = redis.call('TIME')
+server_time = server_time[1] * 1000000 + server_time[2]
+local kept = read('hash', 'HMGET', K.clock, 'seen', 'ahead', 'resume')
+local seen, ahead = number(kept[1], 0) or 0, number(kept[2], 0) or 0
+if seen > server_time + CENTURY then seen = 0 end
+if ahead > CENTURY then ahead = 0 end
+local now = math.max(server_time + ahead, seen)
+local resume = math.min(number(kept[3], 0) or 0, now + MOST_SLOTS_AHEAD_US)
+if seen > 0 and now - seen > LONGEST_SILENCE_US then resume = now + MOST_SLOTS_AHEAD_US end
+
+local function keep_time()
+  ahead = math.max(now - server_time, 0)
+  redis.call('HSET', K.clock, 'seen', text(now), 'ahead', text(ahead), 'resume', text(resume))
+end
+
+-- When a script ran, for the clocks of the workers; they begin anew where `ahead` has changed.
+local function moment() return text(now) .. ' ' .. text(ahead) end

@@ -1,0 +1,25 @@
+-- Names of sources.
+
+local names_seen = {}
+
+local function is_valid_name(source)
+  if #source == 0 or #source > 512 or source:find('[%c%s]') then return false end
+  if not source:find('[\128-\255]') then return true end
+  for _, form in ipairs({'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]'}) do -- RFC 3629, section 4
+    source = source:gsub(form, 'x')
+  end
+  return not source:find('[\128-\255]')
+end
+
+-- Whether a source's name can be one that crawlproject has written: UTF-8 without blanks or control characters.
+local function is_name(source)
+  local valid = names_seen[source]
+  if valid == nil then
+    valid = is_valid_name(source)
+    names_seen[source] = valid
+  end
+  return valid
+end

@@ -1,0 +1,149 @@
+-- Samples: results that say something about a source, in a sliding window; and how fast its answers come.
+-- needs: circuit_changes
+--
+-- Windows are written once, at the end of a script, by save_windows().
+
+local BUCKETS = 60
+local SLOWED_AT_MOST_EVERY_US = 10000000
+
+local function three_numbers(value)
+  local first, second, third = (value or ''):match('^(%d+):(%d+):(%d+)$')
+  first, second, third = number(first), number(second), number(third)
+  if first and second and third then return first, second, third end
+  return nil
+end
+
+-- What the buckets of a window hold in all, where `sum` does not tell.
+local function sum_of_buckets(key, newest)
+  local sum_fine, sum_errors, fields = 0, 0, attempt('HGETALL', key) or {}
+  for index = 1, #fields, 2 do
+    local at, fine, errors = three_numbers(fields[index + 1])
+    if at and at > newest - BUCKETS and at <= newest and tonumber(fields[index]) then
+      sum_fine, sum_errors = sum_fine + fine, sum_errors + errors
+    end
+  end
+  return sum_fine, sum_errors
+end
+
+-- What the buckets held that have left a window since it was last changed: their places in the ring are to be used anew.
+local function sum_that_left(key, changed_at, newest)
+  local places, sum_fine, sum_errors = {}, 0, 0
+  for bucket = changed_at + 1, newest do places[#places + 1] = text(bucket % BUCKETS) end
+  for index, value in ipairs(attempt('HMGET', key, unpack(places)) or {}) do
+    local at, fine, errors = three_numbers(value)
+    if at == changed_at + index - BUCKETS then sum_fine, sum_errors = sum_fine + fine, sum_errors + errors end
+  end
+  return sum_fine, sum_errors
+end
+
+-- The sliding window, a ring of buckets: what it holds (`fine`, `errors`), the bucket of this moment (`here`), and how
+-- fast answers come. The field `sum` says what it held at its last change, so that not all buckets need to be read.
+local function window_of(source)
+  local window = windows[source]
+  if window then return window end
+  local key, bucket = K.window_of .. source, math.floor(now / (rules_of(source).window / BUCKETS))
+  window = {number = bucket, fine = 0, errors = 0, here = {0, 0}, fresh = true, heard = 0, usual = 0, recent = 0}
+  windows[source] = window
+  local fields = attempt('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum') or {}
+  local at, fine, errors = three_numbers(fields[1])
+  if at == bucket then window.here, window.fresh = {fine, errors}, false end
+  local heard, usual, recent = three_numbers(fields[2])
+  if heard then window.heard, window.usual, window.recent = heard, usual, recent end
+  at, fine, errors = three_numbers(fields[3])
+  if at and at <= bucket and math.floor(at / BUCKETS) == math.floor(bucket / BUCKETS) then
+    local left_fine, left_errors = 0, 0
+    if at < bucket then left_fine, left_errors = sum_that_left(key, at, bucket) end
+    window.fine, window.errors = math.max(fine - left_fine, 0), math.max(errors - left_errors, 0)
+  elseif fields[2] or fields[3] then -- once in each turn of the ring, so that no mistake stays
+    window.fine, window.errors = sum_of_buckets(key, bucket)
+  end
+  return window
+end
+
+local function save_windows()
+  for source, window in pairs(windows) do
+    local key = K.window_of .. source
+    local saved = attempt('HSET', key, text(window.number % BUCKETS),
+      string.format('%d:%d:%d', window.number, window.here[1], window.here[2]),
+      'latency', string.format('%d:%d:%d', window.heard, window.usual, window.recent),
+      'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors))
+    if saved and window.fresh then
+      redis.call('PEXPIRE', key, text(math.max(rules_of(source).window / 1000, 600000)))
+    end
+  end
+end
+
+-- Returns the samples in the window, and the errors among them.
+local function count_sample(source, fine)
+  local window = window_of(source)
+  if fine then
+    window.here[1], window.fine = window.here[1] + 1, window.fine + 1
+  else
+    window.here[2], window.errors = window.here[2] + 1, window.errors + 1
+  end
+  return window.fine + window.errors, window.errors
+end
+
+-- A result that says something about the source: `fine` or not.
+local function sample(source, generation, fine)
+  local circuit, rules = circuit_of(source), rules_of(source)
+  if generation ~= circuit.generation or circuit.state == 'open' or circuit.state == 'halted' then return end
+  if not fine then
+    change(source).run = circuit.run + 1
+  elseif circuit.run > 0 then
+    change(source).run = 0
+  end
+  if circuit.state == 'half_open' then
+    change(source).probing = math.max(circuit.probing - 1, 0)
+    if fine then circuit.passed = circuit.passed + 1 end
+  end
+  local all, errors = count_sample(source, fine)
+  if circuit.run >= rules.halt_after then
+    halt(source, text(circuit.run) .. ' errors in a row')
+  elseif circuit.state == 'half_open' then
+    if not fine then
+      open_circuit(source, 'a probe failed')
+    else
+      close_if_passed(source)
+    end
+  elseif all > rules.samples and errors > rules.errors * all then
+    open_circuit(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000))
+  end
+end
+
+-- A lease that ends without a sample frees the place of its probe; one that the site has answered is a probe passed.
+local function end_without_sample(source, generation, answered)
+  if free_probe(source, generation) and answered then
+    local circuit = circuit_of(source)
+    circuit.passed = circuit.passed + 1
+    close_if_passed(source)
+  end
+end
+
+local function slow_down(source, share, why)
+  local circuit = change(source)
+  circuit.factor, circuit.quiet = factor_of(circuit), now
+  if now - circuit.slowed >= SLOWED_AT_MOST_EVERY_US then
+    circuit.factor, circuit.slowed = math.max(circuit.factor * share, LEAST_FACTOR), now
+    circuit.why = why
+  end
+end
+
+-- Latency back-off: a source slows down when the time to its first byte is far above its usual one. One slow answer
+-- says nothing, so none counts for more than a few times the usual. The usual moves once in a bucket, slowly, also
+-- during a back-off: a source that stays slow is not slowed down for good.
+local function note_latency(source, micros)
+  local window = window_of(source)
+  if window.heard == 0 then window.usual, window.recent = micros, micros end
+  micros = math.min(micros, 8 * window.usual + 1000000)
+  window.recent = window.recent + (micros - window.recent) / 8
+  if window.heard < 20 then
+    window.heard = window.heard + 1
+    window.usual = window.usual + (micros - window.usual) / window.heard
+  elseif window.here[1] + window.here[2] == 0 then
+    window.usual = window.usual + (micros - window.usual) / 256
+  end
+  if window.heard >= 20 and window.recent > 5 * window.usual and window.recent > window.usual + 1000000 then
+    slow_down(source, 0.75, string.format('answers take %.1f s, usually %.1f s', window.recent / 1e6, window.usual / 1e6))
+  end
+end

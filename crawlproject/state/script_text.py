@@ -1,0 +1,100 @@
+"""The text of a Lua script: what its header declares that it needs, and then its own."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from crawlproject.state.keys import Keys
+
+_LUA = resources.files(__package__) / "lua"
+
+
+class _Part(NamedTuple):
+    """The text of one Lua file."""
+
+    text: str
+
+    def declared(self, word: str) -> list[str]:
+        """Return what the header declares by `word`, over all of its lines."""
+        lines = re.findall(rf"^-- {word}: (.*)$", self.text, re.MULTILINE)
+        return [item for line in lines for item in line.split(", ")]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Names of keys, and the type that each must have."""
+        kinds = [item.split() for item in self.declared("types")]
+        return {name: kind for kind, *names in kinds for name in names}
+
+    @property
+    def reads(self) -> set[str]:
+        """Names of keys whose type the file itself checks, by reading them."""
+        return {name for item in self.declared("reads") for name in item.split()}
+
+
+@cache
+def _parts(verb: str) -> tuple[_Part, ...]:
+    """Return the preludes of a script, each once and after those that it needs itself, then the script."""
+    found: dict[str, _Part] = {}
+
+    def add(path: str) -> None:
+        if path not in found:
+            part = _Part((_LUA / path).read_text())
+            for prelude in part.declared("needs"):
+                add(f"preludes/{prelude}.lua")
+            found[path] = part
+
+    add("preludes/types.lua")
+    add(f"{verb}.lua")
+    return tuple(found.values())
+
+
+class ScriptText:
+    """A script as Redis gets it: `text`, the `keys` to call it with, and the names of its `arguments`.
+
+    Lua files declare in lines of their headers what stands before them:
+
+    - `needs:` preludes, separated by commas, which may declare the same.
+    - `types:` keys that sources share, each with its type, as in `zset slots active, hash rates`: one of another
+      type ends the script before anything else happens. A `counter` is a string with a whole number.
+    - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
+
+    Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`.
+    """
+
+    def __init__(self, verb: str, keys: Keys) -> None:
+        parts = _parts(verb)
+        types_prelude, *others = (part.text for part in parts)
+        body = "\n".join((types_prelude, *self._checks(parts), *others))
+        self.arguments = set(re.findall(r"\bA\.(\w+)", body))
+        named = set(re.findall(r"\bK\.(\w+)", body))
+        spelled = {name: key for name, key in keys.items() if name in named}
+        self.keys = list(spelled.values())
+        places = ", ".join(f"{name} = KEYS[{number}]" for number, name in enumerate(spelled, 1))
+        self.text = "\n".join(
+            (
+                "redis.replicate_commands()",  # TIME before writes; the default from Redis 5 on
+                f"local K = {{{places}}}",
+                "local A = cmsgpack.unpack(ARGV[1])",
+                body,
+            )
+        )
+
+    @staticmethod
+    def _checks(parts: tuple[_Part, ...]) -> list[str]:
+        read = set().union(*(part.reads for part in parts))
+        types = {name: kind for part in parts for name, kind in part.types.items() if name not in read}
+        by_kind: dict[str, list[str]] = {}
+        for name, kind in types.items():
+            by_kind.setdefault(kind, []).append(f"K.{name}")
+        checks = []
+        for kind, names in by_kind.items():
+            if kind in {"set", "stream"} and len(names) > 1:
+                checks.append(f"require_{kind}s({', '.join(names)})")
+            elif kind == "counter":
+                checks += [f"require_counter({name})" for name in names]
+            else:
+                checks += [f"require_type('{kind}', {name})" for name in names]
+        return checks
