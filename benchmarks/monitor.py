@@ -39,7 +39,7 @@ _CHUNK = 200
 async def prepare(state: State, names: list[str]) -> None:
     """Fill a Redis as a crawl of these sources would."""
     scripts = state.scripts
-    fence = await scripts.lead(state.worker, ready=True)
+    fence = await scripts.lead(state.worker_id, ready=True)
     assert fence is not None
     for first in range(0, len(names), _CHUNK):
         rows = [(name, 200.0, 200.0) for name in names[first : first + _CHUNK]]
@@ -124,7 +124,7 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     own, theirs, sent, took = [], [], [], []
     for _ in range(lines):
         await settle(state, names[:100], number)
-        await state.scripts.lead(state.worker, ready=True)
+        await state.scripts.lead(state.worker_id, ready=True)
         before = _own_cpu(), await _cpu(state), commands[0], time.perf_counter()
         await one._step()
         took.append(time.perf_counter() - before[3])

@@ -71,13 +71,13 @@ class Leader:
         """Stop, and leave the lead to another at once."""
         await self._loops.stop()
         try:
-            await self.state.scripts.resign(self.state.worker)
+            await self.state.scripts.resign(self.state.worker_id)
         except REDIS_TROUBLE as error:
             self.state.failed(error)
 
     async def _lead(self) -> None:
         """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue."""
-        fence = await self.state.scripts.lead(self.state.worker, ready=self._ready)
+        fence = await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
         if fence is None:
             self._fence, self._ready = None, False
         elif fence != self._fence:
@@ -133,7 +133,7 @@ class Leader:
     async def _begin(self) -> None:
         """Let the pulse beat: there are rates to rule by."""
         self._ready = True
-        await self.state.scripts.lead(self.state.worker, ready=True)
+        await self.state.scripts.lead(self.state.worker_id, ready=True)
 
     # Catalogue
 

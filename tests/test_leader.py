@@ -254,7 +254,7 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         assert await redis.get(keys.leader) == b"somebody else"
         assert await redis.get(keys.pulse) is None
         await until_async(lambda: redis.get(keys.pulse))
-        assert await redis.get(keys.leader) == scheduler.state.worker.encode()
+        assert await redis.get(keys.leader) == scheduler.state.worker_id.encode()
         assert await redis.get(keys.fence) == b"8"
 
 

@@ -207,7 +207,7 @@ class LeaseKeeper:
         leases, state = self.worker.lease_queue, self.worker.state
         beat = partial(
             state.scripts.heartbeat,
-            state.worker,
+            state.worker_id,
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
         )

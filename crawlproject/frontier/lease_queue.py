@@ -249,7 +249,7 @@ class LeaseQueue:
         config = self.state.config
         async with self._exchange:
             reply = await self.state.scripts.lease(
-                self.state.worker,
+                self.state.worker_id,
                 min(self.room, _MAX_LEASES_A_CALL),
                 cap=max(self.capacity // 4, 1),
                 cap_alone=max(self.capacity * 3 // 4, 1),
@@ -303,7 +303,7 @@ class LeaseQueue:
             while self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
             reply = await self.state.scripts.settle(
-                self.state.worker,
+                self.state.worker_id,
                 self._sending,
                 latency_backoff=self.state.config.strain,
                 refuse_unknown=self.state.config.unknown_sources == "refuse",

@@ -149,7 +149,7 @@ class FrontierScheduler(Scheduler):
             shutdown=self.shutdown,
         )
         await self.state.scripts.heartbeat(
-            self.state.worker,
+            self.state.worker_id,
             join=True,
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
@@ -174,7 +174,7 @@ class FrontierScheduler(Scheduler):
         try:
             await self._store_new()
             await self.queue.flush()
-            returned = await self.state.scripts.leave(self.state.worker)
+            returned = await self.state.scripts.leave(self.state.worker_id)
         except REDIS_TROUBLE as error:
             logger.error(
                 "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
@@ -259,7 +259,7 @@ class FrontierScheduler(Scheduler):
         while self._new:
             batch = self._new[:_ENQUEUE_BATCH]
             reply = await self.state.scripts.enqueue(
-                self.state.worker,
+                self.state.worker_id,
                 batch,
                 high_water=self.config.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",

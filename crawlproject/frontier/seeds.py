@@ -164,7 +164,7 @@ class SeedReader:
                 # A call that was given up while Redis hung may have been carried out since.
                 self.unfinished = await seed_list.has_taken(state)
                 return 0.0
-        lines = await state.scripts.take_seeds(state.worker, _BATCH)
+        lines = await state.scripts.take_seeds(state.worker_id, _BATCH)
         if lines:
             return await self._enqueue(lines)
         self.full = self.unfinished = False
@@ -178,7 +178,7 @@ class SeedReader:
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
         reply = await self.state.scripts.enqueue(
-            self.state.worker,
+            self.state.worker_id,
             items,
             seeds=lines,
             high_water=config.high_water,

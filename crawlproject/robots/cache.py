@@ -152,7 +152,7 @@ class RobotsCache:
         while not self.shutdown.has_begun:
             try:
                 async with self._calls:
-                    reply = await self.state.scripts.look_robots(self.state.worker, origin, source)
+                    reply = await self.state.scripts.look_robots(self.state.worker_id, origin, source)
                 if reply.slower:
                     await asyncio.sleep(_LEASED_AHEAD_S)
                 if reply.what == "fetch":
@@ -213,7 +213,7 @@ class RobotsCache:
             logger.debug("%s cannot be fetched: %s", origin, printable(fetched.reason), extra={"source": source})
         async with self._calls:
             slower = await self.state.scripts.keep_robots(
-                self.state.worker,
+                self.state.worker_id,
                 origin,
                 source,
                 kind=fetched.kind,

@@ -149,7 +149,7 @@ class State:
     def __init__(self, config: Config, spider: str) -> None:
         self.config = config
         self.keys = Keys(config.namespace, spider)
-        self.worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
         self.health = Health()
 

@@ -39,13 +39,13 @@ async def await_seed(state: State) -> bool:
 
     The one blocking command that a worker sends: it hears of a seed at once.
     """
-    processing = state.keys.processing_of + state.worker
+    processing = state.keys.processing_of + state.worker_id
     return await state.redis.blmove(state.keys.seeds, processing, _WAIT_S, "RIGHT", "LEFT") is not None
 
 
 async def has_taken(state: State) -> bool:
     """Tell whether this worker's processing list holds seeds."""
-    taken: Any = await state.redis.llen(state.keys.processing_of + state.worker)
+    taken: Any = await state.redis.llen(state.keys.processing_of + state.worker_id)
     return bool(taken)
 
 

@@ -24,5 +24,5 @@ async def stored_leases(state: State) -> dict[str, bytes]:
 
     An id that is not UTF-8 was written by others; it keeps its bytes as surrogate escapes.
     """
-    stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker)
+    stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker_id)
     return {lease.decode(errors="surrogateescape"): entry for lease, entry in stored.items()}

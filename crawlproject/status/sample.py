@@ -22,7 +22,7 @@ _BATCH = 200  # sources a call
 async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overview | float | None:
     """Return what all sources share, and which sources to look at; see `Scripts.collect`."""
     return await state.scripts.collect(
-        state.worker,
+        state.worker_id,
         must_lead=must_lead,
         every=every,
         timeout=state.config.heartbeat_timeout,

@@ -48,7 +48,7 @@ class Worker:
         self.woken += 1
 
     async def ready(self, rate: float = 200.0) -> None:
-        await self.state.scripts.heartbeat(self.state.worker, join=True, timeout=30, max_deliveries=3)
+        await self.state.scripts.heartbeat(self.state.worker_id, join=True, timeout=30, max_deliveries=3)
         fence = await self.state.scripts.lead("leader", ready=True)
         assert fence is not None
         await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": '{"robots": "ignore"}'})
@@ -232,7 +232,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     await worker.ready()
     await worker.put("a", "b", "c")
     await state.scripts.lease(
-        state.worker, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+        state.worker_id, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )  # a reply that is lost
     await worker.queue.fill()
     assert len(worker.queue.leases) == 1

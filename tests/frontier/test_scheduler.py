@@ -128,7 +128,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
     assert len(one) == 3
     await maybe_deferred_to_future(one.close("shutdown"))
     redis: Any = one.state.redis
-    assert await redis.zscore(one.state.keys.workers, one.state.worker) is None
+    assert await redis.zscore(one.state.keys.workers, one.state.worker_id) is None
     assert await redis.llen(one.state.keys.queue_of + "0:museum") == 3
     assert await redis.get(one.state.keys.outstanding) == b"3"
     await one.state.close()
@@ -140,7 +140,7 @@ async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierSched
     redis: Any = scheduler.state.redis
     keys = scheduler.state.keys
     # A Redis that hung carries out earlier requests, though the client no longer waits for the reply.
-    await redis.lpush(keys.processing_of + scheduler.state.worker, "http://museum.example/a.jpg")
+    await redis.lpush(keys.processing_of + scheduler.state.worker_id, "http://museum.example/a.jpg")
     await stored(scheduler, 1)
 
 

@@ -275,7 +275,7 @@ def test_what_cannot_be_is_told_in_a_sentence(scrapy: Scrapy, broker: Broker) ->
     done = scrapy("feed", "--kafka", "--topic", "nowhere", CRAWL_KAFKA_BROKERS=broker.address)
     assert (done.returncode, done.stdout) == (1, "0 seeds fed\n")
     assert done.stderr == (
-        f"scrapy feed: Kafka at {broker.address} does not give topic nowhere "
+        f"scrapy feed: Kafka at {broker.address} does not serve topic nowhere "
         "(Broker: Unknown topic or partition): create it, allow this user to read it, or name another\n"
     )
     assert scrapy("feed", "--kafka", "x.tsv").returncode == 2

@@ -166,7 +166,7 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
 
 
 def test_every_worker_has_its_own_name(redis_url: str) -> None:
-    names = {State(settings(redis_url), "images").worker for _ in range(100)}
+    names = {State(settings(redis_url), "images").worker_id for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(f"{socket.gethostname()}:{os.getpid()}:") for name in names)
 

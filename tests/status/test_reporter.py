@@ -84,7 +84,7 @@ IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500
 async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, state: State, tmp_path: Path) -> None:
     path = tmp_path / "monitor.jsonl"
     await crawl.settle("museum", ["200"] * 3, **IMAGES)
-    await crawl.lead_by(state.worker)
+    await crawl.lead_by(state.worker_id)
     async with reporting(state, path):
         await until(lambda: lines(path))
         await crawl.settle("museum", ["200"] * 6, **IMAGES)
@@ -126,14 +126,14 @@ async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, sta
     other = State(state.config, "images")
     await other.open()
     try:
-        await crawl.lead_by(state.worker)
+        await crawl.lead_by(state.worker_id)
         async with reporting(state, path), reporting(other, path):
             await until(lambda: lines(path))
             await crawl.settle("museum", ["200"] * 5, **IMAGES)
-            await crawl.lead_by(other.worker)
+            await crawl.lead_by(other.worker_id)
             await crawl.settle("museum", ["200"] * 7, **IMAGES)
             await until(lambda: lines(path)[-1]["general"]["num_resized"] == 12)
-            await crawl.lead_by(state.worker)
+            await crawl.lead_by(state.worker_id)
             seen = len(lines(path))
             await until(lambda: len(lines(path)) > seen + 1)
     finally:
@@ -160,7 +160,7 @@ async def test_without_a_file_the_line_goes_to_the_log(
     crawl: Crawl, state: State, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, reporters.__name__)
-    await crawl.lead_by(state.worker)
+    await crawl.lead_by(state.worker_id)
     async with reporting(state, None):
         await until(lambda: caplog.records)
     assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
@@ -170,7 +170,7 @@ async def test_a_file_that_cannot_be_written_is_told_once(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "nowhere" / "monitor.jsonl"
-    await crawl.lead_by(state.worker)
+    await crawl.lead_by(state.worker_id)
     async with reporting(state, path):
         await until(lambda: caplog.records)
         await asyncio.sleep(0.5)
@@ -230,15 +230,15 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
 
 
 async def test_a_sample_counts_only_for_the_leader_and_only_once(crawl: Crawl, state: State) -> None:
-    await crawl.lead_by(state.worker)
+    await crawl.lead_by(state.worker_id)
     overview = await crawl.collect()
     assert not await state.scripts.keep_reading("somebody else", overview.now, b"a")
-    assert await state.scripts.keep_reading(state.worker, overview.now, b"b")
-    assert not await state.scripts.keep_reading(state.worker, overview.now, b"c")
-    assert not await state.scripts.keep_reading(state.worker, overview.now - 1, b"c")
+    assert await state.scripts.keep_reading(state.worker_id, overview.now, b"b")
+    assert not await state.scripts.keep_reading(state.worker_id, overview.now, b"c")
+    assert not await state.scripts.keep_reading(state.worker_id, overview.now - 1, b"c")
     overview = await crawl.collect()
     assert overview.kept == b"b"
-    assert await state.scripts.keep_reading(state.worker, overview.now, b"d")
+    assert await state.scripts.keep_reading(state.worker_id, overview.now, b"d")
     assert 0 < await crawl.redis.ttl(state.keys.reading) <= 60
 
 

@@ -291,5 +291,5 @@ async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted
         assert await case.statuses() == []
         assert await case.dead() == []
         await case.redis.flushdb()
-        await scheduler.state.scripts.heartbeat(scheduler.state.worker, join=True, timeout=30, max_deliveries=3)
+        await scheduler.state.scripts.heartbeat(scheduler.state.worker_id, join=True, timeout=30, max_deliveries=3)
     assert scheduler.stats.get_value("store/returned") == 2
