@@ -21,9 +21,12 @@ from benchmarks.ours import ROOT
 
 
 def commands_of_scripts(checkout: Path) -> set[str]:
-    """Return the commands that the scripts of a checkout of crawlproject call, in lower case."""
+    """Return the commands that the scripts of a checkout of crawlproject call, in lower case.
+
+    They call some by functions of their own, so any function counts whose first argument looks like a command.
+    """
     texts = [file.read_text() for file in (checkout / "crawlproject").rglob("*.lua")]
-    return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    return {name.lower() for text in texts for name in re.findall(r"\w\('([A-Z]+)'", text)}
 
 
 class Usage(NamedTuple):
