@@ -21,7 +21,10 @@ from benchmarks.ours import ROOT
 
 
 def commands_of_scripts(checkout: Path) -> set[str]:
-    """Return the commands that the scripts of a checkout of crawlproject call, in lower case."""
+    """Return the commands that the scripts of a checkout of crawlproject call, in lower case.
+
+    They call some by functions of their own, so any function counts whose first argument looks like a command.
+    """
     texts = [file.read_text() for file in (checkout / "crawlproject").rglob("*.lua")]
     calls = re.compile(r"(?:redis\.p?call|attempt)\('(\w+)'|read\('\w+', '(\w+)'")
     return {"".join(names).lower() for text in texts for names in calls.findall(text)}
