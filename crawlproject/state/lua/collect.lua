@@ -2,6 +2,7 @@
 -- needs: clock, names
 -- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
 -- types: stream dead, string leader paused pulse, counter outstanding
+-- reads: seeds
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources).

@@ -1,6 +1,7 @@
 -- Hands out requests together with their send slots.
 -- needs: names, circuit_changes, due
--- reads: workers dead quarantine due_fast due_mid due_slow rates slots halted
+-- reads: outstanding pulse paused lease_sequence workers dead quarantine quarantine_turn due_fast due_mid due_slow
+-- reads: rates slots halted
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
@@ -169,18 +170,15 @@ local function refuse(source, reason)
   return 0
 end
 
--- Separates what is to be leased alone.
+-- Takes out of `entries` what is to be leased alone.
+local last_delivery = math.max(A.max_deliveries - 1, 1)
 local function quarantine(source, entries)
-  local rest = {}
-  for _, entry in ipairs(entries) do
-    if deliveries_of(entry) >= math.max(A.max_deliveries - 1, 1) then
-      redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
+  for index = #entries, 1, -1 do
+    if deliveries_of(entries[index]) >= last_delivery then
+      redis.call('RPUSH', K.quarantine, source .. '\n' .. table.remove(entries, index))
       found_quarantined = true
-    else
-      rest[#rest + 1] = entry
     end
   end
-  return rest
 end
 
 local function grant(source, tier, budget)
@@ -202,7 +200,7 @@ local function grant(source, tier, budget)
   while interval and given < room and slot <= last do
     local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
     if #entries == 0 then break end
-    entries = quarantine(source, entries)
+    quarantine(source, entries)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
   end
   holding[source] = (holding[source] or 0) + given
