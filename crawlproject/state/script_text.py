@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from crawlproject.state.keys import Keys
 
+_FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
+_KEY = re.compile(r"\bK\.(\w+)")
+_ARGUMENT = re.compile(r"\bA\.(\w+)")
 _LUA = resources.files(__package__) / "lua"
 
 
@@ -51,14 +55,27 @@ def _parts(verb: str) -> tuple[_Part, ...]:
     return tuple(found.values())
 
 
+def _without_unused(text: str) -> str:
+    """Leave out the functions that nothing after them names: each costs time at every call."""
+    kept, end = "", len(text)
+    for found in reversed(list(_FUNCTION.finditer(text))):
+        kept = text[found.end() : end] + kept
+        if re.search(rf"\b{found[1]}\b", kept):
+            kept = found[0] + kept
+        end = found.start()
+    return text[:end] + kept
+
+
 class ScriptText:
     """A script as Redis gets it: `text`, the `keys` to call it with, and the names of its `arguments`.
 
     Lua files declare in lines of their headers what stands before them:
 
-    - `needs:` preludes, separated by commas, which may declare the same.
+    - `needs:` preludes, separated by commas, which may declare the same. Functions of theirs that the script does
+      not use are left out.
     - `types:` keys that sources share, each with its type, as in `zset slots active, hash rates`: one of another
-      type ends the script before anything else happens. A `counter` is a string with a whole number.
+      type ends the script before anything else happens. A `counter` is a string with a whole number. Those that
+      the script does not name in the end are not looked at.
     - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
 
     Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`.
@@ -66,10 +83,11 @@ class ScriptText:
 
     def __init__(self, verb: str, keys: Keys) -> None:
         parts = _parts(verb)
-        types_prelude, *others = (part.text for part in parts)
-        body = "\n".join((types_prelude, *self._checks(parts), *others))
-        self.arguments = set(re.findall(r"\bA\.(\w+)", body))
-        named = set(re.findall(r"\bK\.(\w+)", body))
+        types_prelude, *others = (_COMMENT.sub("", part.text) for part in parts)
+        body = _without_unused("\n".join(others))
+        body = _without_unused("\n".join((types_prelude, *self._checks(parts, set(_KEY.findall(body))), body)))
+        self.arguments = set(_ARGUMENT.findall(body))
+        named = set(_KEY.findall(body))
         spelled = {name: key for name, key in keys.items() if name in named}
         self.keys = list(spelled.values())
         places = ", ".join(f"{name} = KEYS[{number}]" for number, name in enumerate(spelled, 1))
@@ -83,9 +101,9 @@ class ScriptText:
         )
 
     @staticmethod
-    def _checks(parts: tuple[_Part, ...]) -> list[str]:
+    def _checks(parts: tuple[_Part, ...], named: set[str]) -> list[str]:
         read = set().union(*(part.reads for part in parts))
-        types = {name: kind for part in parts for name, kind in part.types.items() if name not in read}
+        types = {name: kind for part in parts for name, kind in part.types.items() if name in named - read}
         by_kind: dict[str, list[str]] = {}
         for name, kind in types.items():
             by_kind.setdefault(kind, []).append(f"K.{name}")

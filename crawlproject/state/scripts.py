@@ -33,6 +33,12 @@ _SPREAD = 1500  # microseconds between the slots of sources that are all free no
 # Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 READING_TTL = 60  # seconds
+# Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
+_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
+_SETTLE_COLUMNS = (
+    *("sources", "statuses", "fine", "latencies", "buckets", "throttled", "holds", "answered"),
+    *("streams", "events", "dead", "entries", "domains", "delays"),
+)
 
 
 class Grant(NamedTuple):
@@ -110,15 +116,15 @@ class NewRequest:
     domain: str | None = None
 
     def packed(self) -> dict[str, Any]:
-        """Return the request as `enqueue.lua` reads it."""
-        item: dict[str, Any] = {"entry": self.entry, "bucket": self.bucket, "member": str(self.member)}
+        """Return what there is of the request, by column of enqueue.lua."""
+        found: dict[str, Any] = {"entries": self.entry, "buckets": self.bucket, "members": str(self.member)}
         if self.again:
-            item["again"] = True
+            found["again"] = True
         if self.source is None:
-            item["domain"] = self.domain
+            found["domains"] = self.domain
         else:
-            item["source"] = self.source
-        return item
+            found["sources"] = self.source
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ class Rejected:
     reason: str
 
     def packed(self) -> dict[str, Any]:
-        """Return the seed as `enqueue.lua` reads it."""
+        """Return what there is of the seed, by column of enqueue.lua."""
         return {"dead": self.reason}
 
 
@@ -253,7 +259,6 @@ class Scripts:
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
-        self._streams = keys.streams
         self._emitted = [
             key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
         ]  # as in settle.lua
@@ -374,7 +379,8 @@ class Scripts:
         reply = await self._run(
             "enqueue",
             worker=worker,
-            items=[item.packed() for item in items],
+            count=len(items),
+            **_columns(_ENQUEUE_COLUMNS, [item.packed() for item in items]),
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
             dead_maxlen=dead_maxlen,
@@ -394,42 +400,50 @@ class Scripts:
 
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
-        packed = []
-        for one in settlements:
-            item: dict[str, Any] = {"id": one.id, "source": one.source, "counts": dict(one.counts)}
-            if one.answered:
-                item["answered"] = True
-            if one.status is not None:
-                item["status"] = one.status
-                if one.fine is not None:
-                    item["fine"] = one.fine
-                if one.latency is not None:
-                    item["latency"] = int(one.latency * MICROS)
-                    item["bucket"] = bisect_left(LATENCY_BOUNDS, one.latency)
-                if one.throttled:
-                    item["throttled"] = True
-                if one.hold is not None:
-                    item["hold"] = int(one.hold * MICROS)
-            if one.event is not None:
-                stream, item["event"] = one.event
-                item["stream"] = 1 + self._emitted.index(stream)
-            elif one.dead is not None:
-                item |= {"dead": one.dead, "entry": one.entry}
-            else:
-                item |= {"entry": one.entry, "delay": int(one.delay * MICROS)}
-                if one.domain is not None:
-                    item["domain"] = one.domain
-            packed.append(item)
+        if not settlements:
+            return SettleReply([], [])
+        names = {name for one in settlements for name in one.counts}
         reply = await self._run(
             "settle",
             worker=worker,
-            settlements=packed,
+            ids=[one.id for one in settlements],
+            counts={name: [one.counts.get(name) for one in settlements] for name in names},
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
+            **_columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
         )
         settled, held_back = reply
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
+
+    def _settlement(self, one: Settlement) -> dict[str, Any]:
+        """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
+        found: dict[str, Any] = {}
+        if one.source != one.id.partition(":")[2]:
+            found["sources"] = one.source
+        if one.answered:
+            found["answered"] = True
+        if one.status is not None:
+            found["statuses"] = one.status
+            if one.fine is not None:
+                found["fine"] = one.fine
+            if one.latency is not None:
+                found["latencies"] = int(one.latency * MICROS)
+                found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
+            if one.throttled:
+                found["throttled"] = True
+            if one.hold is not None:
+                found["holds"] = int(one.hold * MICROS)
+        if one.event is not None:
+            stream, found["events"] = one.event
+            found["streams"] = 1 + self._emitted.index(stream)
+        elif one.dead is not None:
+            found |= {"dead": one.dead, "entries": one.entry}
+        else:
+            found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
+            if one.domain is not None:
+                found["domains"] = one.domain
+        return found
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
         """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
@@ -570,9 +584,7 @@ class Scripts:
 
     async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
-        reason, dropped, fault = await self._run(
-            "trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL * 1000), streams=self._streams
-        )
+        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL * 1000))
         if fault:
             self._health.failed(ResponseError(fault.decode(errors="replace")))
         return reason.decode(errors="replace"), int(dropped)
@@ -657,7 +669,6 @@ class ReaderScript:
         text = ScriptText("note_read", keys)
         self._script = client.register_script(text.text)
         self._keys = text.keys
-        self._streams = keys.streams
 
     def note(self, positions: Mapping[str, str], turn: str | None = None, ttl: int = 0) -> str:
         """Note where a reader stands, by field of the readers' hash; with `turn`, take or keep that for `ttl` ms,
@@ -666,11 +677,17 @@ class ReaderScript:
         Return "", or who else has the turn: then nothing was done. Goes well when Redis is out of memory, too,
         and then drops what all readers have read.
         """
-        arguments: dict[str, Any] = {"streams": self._streams, "positions": dict(positions), "ttl": ttl}
+        arguments: dict[str, Any] = {"positions": dict(positions), "ttl": ttl}
         if turn is not None:
             arguments["turn"] = turn
         holder: bytes = self._script(keys=self._keys, args=[_packed(arguments)])
         return holder.decode(errors="replace")
+
+
+def _columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return lists with the values of all rows, None where a row has none; empty where no row has one."""
+    used = {name for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] if name in used else [] for name in names}
 
 
 def _packed(arguments: Mapping[str, Any]) -> bytes:

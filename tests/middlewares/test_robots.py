@@ -170,7 +170,7 @@ CASES = {
         "2.5 500 KiB are read",
         FULL + NOT_B.encode() + LONG * 1000,
         ("/a.jpg",),
-        {"/b.jpg": "robots.txt: disallowed; scrapy explain names the line"},
+        {"/b.jpg": f"robots.txt: line {FULL.count(10) + 2}, Disallow: /b"},
     ),
     "beyond": Case("2.5 no more is", FULL + LONG * 1000 + NOT_B.encode(), BOTH),
     # Groups
@@ -431,5 +431,5 @@ def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
             crawl.stop()
             server.shutdown()
         assert [event["url"] for event in crawl.events(KEYS.image_events)] == [f"{base}/a.jpg"]
-        assert list(crawl.dead().values()) == ["robots.txt: disallowed; scrapy explain names the line"]
+        assert list(crawl.dead().values()) == [LINE_2]
     assert MAX_BYTES < Endless.sent < 20_000_000  # socket buffers included

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -378,6 +379,25 @@ async def test_the_window_slides(state: State) -> None:
     await crawl.crawl("xxxxx")
     assert await crawl.circuit_state() == "closed"
     assert await crawl.db.hlen("crawl:window:museum") <= 62
+
+
+async def test_the_sum_of_a_window_is_that_of_its_buckets(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, window=1.0, samples=1000))
+    await crawl.start()
+    chance = Random(1)
+    for turn in range(40):
+        await crawl.crawl("".join(chance.choices(".x", k=chance.randrange(1, 5))))
+        window = {
+            name: value.split(b":") for name, value in (await crawl.db.hgetall("crawl:window:museum")).items()
+        }
+        newest, *total = map(int, window.pop(b"sum"))
+        del window[b"latency"]
+        buckets = [tuple(map(int, bucket)) for bucket in window.values()]
+        present = [(fine, errors) for at, fine, errors in buckets if newest - 60 < at <= newest]
+        assert total == [sum(fine for fine, _ in present), sum(errors for _, errors in present)]
+        if turn == 20:
+            await crawl.db.hdel("crawl:window:museum", "sum")  # as an older version leaves it
+        await asyncio.sleep(chance.choice([0.0, 0.01, 0.05, 0.3]))
 
 
 async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:

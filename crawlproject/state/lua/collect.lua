@@ -2,12 +2,13 @@
 -- needs: clock, names, pause
 -- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
 -- types: stream dead, string leader paused pulse, counter outstanding
+-- reads: seeds
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
 --    of the last reading or '', what was kept of it or '', outstanding, seeds, dead letters, workers alive,
---    workers registered, {kind, sentence} of a pause (see pause.lua), sources known, sources due, halted, halted for
+--    workers registered, {kind, sentence} of a pause (see preludes/pause.lua), sources known, sources due, halted, halted for
 --    a while, totals, latencies, sources to look at}, the last five as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the

@@ -1,13 +1,13 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
 -- needs: domains, dead_letters, queues, rates, seeds, due
 -- types: list seeds, hash totals
--- reads: outstanding workers dead rates slots halted
+-- reads: outstanding pulse workers dead rates slots halted
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
---    the requests come from elsewhere); high_water; dead_maxlen; refuse_unknown; min_rate; items, a list of
---    {entry, bucket, member, again, source | domain}  a request; `member` is its hash within the bucket
---    {dead = reason}                                   a seed that could not be understood
---    The first item stands for the seed taken first.
+--    the requests come from elsewhere); high_water; dead_maxlen; refuse_unknown; min_rate; count, of the
+--    items, each of which stands at its number in: sources or domains, entries, buckets, members (of a request; the
+--    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
+--    the reason). The first item stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, deferred, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or they stay there for now,
 --    because without a pulse no catalogue says which source is which, or dead letters are at their bound.
@@ -27,12 +27,14 @@ if A.digest then
   if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
 end
 
-local names, chosen = {}, {}
-for _, item in ipairs(A.items) do
-  if item.domain then item.source = source_of_domain(item.domain) end
-  if item.source and not chosen[item.source] then
-    chosen[item.source] = true
-    names[#names + 1] = item.source
+local sources, names, chosen = {}, {}, {}
+for index = 1, A.count do
+  local domain = A.domains[index]
+  local source = A.sources[index] or domain and source_of_domain(domain)
+  sources[index] = source or false
+  if source and not chosen[source] then
+    chosen[source] = true
+    names[#names + 1] = source
   end
 end
 look_up(names)
@@ -65,25 +67,26 @@ local function reject(seed, entry, source, reason)
   dead = dead + 1
 end
 
-for index, item in ipairs(A.items) do
-  local seed, source = seeds[index], item.source
-  if item.dead then
-    reject(seed, nil, source, item.dead)
+for index = 1, A.count do
+  local seed, source, entry = seeds[index], sources[index], A.entries[index]
+  if A.dead[index] then
+    reject(seed, nil, source or '', A.dead[index])
   elseif refused(source) then
-    reject(seed, item.entry, source, 'unknown source: ' .. source)
+    reject(seed, entry, source, 'unknown source: ' .. source)
   elseif seed and outstanding + admitted >= A.high_water then
     returned[#returned + 1] = seed
   elseif seed and is_full(source) then
     far[#far + 1] = seed
   else
-    local new = attempt('SADD', K.seen_of .. item.bucket, item.member)
+    local key = K.seen_of .. A.buckets[index]
+    local new = attempt('SADD', key, A.members[index])
     if not new then
-      reject(seed, item.entry, source, wrong(K.seen_of .. item.bucket))
-    elseif new == 0 and not item.again then
+      reject(seed, entry, source, wrong(key))
+    elseif new == 0 and not A.again[index] then
       duplicates = duplicates + 1
     else
       register_source(source)
-      admit(source, item.entry)
+      admit(source, entry)
     end
   end
 end

@@ -1,6 +1,7 @@
 -- Says that a worker lives, and takes from those that do not.
 -- needs: clock, dead_letters, leases, queues, seeds, circuit_changes, due
 -- types: zset workers, hash totals, counter outstanding
+-- reads: seeds
 --
 -- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit.
 -- Reply: {alive, leases held, lost worker, leases returned, dead letters, lost worker, ...}

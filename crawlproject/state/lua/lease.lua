@@ -1,6 +1,7 @@
 -- Hands out requests together with their send slots.
 -- needs: names, circuit_changes, due, pause
--- reads: workers dead quarantine due_fast due_mid due_slow rates slots halted
+-- reads: outstanding pulse paused lease_sequence workers dead quarantine quarantine_turn due_fast due_mid due_slow
+-- reads: rates slots halted
 --
 -- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
 --    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
@@ -8,7 +9,7 @@
 --    refuse_unknown; dead_maxlen; max_deliveries.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
---    see pause.lua.
+--    see preludes/pause.lua.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
@@ -165,18 +166,15 @@ local function refuse(source, reason)
   return 0
 end
 
--- Separates what is to be leased alone.
+-- Takes out of `entries` what is to be leased alone.
+local last_delivery = math.max(A.max_deliveries - 1, 1)
 local function quarantine(source, entries)
-  local rest = {}
-  for _, entry in ipairs(entries) do
-    if deliveries_of(entry) >= math.max(A.max_deliveries - 1, 1) then
-      redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
+  for index = #entries, 1, -1 do
+    if deliveries_of(entries[index]) >= last_delivery then
+      redis.call('RPUSH', K.quarantine, source .. '\n' .. table.remove(entries, index))
       found_quarantined = true
-    else
-      rest[#rest + 1] = entry
     end
   end
-  return rest
 end
 
 local function grant(source, tier, budget)
@@ -198,7 +196,7 @@ local function grant(source, tier, budget)
   while interval and given < room and slot <= last do
     local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
     if #entries == 0 then break end
-    entries = quarantine(source, entries)
+    quarantine(source, entries)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
   end
   holding[source] = (holding[source] or 0) + given

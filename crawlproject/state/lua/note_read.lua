@@ -1,8 +1,8 @@
 -- Notes how far a reader of the event streams has come, and keeps its turn where readers take turns.
 -- needs: readers
--- types: string forwarder, stream image_events link_rot_events halted_events resumed_events
+-- types: string forwarder
 --
--- A: streams; positions (field of K.readers -> id of the last entry); turn (of the one who wants or has it; none: no
+-- A: positions (field of K.readers -> id of the last entry); turn (of the one who wants or has it; none: no
 --    turns); ttl (ms that a turn outlasts its holder; 0: it is given back).
 -- Reply: '', or who has the turn: then nothing was done.
 --
@@ -21,7 +21,7 @@ for field, id in pairs(A.positions) do
   redis.call('HSET', K.readers, field, id)
 end
 if short then
-  local read = read_by_all()
-  for _, stream in ipairs(A.streams) do drop_read(stream, read) end
+  local positions = read_by_all()
+  for _, stream in ipairs(EVENT_STREAMS) do drop_read(stream, positions) end
 end
 return ''

@@ -1,5 +1,6 @@
 -- Says why nothing goes out of any source.
 -- needs: pause
+-- reads: pulse paused outstanding
 --
 -- A: dead_maxlen; timeout (us that a worker may be silent).
 -- Reply: {kind, sentence}, both '' while requests may go out; see preludes/pause.lua.

@@ -2,17 +2,18 @@
 -- source, and the end of the lease.
 -- needs: domains, leases, samples, due
 -- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding
--- reads: rates slots halted options
+-- reads: halted options
 --
--- A: worker; min_rate; circuit; refuse_unknown; latency_backoff (whether slow answers slow a source down);
---    settlements, a list of {id, source, counts (name -> n), status, fine, latency (us), bucket (of the latency, from
---    0), throttled, hold (us)} with one of
---    {stream, event}                     done: `event` goes to that stream (1: images, 2: link rot)
---    {dead = reason, entry}              a dead letter
---    {entry, source | domain, delay}     back to that source's queue: after `delay` us, or, at 0, to its head
---    `status` is noted for the source that paid, with `fine` (true or false) as a sample of its circuit;
---    without `fine` it says nothing about the source. `throttled`: it asked for patience (429, 503), for
---    `hold` if it said how long. `answered`: the site has answered, by a redirect or an opt-out.
+-- A: worker; min_rate; circuit; refuse_unknown; latency_backoff (whether slow answers slow a source down); ids, of
+--    leases. What else there is of a settlement stands at its number in:
+--    streams, events                          done: the event goes to that stream (1: images, 2: link rot)
+--    dead, entries                            a dead letter, for that reason
+--    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head
+--    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
+--    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); throttled; holds (us); answered.
+--    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
+--    about the source. `throttled`: it asked for patience (429, 503), for `holds` if it said how long. `answered`:
+--    the site has answered, by a redirect or an opt-out.
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
 --
@@ -21,21 +22,20 @@
 
 local leases = K.leases_of .. A.worker
 require_type('hash', leases)
-local streams = {K.image_events, K.link_rot_events}
+local event_streams = {K.image_events, K.link_rot_events}
 
-local payers, chosen, ids = {}, {}, {}
-for index, settlement in ipairs(A.settlements) do
-  ids[index] = settlement.id
-  local _, generation, payer = parts_of(settlement.id)
-  settlement.generation, settlement.payer = generation, payer
+local payers, generations, names, chosen = {}, {}, {}, {}
+for index, id in ipairs(A.ids) do
+  local _, generation, payer = parts_of(id)
+  generations[index], payers[index] = generation or false, payer or false
   if payer and not chosen[payer] then
     chosen[payer] = true
-    payers[#payers + 1] = payer
+    names[#names + 1] = payer
   end
 end
-look_up(payers)
-look_up_rules(payers)
-look_up_statuses(payers)
+look_up_halted(names)
+look_up_rules(names)
+look_up_statuses(names)
 
 local reply, ended, touched, counts, buckets, looked_at = {}, 0, {}, {}, {}, {}
 
@@ -48,11 +48,10 @@ local function count(name, source, number)
   of_name[source] = (of_name[source] or 0) + number
 end
 
-local function learn(settlement)
-  local payer, generation = settlement.payer, settlement.generation
-  if not payer then return end
-  if not settlement.status then
-    end_without_sample(payer, generation, settlement.answered)
+local function learn(index, payer, generation)
+  local status, fine, latency = A.statuses[index], A.fine[index], A.latencies[index]
+  if not status then
+    end_without_sample(payer, generation, A.answered[index])
     return
   end
   if not looked_at[payer] and statuses_deleted(payer) then
@@ -61,74 +60,88 @@ local function learn(settlement)
     close_circuit(payer, kind, 'an operator deleted the statuses', true)
   end
   looked_at[payer] = true
-  note_status(payer, settlement.status)
-  local circuit = circuit_of(payer)
-  if circuit.noted == 0 and (settlement.throttled or circuit.state ~= 'closed' or circuit.factor < 1) then
+  note_status(payer, status)
+  local circuit, throttled = circuit_of(payer), A.throttled[index]
+  if circuit.noted == 0 and (throttled or circuit.state ~= 'closed' or circuit.factor < 1) then
     change(payer).noted = 1
   end
-  if settlement.throttled then
-    slow_down(payer, 0.5, 'status ' .. settlement.status)
-    if settlement.hold then change(payer).hold = math.max(circuit.hold, now + settlement.hold) end
+  if throttled then
+    slow_down(payer, 0.5, 'status ' .. status)
+    if A.holds[index] then change(payer).hold = math.max(circuit.hold, now + A.holds[index]) end
   end
-  if settlement.latency then
+  if latency then
+    local bucket = A.buckets[index]
     count('answers', payer, 1)
-    count('latency_us', payer, settlement.latency)
-    buckets[settlement.bucket] = (buckets[settlement.bucket] or 0) + 1
-    if A.latency_backoff then note_latency(payer, settlement.latency) end
+    count('latency_us', payer, latency)
+    buckets[bucket] = (buckets[bucket] or 0) + 1
+    if A.latency_backoff then note_latency(payer, latency) end
   end
-  if settlement.fine == nil then
-    end_without_sample(payer, generation, settlement.answered)
+  if fine == nil then
+    end_without_sample(payer, generation, A.answered[index])
   else
-    sample(payer, generation, settlement.fine)
+    sample(payer, generation, fine)
   end
 end
 
--- First of all, and a write that Redis never denies: the leases end. Who comes twice has its lease once.
-local stored = #ids > 0 and redis.call('HMGET', leases, unpack(ids)) or {}
-if #ids > 0 then redis.call('HDEL', leases, unpack(ids)) end
-local ended_now = {}
-for index, settlement in ipairs(A.settlements) do
-  reply[index] = stored[index] and not ended_now[settlement.id] and 1 or 0
-  ended_now[settlement.id] = true
-  if reply[index] == 1 then
-    if settlement.stream then
-      redis.call('XADD', streams[settlement.stream], '*', 'event', settlement.event)
+-- Gives a request back; returns whether it is outstanding still.
+local function give_back(index, source)
+  local entry, domain = A.entries[index], A.domains[index]
+  if domain then source = source_of_domain(domain) end
+  if refused(source) then
+    add_dead_letter('entry', entry, source, 'unknown source: ' .. source, deliveries_of(entry))
+    return false
+  end
+  register_source(source)
+  local stored
+  if A.delays[index] > 0 then
+    stored = delay(source, entry, A.ids[index], A.delays[index])
+  else
+    stored = put_back(source, entry)
+  end
+  if stored then touched[source] = true end
+  return stored
+end
+
+-- The leases end first of all, and Redis never denies that write. An id that comes twice ends one lease.
+local entries = redis.call('HMGET', leases, unpack(A.ids))
+redis.call('HDEL', leases, unpack(A.ids))
+local seen_ids = {}
+for index, id in ipairs(A.ids) do
+  local payer = payers[index]
+  local source = A.sources[index] or payer
+  if seen_ids[id] or not entries[index] then
+    reply[index] = 0
+  else
+    reply[index], seen_ids[id] = 1, true
+    if A.streams[index] then
+      redis.call('XADD', event_streams[A.streams[index]], '*', 'event', A.events[index])
       ended = ended + 1
-    elseif settlement.dead then
-      local entry = settlement.entry
-      add_dead_letter('entry', entry, settlement.source, settlement.dead, deliveries_of(entry))
-      if settlement.payer then ended = ended + 1 end -- a lease that was not granted was not counted
-    else
-      local source = settlement.domain and source_of_domain(settlement.domain) or settlement.source
-      local entry, kept = settlement.entry, false
-      if refused(source) then
-        add_dead_letter('entry', entry, source, 'unknown source: ' .. source, deliveries_of(entry))
-      else
-        register_source(source)
-        if settlement.delay > 0 then
-          kept = delay(source, entry, settlement.id, settlement.delay)
-        else
-          kept = put_back(source, entry)
-        end
-      end
-      if kept then touched[source] = true else ended = ended + 1 end
+    elseif A.dead[index] then
+      local entry = A.entries[index]
+      add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry))
+      if payer then ended = ended + 1 end -- a lease that was not granted was not counted
+    elseif not give_back(index, source) then
+      ended = ended + 1
     end
-    for name, number in pairs(settlement.counts) do count(name, settlement.source, number) end
-    learn(settlement)
+    if payer then learn(index, payer, generations[index]) end
+  end
+end
+for name, numbers in pairs(A.counts) do
+  for index = 1, #A.ids do
+    if numbers[index] and reply[index] == 1 then count(name, A.sources[index] or payers[index], numbers[index]) end
   end
 end
 
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
-local active = {}
-for name, sources in pairs(counts) do
+local active, totals = {}, {}
+for name, of_sources in pairs(counts) do
   local total = 0
-  for source, number in pairs(sources) do
-    add(K.counts_of .. name, source, number)
-    total, active[source] = total + number, true
-  end
-  add(K.totals, name, total)
+  for source, number in pairs(of_sources) do total, active[source] = total + number, true end
+  add_all(K.counts_of .. name, of_sources)
+  totals[name] = total
 end
-for bucket, number in pairs(buckets) do add(K.latencies, text(bucket), number) end
+if next(totals) then add_all(K.totals, totals) end
+if next(buckets) then add_all(K.latencies, buckets) end
 local recent = {}
 for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
 if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end

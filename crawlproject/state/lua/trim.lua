@@ -1,10 +1,9 @@
 -- Keeps the event streams and the slots within bounds.
 -- needs: clock, dead_letters, readers
 -- types: zset slots active, hash totals, string paused
--- types: stream image_events link_rot_events halted_events resumed_events
 -- reads: fence
 --
--- A: fence; maxlen; ttl (ms); streams.
+-- A: fence; maxlen; ttl (ms).
 -- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
 --
 -- Nothing that a reader has yet to read is dropped: past `maxlen` unread entries leasing pauses. Without a
@@ -16,12 +15,12 @@ redis.call('ZREMRANGEBYSCORE', K.slots, '-inf', '(' .. text(now))
 redis.call('ZREMRANGEBYSCORE', K.active, '-inf', text(now - 600000000))
 if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
-local read = read_by_all()
+local positions = read_by_all()
 local reason, dropped = '', 0
-for _, stream in ipairs(A.streams) do
-  if short or redis.call('XLEN', stream) > A.maxlen then drop_read(stream, read) end
+for _, stream in ipairs(EVENT_STREAMS) do
+  if short or redis.call('XLEN', stream) > A.maxlen then drop_read(stream, positions) end
   if redis.call('XLEN', stream) > A.maxlen then
-    local behind = read[stream]
+    local behind = positions[stream]
     if behind then
       reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
         .. ' has not read: run its scrapy events, or scrapy events --forget to give it up'

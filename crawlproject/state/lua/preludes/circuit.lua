@@ -22,6 +22,9 @@ local LEAST_FACTOR = 1 / 32
 -- The least that a rule may be.
 local LEAST = {window = 1000000, samples = 0, errors = 0, open = 1, open_max = 1, probes = 1, halt_after = 1}
 
+local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
+  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0}}
+
 local circuits, rules_of_sources, halted = {}, {}, {} -- what this script knows
 
 local function is_halted(source)
@@ -29,13 +32,20 @@ local function is_halted(source)
   return halted[source]
 end
 
+-- Reads of several sources at once whether they are halted.
+local function look_up_halted(sources)
+  for first = 1, #sources, 1000 do
+    local members = read('set', 'SMISMEMBER', K.halted, unpack(sources, first, math.min(first + 999, #sources)))
+    for index, member in ipairs(members) do halted[sources[first + index - 1]] = member == 1 end
+  end
+end
+
 local function circuit_of(source)
   local circuit = circuits[source]
   if circuit then return circuit end
   local fields = attempt('HGETALL', K.circuit_of .. source)
   if fields and #fields == 0 then -- most sources have never been in trouble
-    circuit = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0, passed = 0,
-      hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0}
+    circuit = setmetatable({}, UNTROUBLED)
   else
     local found = {}
     for index = 1, #(fields or {}), 2 do found[fields[index]] = fields[index + 1] end

@@ -7,6 +7,21 @@ local function add(key, field, count)
   if count ~= 0 then attempt('HINCRBY', key, field, text(count)) end
 end
 
+-- The same for several fields at once.
+local function add_all(key, counts)
+  local fields, changed = {}, {}
+  for field in pairs(counts) do fields[#fields + 1] = field end
+  for index, value in ipairs(attempt('HMGET', key, unpack(fields)) or {}) do
+    local before, field = number(value or '0'), fields[index]
+    if before and before % 1 == 0 then
+      changed[#changed + 1], changed[#changed + 2] = field, text(before + counts[field])
+    else
+      report_data_fault(wrong(key))
+    end
+  end
+  if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
+end
+
 -- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came).
 local function add_dead_letter(what, body, source, reason, deliveries)
   redis.call('XADD', K.dead, '*', what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries)

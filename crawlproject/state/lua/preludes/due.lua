@@ -16,14 +16,13 @@ local function look_up(sources)
     local last = math.min(first + 999, #sources)
     local found = read('hash', 'HMGET', K.rates, unpack(sources, first, last))
     local scores = read('zset', 'ZMSCORE', K.slots, unpack(sources, first, last))
-    local members = read('set', 'SMISMEMBER', K.halted, unpack(sources, first, last))
     for index = 1, last - first + 1 do
       local source = sources[first + index - 1]
       note_rate(source, found[index])
       slots[source] = number(scores[index]) or false
-      halted[source] = members[index] == 1
     end
   end
+  look_up_halted(sources)
 end
 
 -- The longest delay (s) that a robots.txt asks of a source; false when there is no telling.

@@ -10,7 +10,7 @@ local function workers_alive() return read('zset', 'ZCOUNT', K.workers, text(now
 -- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused.
 local function pause_reason(pulse, unread, outstanding)
   if not pulse then
-    local led = redis.call('EXISTS', K.leader) == 1
+    local led = redis.call('EXISTS', K.leader) == 1 -- whatever its type: others name that
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
   end
   if unread then return {'paused', unread} end

@@ -3,26 +3,23 @@
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 
-local HIGHEST_PRIORITY = 4
 local queues = {} -- source -> the keys of its queues
 local has_queued, has_delayed = {}, {} -- source -> whether it has requests queued, or delayed, where that is known
 
 local function deliveries_of(entry) return entry:byte(2) or 0 end
 
-local function queue_key(source, priority) return K.queue_of .. priority .. ':' .. source end
-
-local function key_for(source, entry) return queue_key(source, math.min(entry:byte(3) or 0, HIGHEST_PRIORITY)) end
-
 -- The queues of a source, the one of the lowest priority first.
 local function queues_of(source)
   local keys = queues[source]
   if not keys then
-    keys = {}
-    for priority = 0, HIGHEST_PRIORITY do keys[priority + 1] = queue_key(source, priority) end
+    local first, rest = K.queue_of, ':' .. source
+    keys = {first .. 0 .. rest, first .. 1 .. rest, first .. 2 .. rest, first .. 3 .. rest, first .. 4 .. rest}
     queues[source] = keys
   end
   return keys
 end
+
+local function key_for(source, entry) return queues_of(source)[math.min(entry:byte(3) or 0, 4) + 1] end
 
 -- How many requests of a source wait, queued or delayed.
 local function backlog_of(source)

@@ -1,10 +1,8 @@
 -- Rates: the limit of each source, and which sources are known.
 -- needs: numbers
--- types: hash rates, set sources
+-- types: hash rates limits, set sources
 --
 -- A source that is not known yet has the minimum, until the leader has set its own.
-
-if A.refuse_unknown then require_type('hash', K.limits) end
 
 local rates, registered = {}, {}
 

@@ -1,6 +1,8 @@
 -- Readers of the event streams, and how far each has come.
 -- needs: numbers
--- types: hash readers
+-- types: hash readers, stream image_events link_rot_events halted_events resumed_events
+
+local EVENT_STREAMS = {K.image_events, K.link_rot_events, K.halted_events, K.resumed_events}
 
 -- Whether Redis denies what needs memory; to be called before the first write.
 local function out_of_memory()
