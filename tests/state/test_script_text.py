@@ -20,7 +20,7 @@ PRELUDES = sorted(file.name.removesuffix(".lua") for file in (FOLDER / "preludes
 # Of Lua and of Redis; and what stands before a bracket, but is not a call.
 FUNCTIONS = {"error", "ipairs", "next", "pairs", "pcall", "select", "setmetatable", "tonumber", "tostring", "type"}
 WORDS = {"unpack", "and", "function", "if", "elseif", "in", "not", "or", "return", "while", "until"}
-# Also touched by commands that no type stops: whether Redis is out of memory, what to log, whether there is a leader.
+# Also touched by commands that no type stops: is Redis out of memory, what is to be logged, is there a leader.
 TRIED = {"pulse", "data_fault", "leader"}
 
 
