@@ -43,7 +43,7 @@ from benchmarks.ours import ROOT, Crawl
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import LEADER_TTL
+from crawlproject.state.scripts import LEADER_TTL_S
 
 KEYS = Keys("crawl", "images")
 WANTED_USE = 0.97
@@ -226,10 +226,10 @@ def killed_leader(run: Run) -> None:
     leader, process = run.leading()
     process.kill()
     at = time.monotonic()
-    until("the pulse runs out", LEADER_TTL + _TAKEOVER_S, lambda: run.redis.get(KEYS.pulse) != leader)
+    until("the pulse runs out", LEADER_TTL_S + _TAKEOVER_S, lambda: run.redis.get(KEYS.pulse) != leader)
     lost = time.monotonic()
     taken = run.wait_for_takeover(leader)
-    run.silences.append((min(lost, at + LEADER_TTL) + IN_FLIGHT_S, taken))
+    run.silences.append((min(lost, at + LEADER_TTL_S) + IN_FLIGHT_S, taken))
     run.outages.append(Outage(at, taken, patience=2))
 
 
@@ -239,13 +239,13 @@ def no_leader(run: Run) -> None:
     _, process = run.leading()
     process.kill()
     at = time.monotonic()
-    while time.monotonic() < at + LEADER_TTL + IN_FLIGHT_S + 3:
-        run.redis.set(KEYS.leader, "nobody", ex=int(LEADER_TTL))
+    while time.monotonic() < at + LEADER_TTL_S + IN_FLIGHT_S + 3:
+        run.redis.set(KEYS.leader, "nobody", ex=int(LEADER_TTL_S))
         time.sleep(0.5)
     free = time.monotonic()
     run.redis.delete(KEYS.leader)
     taken = run.wait_for_takeover(b"nobody")
-    run.silences.append((at + LEADER_TTL + IN_FLIGHT_S, free))
+    run.silences.append((at + LEADER_TTL_S + IN_FLIGHT_S, free))
     run.outages.append(Outage(at, taken, patience=2))
 
 

@@ -267,7 +267,7 @@ class Keys:
 
     @property
     def latencies(self) -> str:
-        """Hash: bucket of fetch latency (`LATENCY_BOUNDS` in state/scripts.py) to answers, of all sources."""
+        """Hash: bucket of fetch latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources."""
         return self._of_spider("latencies")
 
     @property

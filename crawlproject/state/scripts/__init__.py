@@ -1,0 +1,47 @@
+"""The Lua scripts as Python calls, by subject: arguments packed and replies decoded here and nowhere else.
+
+Each script is a file, a verb, whose header is its contract; script_text.py says what stands before its text.
+"""
+
+from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Overview, Pause
+from crawlproject.state.scripts.frontier import (
+    LATENCY_BOUNDS,
+    DeadRetry,
+    EnqueueReply,
+    FrontierScripts,
+    Grant,
+    HeartbeatReply,
+    LeaseReply,
+    Lost,
+    NewRequest,
+    Rejected,
+    Settlement,
+    SettleReply,
+)
+from crawlproject.state.scripts.readers import ReaderScript
+from crawlproject.state.scripts.sources import RobotsReply, SourceScripts, SourceStatus
+
+__all__ = [
+    "LATENCY_BOUNDS",
+    "LEADER_TTL_S",
+    "DeadRetry",
+    "EnqueueReply",
+    "Grant",
+    "HeartbeatReply",
+    "LeaseReply",
+    "Lost",
+    "NewRequest",
+    "Overview",
+    "Pause",
+    "ReaderScript",
+    "Rejected",
+    "RobotsReply",
+    "Scripts",
+    "SettleReply",
+    "Settlement",
+    "SourceStatus",
+]
+
+
+class Scripts(FrontierScripts, SourceScripts, CrawlScripts):
+    """All scripts of one Redis."""

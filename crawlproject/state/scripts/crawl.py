@@ -1,0 +1,121 @@
+"""Scripts of the whole crawl: who leads, what is kept within bounds, what the monitor collects."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from redis.exceptions import ResponseError
+
+from crawlproject.state.clock import MICROS
+from crawlproject.state.scripts.frontier import LATENCY_BOUNDS
+from crawlproject.state.scripts.runner import ScriptRunner, counters, texts
+
+LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
+READING_TTL_S = 60
+
+
+class Pause(NamedTuple):
+    """Why no requests go out, see pause.lua; `reason` is a sentence. Both are "" when they go out."""
+
+    kind: str
+    reason: str
+
+
+class Overview(NamedTuple):
+    """Answer to `collect`: see collect.lua. Moments are on Redis' clock, in seconds; `last` may be None."""
+
+    now: float
+    leads: bool
+    last: float | None
+    kept: bytes
+    outstanding: int
+    seeds: int
+    dead: int
+    alive: int
+    workers: list[str]
+    pause: Pause
+    known: int
+    due: int
+    halted: list[str]
+    halted_for_a_while: list[str]
+    totals: dict[str, int]
+    latencies: tuple[int, ...]
+    sources: list[str]
+
+
+class CrawlScripts(ScriptRunner):
+    """What the leader does, and what tells how the crawl is going."""
+
+    async def lead(self, worker: str, *, ready: bool) -> int | None:
+        """Take or renew the lead, with its pulse if `ready`; return the fence, None when another leads."""
+        leads, fence = await self._run("lead", worker=worker, ttl=int(LEADER_TTL_S * 1000), ready=ready)
+        return int(fence) if leads else None
+
+    async def resign(self, worker: str) -> None:
+        """Give up the lead, if `worker` has it."""
+        await self._run("lead", worker=worker, release=True)
+
+    async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
+        """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
+        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL_S * 1000))
+        if fault:
+            self._health.failed(ResponseError(fault.decode(errors="replace")))
+        return reason.decode(errors="replace"), int(dropped)
+
+    async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
+        """Return why nothing goes out of any source; see preludes/pause.lua."""
+        said = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
+        return Pause(*texts(said))
+
+    async def collect(
+        self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int
+    ) -> Overview | float | None:
+        """Read what all sources share, and which `most` sources to look at; see collect.lua.
+
+        With `must_lead`: None when another leads, and the seconds to wait when the last reading is not `every`
+        seconds old.
+        """
+        reply = await self._run(
+            "collect",
+            worker=worker,
+            must_lead=must_lead,
+            every=int(every * MICROS),
+            timeout=int(timeout * MICROS),
+            most=most,
+            dead_maxlen=dead_maxlen,
+        )
+        if len(reply) <= 1:
+            return int(reply[0]) / MICROS if reply else None
+        now, leads, last, kept, outstanding, seeds, dead, alive, workers, pause, known, due, *lists = reply
+        halted, for_a_while, totals, latencies, sources = lists
+        buckets = counters(latencies)
+        return Overview(
+            int(now) / MICROS,
+            leads == 1,
+            int(last) / MICROS if last else None,
+            kept,
+            outstanding,
+            seeds,
+            dead,
+            alive,
+            texts(workers),
+            Pause(*texts(pause)),
+            known,
+            due,
+            sorted(texts(halted)),
+            sorted(texts(for_a_while)),
+            counters(totals),
+            tuple(buckets.get(str(index), 0) for index in range(len(LATENCY_BOUNDS) + 1)),
+            texts(sources),
+        )
+
+    async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
+        """Keep what the monitor has read at `at` (s, Redis' clock), for the next reading, whoever makes it.
+
+        False when another leads by now, or has read since.
+        """
+        return bool(
+            await self._run(
+                "keep_reading", worker=worker, at=round(at * MICROS), counters=counters, ttl=READING_TTL_S
+            )
+        )

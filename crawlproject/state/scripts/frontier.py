@@ -1,0 +1,334 @@
+"""Scripts of the frontier: seeds, leases and their ends, workers, dead letters."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from crawlproject.state.clock import MICROS
+from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
+
+_SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
+# Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
+LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
+# Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
+_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
+_SETTLE_COLUMNS = (
+    *("sources", "statuses", "fine", "latencies", "buckets", "throttled", "holds", "answered"),
+    *("streams", "events", "dead", "entries", "domains", "delays"),
+)
+
+
+class Grant(NamedTuple):
+    """A lease: its id, its send slot on this worker's clock (s), its source's rate, the stored request."""
+
+    id: str
+    slot: float
+    rate: float
+    entry: bytes
+
+
+class LeaseReply(NamedTuple):
+    """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
+
+    `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
+    which the next source has work and a free slot, None when there is none.
+    """
+
+    state: str
+    reason: str
+    outstanding: int
+    next_due: float | None
+    grants: list[Grant]
+
+
+class EnqueueReply(NamedTuple):
+    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier."""
+
+    admitted: int
+    duplicates: int
+    dead: int
+    deferred: int
+    outstanding: int
+
+
+class SettleReply(NamedTuple):
+    """Answer to `settle`: whether the worker still had each lease, and the sources that are halted or held."""
+
+    settled: list[bool]
+    held_back: list[str]
+
+
+class Lost(NamedTuple):
+    """A worker found dead, and what became of its leases."""
+
+    worker: str
+    returned: int
+    dead: int
+
+
+class HeartbeatReply(NamedTuple):
+    """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
+
+    alive: bool
+    leases: int
+    lost: list[Lost]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A request to enqueue, with its place in the seen filter and its source, or the domain that tells it."""
+
+    entry: bytes
+    bucket: str
+    member: int
+    again: bool
+    source: str | None = None
+    domain: str | None = None
+
+    def packed(self) -> dict[str, Any]:
+        """Return what there is of the request, by column of enqueue.lua."""
+        found: dict[str, Any] = {"entries": self.entry, "buckets": self.bucket, "members": str(self.member)}
+        if self.again:
+            found["again"] = True
+        if self.source is None:
+            found["domains"] = self.domain
+        else:
+            found["sources"] = self.source
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A seed that could not be understood, and why."""
+
+    reason: str
+
+    def packed(self) -> dict[str, Any]:
+        """Return what there is of the seed, by column of enqueue.lua."""
+        return {"dead": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The end of one lease.
+
+    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason; else
+    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or
+    after `delay` seconds. `counts` are added to those of `source`.
+
+    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
+    `latency` is the time to the first byte in seconds; `throttled` says that it asked for patience, for
+    `hold` seconds if it said how long. `answered`: the site has answered, though that is not a sample (a redirect,
+    an opt-out); a probe has gone well by that.
+    """
+
+    id: str
+    source: str
+    entry: bytes = b""
+    event: tuple[str, str] | None = None
+    dead: str | None = None
+    delay: float = 0.0
+    domain: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    status: str | None = None
+    fine: bool | None = None
+    latency: float | None = None
+    throttled: bool = False
+    hold: float | None = None
+    answered: bool = False
+
+
+class DeadRetry(NamedTuple):
+    """A dead letter to revive: a stored request with its source, or the seed as it came."""
+
+    id: str
+    source: str
+    entry: bytes | None
+    seed: bytes | None
+
+
+class FrontierScripts(ScriptRunner):
+    """What happens to requests, from the seed list to their settlement."""
+
+    async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
+        """Fill the worker's processing list up to `count` seeds; return all that are on it, in order.
+
+        With `size` bytes in it no further one is taken: a single seed may be as large as it likes.
+        """
+        seeds: list[bytes] = await self._run("take_seeds", worker=worker, count=count, size=size)
+        return seeds
+
+    async def enqueue(
+        self,
+        worker: str,
+        items: Sequence[NewRequest | Rejected],
+        *,
+        seeds: Sequence[bytes] = (),
+        high_water: int,
+        dead_maxlen: int = 0,
+        refuse_unknown: bool,
+    ) -> EnqueueReply | None:
+        """Store a batch that stands for `seeds`, which are on the processing list.
+
+        None if nothing was done: they are no longer there, or are to stay for now (see enqueue.lua).
+        """
+        reply = await self._run(
+            "enqueue",
+            worker=worker,
+            count=len(items),
+            **columns(_ENQUEUE_COLUMNS, [item.packed() for item in items]),
+            digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
+            high_water=high_water,
+            dead_maxlen=dead_maxlen,
+            refuse_unknown=refuse_unknown,
+        )
+        return EnqueueReply(*reply) if reply else None
+
+    async def lease(
+        self,
+        worker: str,
+        want: int,
+        *,
+        cap: int,
+        cap_alone: int,
+        holding: Mapping[str, int],
+        horizon: float,
+        dead_maxlen: int,
+        max_deliveries: int,
+        refuse_unknown: bool = False,
+    ) -> LeaseReply:
+        """Take up to `want` requests whose send slots lie within `horizon` seconds.
+
+        `holding` says how many leases of each source the worker has; no source gets more than `cap` while
+        others have work, or `cap_alone` when none has. A request that has been lost `max_deliveries` - 1 times
+        comes alone, to a worker that holds nothing.
+        """
+        ran, state, outstanding, due, *grants = await self._run(
+            "lease",
+            worker=worker,
+            want=want,
+            cap=cap,
+            cap_alone=cap_alone,
+            holding=dict(holding),
+            horizon=int(horizon * MICROS),
+            spread=_SPREAD_US,
+            refuse_unknown=refuse_unknown,
+            dead_maxlen=dead_maxlen,
+            max_deliveries=max_deliveries,
+        )
+        self._observe(ran)
+        kind, reason = texts(state)
+        return LeaseReply(
+            kind,
+            reason,
+            int(outstanding),
+            self._clock.local(int(due)) if due else None,
+            [
+                Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry)
+                for lease, slot, rate, entry in zip(*(grants[n::4] for n in range(4)), strict=True)
+            ],
+        )
+
+    async def settle(
+        self,
+        worker: str,
+        settlements: Sequence[Settlement],
+        *,
+        latency_backoff: bool = True,
+        refuse_unknown: bool = False,
+    ) -> SettleReply:
+        """End leases. `latency_backoff`: slow answers slow a source down.
+
+        With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
+        """
+        if not settlements:
+            return SettleReply([], [])
+        names = {name for one in settlements for name in one.counts}
+        reply = await self._run(
+            "settle",
+            worker=worker,
+            ids=[one.id for one in settlements],
+            counts={name: [one.counts.get(name) for one in settlements] for name in names},
+            latency_backoff=latency_backoff,
+            refuse_unknown=refuse_unknown,
+            **columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
+        )
+        settled, held_back = reply
+        sources = [source.decode(errors="replace") for source in held_back]
+        return SettleReply([one == 1 for one in settled], sources)
+
+    def _settlement(self, one: Settlement) -> dict[str, Any]:
+        """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
+        found: dict[str, Any] = {}
+        if one.source != one.id.partition(":")[2]:
+            found["sources"] = one.source
+        if one.answered:
+            found["answered"] = True
+        if one.status is not None:
+            found["statuses"] = one.status
+            if one.fine is not None:
+                found["fine"] = one.fine
+            if one.latency is not None:
+                found["latencies"] = int(one.latency * MICROS)
+                found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
+            if one.throttled:
+                found["throttled"] = True
+            if one.hold is not None:
+                found["holds"] = int(one.hold * MICROS)
+        if one.event is not None:
+            stream, found["events"] = one.event
+            found["streams"] = 1 + self._emitted.index(stream)
+        elif one.dead is not None:
+            found |= {"dead": one.dead, "entries": one.entry}
+        else:
+            found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
+            if one.domain is not None:
+                found["domains"] = one.domain
+        return found
+
+    async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
+        """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
+        alive, leases, *lost = await self._run(
+            "heartbeat",
+            worker=worker,
+            join=join,
+            timeout=int(timeout * MICROS),
+            max_deliveries=max_deliveries,
+        )
+        return HeartbeatReply(
+            bool(alive),
+            leases,
+            [
+                Lost(worker.decode(errors="replace"), returned, dead)
+                for worker, returned, dead in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+            ],
+        )
+
+    async def leave(self, worker: str) -> int:
+        """Give back all that `worker` holds; return the number of leases."""
+        return int(await self._run("leave", worker=worker))
+
+    async def idle(self, *, halted_too: bool = False) -> bool:
+        """Tell whether the frontier, the seed list and every worker's processing list are empty.
+
+        `halted_too`: the work of halted sources does not count.
+        """
+        return bool(await self._run("idle", halted_too=halted_too))
+
+    async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
+        """Move dead letters back into the frontier or the seed list; return how many there were."""
+        packed: list[dict[str, Any]] = [
+            {"id": letter.id, "source": letter.source}
+            | ({"entry": letter.entry} if letter.seed is None else {"seed": letter.seed})
+            for letter in dead_letters
+        ]
+        return int(await self._run("retry_dead", dead_letters=packed))
+
+    async def drop_dead(self, dead_letters: Sequence[tuple[str, str]]) -> int:
+        """Delete dead letters (id, source); return how many there were."""
+        packed = [{"id": name, "source": source} for name, source in dead_letters]
+        return int(await self._run("drop_dead", dead_letters=packed))

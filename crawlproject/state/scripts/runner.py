@@ -1,0 +1,105 @@
+"""Runs Lua scripts: loads each once, packs its arguments, learns from its reply what time it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+from crawlproject.config import CircuitRules
+from crawlproject.sources.rates import MINIMUM_RATE
+from crawlproject.state.clock import RedisClock
+from crawlproject.state.health import Health, is_readonly
+from crawlproject.state.keys import Keys
+from crawlproject.state.script_text import ScriptText
+
+logger = logging.getLogger(__name__)
+
+
+class _Loaded(NamedTuple):
+    """A script, its keys, and the arguments that are the same at each call."""
+
+    script: AsyncScript
+    keys: list[str]
+    arguments: dict[str, Any]
+
+
+class ScriptRunner:
+    """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
+
+    `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        clock: RedisClock,
+        health: Health | None = None,
+        rules: CircuitRules | None = None,
+    ) -> None:
+        self._redis = redis
+        self._rules = (rules or CircuitRules()).packed()
+        self._emitted = [
+            key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
+        ]  # as in settle.lua
+        self._known = keys
+        self._clock = clock
+        self._health = health or Health()
+        self._loaded: dict[str, _Loaded] = {}
+
+    async def _run(self, verb: str, **arguments: Any) -> Any:
+        loaded = self._loaded.get(verb)
+        if loaded is None:
+            text = ScriptText(verb, self._known)
+            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules}
+            common = {name: value for name, value in common.items() if name in text.arguments}
+            loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
+        try:
+            reply = await loaded.script(keys=loaded.keys, args=[packed(arguments | loaded.arguments)])
+        except RedisError as error:
+            if is_readonly(error):  # a master that was demoted: the next call looks for the new one
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
+        self._health.answered()
+        return reply
+
+    def _observe(self, ran: bytes) -> None:
+        moment, ahead = ran.split()
+        back = self._clock.observe(int(moment), asyncio.get_running_loop().time(), int(ahead))
+        if back:
+            logger.warning("The clock of Redis was set back by %.0f s: the crawl keeps its own time", back)
+
+
+def columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return lists with the values of all rows, None where a row has none; empty where no row has one."""
+    used = {name for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] if name in used else [] for name in names}
+
+
+def packed(arguments: Mapping[str, Any]) -> bytes:
+    """Return the arguments of a script as it unpacks them."""
+    # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes.
+    # surrogateescape: an id that is not UTF-8 goes back as it came.
+    packed: bytes = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
+    return packed
+
+
+def texts(values: Sequence[bytes]) -> list[str]:
+    """Return names that Redis holds; others than crawlproject may have written them, in any encoding."""
+    return [value.decode(errors="replace") for value in values]
+
+
+def counters(flat: Sequence[bytes]) -> dict[str, int]:
+    """Return a hash of counters; what is not a whole number was not written by crawlproject."""
+    found = {}
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        if value.removeprefix(b"-").isdigit() and len(value) < 20:
+            found[name.decode(errors="replace")] = int(value)
+    return found
