@@ -27,14 +27,14 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
     assert package - set(zipfile.ZipFile(egg).namelist()) == set()
     code = (
         "import crawlproject.spiders.images\n"
-        "from crawlproject.state import keys, scripts\n"
+        "from crawlproject.state import keys, script_text\n"
         "print(crawlproject.__file__)\n"
         "from crawlproject.imaging.decoders import Decoders\n"
         "from crawlproject.imaging.messages import Job\n"
         "import asyncio, sys; decoders = Decoders(1, Job(10**6, 10**6, 85, 20))\n"
         "made = asyncio.run(decoders.analyse(sys.stdin.buffer.read()))\n"
         "assert made.facts.width == 9\n"
-        "text = lambda verb: scripts.ScriptText(verb, keys.Keys('a', 'b')).text\n"
+        "text = lambda verb: script_text.ScriptText(verb, keys.Keys('a', 'b')).text\n"
         "for verb in ('lease', 'settle'): assert 'K.leases_of' in text(verb)\n"
     )
     picture = io.BytesIO()
