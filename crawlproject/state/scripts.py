@@ -140,8 +140,8 @@ class Settlement:
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds; `throttled` says that it asked for patience, for
-    `hold` seconds if it said how long. `answered`: the site has answered, though that is no sample (a redirect, an
-    opt-out); a probe has gone well by that.
+    `hold` seconds if it said how long. `answered`: the site has answered, though that is not a sample (a redirect,
+    an opt-out); a probe has gone well by that.
     """
 
     id: str
@@ -341,7 +341,7 @@ class Scripts:
         return bool(await self._run("confirm", **target))
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
-        """Fill the worker's hand up to `count` seeds; return all that are in it, in order.
+        """Fill the worker's processing list up to `count` seeds; return all that are on it, in order.
 
         With `size` bytes in it no further one is taken: a single seed may be as large as it likes.
         """
@@ -358,9 +358,9 @@ class Scripts:
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
-        """Store a batch that stands for `seeds`, which are in hand.
+        """Store a batch that stands for `seeds`, which are on the processing list.
 
-        None if nothing was done: they are there no more, or are to stay for now (see enqueue.lua).
+        None if nothing was done: they are no longer there, or are to stay for now (see enqueue.lua).
         """
         reply = await self._run(
             "enqueue",
@@ -454,9 +454,9 @@ class Scripts:
         return int(await self._run("leave", worker=worker))
 
     async def idle(self, *, halted_too: bool = False) -> bool:
-        """Tell whether frontier, seed list and every worker's hand are empty.
+        """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources counts as none.
+        `halted_too`: the work of halted sources does not count.
         """
         return bool(await self._run("idle", halted_too=halted_too))
 
@@ -493,7 +493,7 @@ class Scripts:
         return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
 
     async def watch(self, fence: int) -> list[tuple[str, str]]:
-        """Look at the sources in trouble; return which of them were halted, resumed or are probed, for the log."""
+        """Look at the sources on the watchlist; return which were halted, resumed or are probed, for the log."""
         reply = await self._run("watch", fence=fence)
         said = [word.decode(errors="replace") for word in reply]
         return list(zip(said[::2], said[1::2], strict=True))
@@ -548,7 +548,7 @@ class Scripts:
     ) -> bool:
         """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds.
 
-        True when `source` is asked less often from now on.
+        True when `source` is visited less often from now on.
         """
         reply = await self._run(
             "keep_robots",
@@ -670,7 +670,7 @@ def _columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[st
 
 def _packed(arguments: Mapping[str, Any]) -> bytes:
     # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes.
-    # surrogateescape: an id that is no UTF-8 goes back as it came.
+    # surrogateescape: an id that is not UTF-8 goes back as it came.
     packed: bytes = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
     return packed
 
@@ -680,7 +680,7 @@ def _texts(values: Sequence[bytes]) -> list[str]:
 
 
 def _counters(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return a hash of counters; what is no whole number was not written by us."""
+    """Return a hash of counters; what is not a whole number was not written by crawlproject."""
     found = {}
     for name, value in zip(flat[::2], flat[1::2], strict=True):
         if value.removeprefix(b"-").isdigit() and len(value) < 20:

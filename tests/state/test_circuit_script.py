@@ -160,9 +160,9 @@ async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(crawl: C
     await crawl.feed(50)
     lasted = []
     for _ in range(4):
-        [standing] = await crawl.scripts.inspect([MUSEUM])
-        lasted.append(round(standing.held_until - standing.now, 1))
-        await asyncio.sleep(standing.held_until - standing.now + 0.02)
+        [status] = await crawl.scripts.inspect([MUSEUM])
+        lasted.append(round(status.held_until - status.now, 1))
+        await asyncio.sleep(status.held_until - status.now + 0.02)
         probe, *others = (await crawl.lease()).grants
         await crawl.settle([probe], "x")
         await crawl.settle(others, "." * len(others))  # too late to decide anything
@@ -249,8 +249,8 @@ async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state:
     else:
         await crawl.db.delete("crawl:statuslast50req:museum")
     assert await crawl.watch() == [("museum", "resumed")]
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert (standing.state, standing.effective, standing.held_until) == ("closed", 200.0, 0)
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert (status.state, status.effective, status.held_until) == ("closed", 200.0, 0)
     assert await crawl.db.scard("crawl:halted") == 0
     [event] = await crawl.events("crawl:crawl_resumed")
     assert event["type"] == "permanent"
@@ -313,8 +313,8 @@ async def test_a_throttled_source_is_asked_at_half_its_rate_once_in_ten_seconds(
     await crawl.feed(10)
     grants = (await crawl.lease(2)).grants
     await crawl.settle(grants, "xx", throttled=True)
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert (standing.effective, standing.factor, standing.why) == (100.0, 0.5, "status 500")
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert (status.effective, status.factor, status.why) == (100.0, 0.5, "status 500")
     slots = [grant.slot for grant in (await crawl.lease()).grants]
     assert [round(b - a, 4) for a, b in pairwise(slots)] == [0.01] * (len(slots) - 1)
 
@@ -331,16 +331,16 @@ async def _minutes_later(crawl: Crawl, minutes: float) -> None:
 async def test_each_quiet_minute_gives_back_a_tenth(crawl: Crawl, minutes: float, factor: float) -> None:
     await crawl.crawl("x", throttled=True)
     await _minutes_later(crawl, minutes)
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert standing.factor == pytest.approx(factor)
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert status.factor == pytest.approx(factor)
 
 
 async def test_never_slower_than_the_floor(crawl: Crawl) -> None:
     for _ in range(8):
         await crawl.crawl("." * 20 + "x", throttled=True)
         await _minutes_later(crawl, 0.2)
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert standing.factor == 1 / 32
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert status.factor == 1 / 32
 
 
 async def test_slow_answers_slow_it_down_only_far_above_its_own_baseline(crawl: Crawl) -> None:
@@ -348,9 +348,9 @@ async def test_slow_answers_slow_it_down_only_far_above_its_own_baseline(crawl: 
     await crawl.crawl("." * 30, latency=0.4)
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
     await crawl.crawl("." * 30, latency=4.0)
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert standing.factor == 0.75
-    assert "usually 0.1 s" in standing.why
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert status.factor == 0.75
+    assert "usually 0.1 s" in status.why
 
 
 async def test_the_latency_back_off_can_be_switched_off(crawl: Crawl) -> None:
@@ -468,8 +468,8 @@ async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_t
     await crawl.watch()
     await crawl.db.srem("crawl:halted", "museum")
     await crawl.watch()
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert standing.next_slot - standing.now <= 5.0
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert status.next_slot - status.now <= 5.0
 
 
 async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(crawl: Crawl) -> None:
@@ -477,8 +477,8 @@ async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(c
     await crawl.db.delete("crawl:window:museum")
     await crawl.db.delete("crawl:statuslast50req:museum")
     await crawl.watch()
-    [standing] = await crawl.scripts.inspect([MUSEUM])
-    assert (standing.held_until, standing.factor) == (0, 1)
+    [status] = await crawl.scripts.inspect([MUSEUM])
+    assert (status.held_until, status.factor) == (0, 1)
 
 
 async def test_an_event_about_a_name_that_is_no_text_is_json(crawl: Crawl) -> None:

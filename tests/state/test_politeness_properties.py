@@ -222,9 +222,9 @@ def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tu
                     model.noted = True
                 assert (await scripts.settle("w", [one])).settled == [True]
                 model.result(generation, what)
-            [standing] = await scripts.inspect([MUSEUM])
+            [status] = await scripts.inspect([MUSEUM])
             expected = (model.state, model.generation, model.probing)
-            assert (standing.state, standing.generation, standing.probing) == expected
+            assert (status.state, status.generation, status.probing) == expected
             assert await redis.sismember(state.keys.halted, MUSEUM) == (model.state == "halted")
             assert await redis.sismember(state.keys.temp_halted, MUSEUM) == (model.state == "open")
 

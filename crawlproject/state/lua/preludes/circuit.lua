@@ -53,7 +53,7 @@ local function circuit_of(source)
     for _, name in ipairs(NUMBERS) do circuit[name] = number(found[name], 0) or 0 end
     circuit.generation = math.floor(circuit.generation)
     if circuit.factor < LEAST_FACTOR then circuit.factor = 1 end
-    if not fields then -- no telling how it stands: nothing goes out
+    if not fields then -- its state cannot be known: nothing goes out
       circuit.broken, circuit.hold = true, now + 5000000
     end
   end

@@ -25,7 +25,7 @@ local function look_up(sources)
   look_up_halted(sources)
 end
 
--- The longest delay (s) that a robots.txt asks of a source; false when there is no telling.
+-- The longest delay (s) that a robots.txt asks of a source; nil when that cannot be known.
 local function robots_delay_of(source)
   if robots_delays[source] == nil then
     local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
