@@ -15,6 +15,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -44,6 +45,7 @@ class Worker:
     def __init__(self, state: Any, requests: int, rate: float) -> None:
         self.state = state
         self.scripts = state.scripts
+        self.worker_id = "benchmark"
         self.requests = requests
         self.rates = {source: rate * share * _PACE for source, share in _SOURCES.items()}
         self.random = Random(0)
@@ -54,10 +56,10 @@ class Worker:
 
     async def run(self) -> None:
         """Make all requests."""
-        state, scripts = self.state, self.scripts
-        self.fence = await scripts.lead(state.worker, ready=True)
+        scripts = self.scripts
+        self.fence = await scripts.lead(self.worker_id, ready=True)
         await scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
-        await scripts.heartbeat(state.worker, join=True, timeout=30, max_deliveries=3)
+        await scripts.heartbeat(self.worker_id, join=True, timeout=30, max_deliveries=3)
         loops = [
             (0.1, self.lease),
             (0.15, self.settle),
@@ -82,7 +84,7 @@ class Worker:
         names = self.random.choices(list(_SOURCES), _SHARES, k=count)
         seeds = [f"{number} {name}" for number, name in enumerate(names, self.fed)]
         await self.state.redis.lpush(self.state.keys.seeds, *seeds)
-        taken = await self.scripts.take_seeds(self.state.worker, 500)
+        taken = await self.scripts.take_seeds(self.worker_id, 500)
         items = [
             NewRequest(
                 _ENTRY,
@@ -94,7 +96,7 @@ class Worker:
             for name in names
         ]
         await self.scripts.enqueue(
-            self.state.worker, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
+            self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
         )
         self.fed += count
 
@@ -104,7 +106,7 @@ class Worker:
         if room <= 0:
             return
         reply = await self.scripts.lease(
-            self.state.worker,
+            self.worker_id,
             min(room, 64),
             cap=_CAPACITY // 4,
             cap_alone=_CAPACITY * 3 // 4,
@@ -129,7 +131,7 @@ class Worker:
             self.held[source] -= 1
             ends.append(self._end(name, source, entry))
         if ends:
-            reply = await self.scripts.settle(self.state.worker, ends)
+            reply = await self.scripts.settle(self.worker_id, ends)
             assert all(reply.settled)
 
     def _end(self, name: str, source: str, entry: bytes) -> Any:
@@ -153,20 +155,21 @@ class Worker:
 
     async def rule(self) -> None:
         """Do what the leader does each second."""
-        await self.scripts.lead(self.state.worker, ready=True)
+        await self.scripts.lead(self.worker_id, ready=True)
         await self.scripts.watch(self.fence)
         await self.scripts.trim(self.fence, maxlen=100_000)
 
     async def beat(self) -> None:
         """Say that the worker lives."""
-        await self.scripts.heartbeat(self.state.worker, join=False, timeout=30, max_deliveries=3)
+        await self.scripts.heartbeat(self.worker_id, join=False, timeout=30, max_deliveries=3)
 
     async def collect(self) -> None:
         """Read what the monitor reads of all sources and of each."""
-        collect = getattr(self.scripts, "collect", None) or self.scripts.survey
-        sample = await collect(self.state.worker, must_lead=True, every=0.0, timeout=30.0, most=1_000)
+        old = not hasattr(self.scripts, "collect")
+        collect: Any = self.scripts.survey if old else partial(self.scripts.collect, dead_maxlen=10**6)
+        sample = await collect(self.worker_id, must_lead=True, every=0.0, timeout=30.0, most=1_000)
         await self.scripts.inspect(sample.sources)
-        await self.scripts.keep_reading(self.state.worker, sample.now, b"x" * 2_000)
+        await self.scripts.keep_reading(self.worker_id, sample.now, b"x" * 2_000)
 
 
 async def main(url: str, requests: int, rate: float) -> None:
