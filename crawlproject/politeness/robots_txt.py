@@ -126,6 +126,11 @@ class Rules:
         rule = self._deciding(url)
         return rule is None or rule.allow
 
+    def forbidding(self, url: str) -> tuple[int, str] | None:
+        """Return the line that forbids the URL as `rule_for` does; None if it may be fetched."""
+        rule = self._deciding(url)
+        return None if rule is None or rule.allow else (rule.number, rule.line.decode(errors="replace"))
+
     def rule_for(self, url: str) -> tuple[int, str] | None:
         """Return the number, from 1, and the text of the line that decides about the URL; None if no rule does."""
         rule = self._deciding(url)

@@ -87,10 +87,8 @@ class RobotsCache:
         copy = self._copy(url, source)
         if copy is None or copy.refused is not None:
             return copy and copy.refused
-        if copy.rules is None or copy.rules.allows(url):
-            return Verdict(allowed=True)
-        rule = copy.rules.rule_for(url)
-        return Verdict(False, f"line {rule[0]}, {printable(rule[1])}" if rule else "disallowed")
+        line = copy.rules and copy.rules.forbidding(url)
+        return Verdict(False, f"line {line[0]}, {printable(line[1])}") if line else Verdict(allowed=True)
 
     def _copy(self, url: str, source: str) -> _Copy | None:
         try:

@@ -241,7 +241,8 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     await worker.queue.flush()
     await worker.queue.fill()
     urls = [request.url[-1] for request in await worker.popped(3)]
-    assert urls == ["c", "a", "b"]
+    assert sorted(urls) == ["a", "b", "c"]
+    assert urls.index("a") < urls.index("b")  # where c comes depends on whether its slot was missed meanwhile
 
 
 async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:
