@@ -150,7 +150,7 @@ class Worker:
         if chance < 0.99:
             counts = {"fetched": 1, "link_rot": 1}
             return Settlement(name, source, event=("link_rot", "{}"), counts=counts, status="404", **evidence)
-        counts = {"fetched": 1, "failed": 1, "error_unreadable": 1}
+        counts = {"fetched": 1, "failed": 1, "error_decode": 1}
         return Settlement(name, source, entry, dead="unreadable", counts=counts, status="200", **evidence)
 
     async def rule(self) -> None:

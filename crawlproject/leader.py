@@ -1,4 +1,4 @@
-"""The leader: one worker sets the pace of all, and says how fast each source may be asked."""
+"""The leader: one worker sets the pace of all, and says how fast each source may be crawled."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Leader:
         if reason != self._paused:
             self._paused = reason
             if reason:
-                logger.warning("Leasing pauses: %s", reason)
+                logger.warning("Events are at their bound: %s", reason)
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""

@@ -1,4 +1,4 @@
-"""Sees every lease to its end."""
+"""Settles every lease."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
         "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
-        "throttled": outcome.slows,
+        "slows": outcome.slows,
         "hold": hold,
     }
 

@@ -152,7 +152,7 @@ class LeaseQueue:
         task.add_done_callback(lambda _: self._parked.pop(lease.id, None))
 
     def _put_off(self, lease: Lease) -> None:
-        self.stats.inc_value("names/returned")
+        self.stats.inc_value("resolver/returned")
         self.give_back(lease, delay=backoff(1, 0.0, self.state.config, random.random()))
 
     def _arm(self) -> None:
@@ -348,7 +348,7 @@ class LeaseQueue:
             for name in sorted(ours, key=lambda name: -ours[name]):
                 self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
             for name in lost.keys() - ours.keys():
-                foreign = "lease not written by crawlproject"
+                foreign = "lease not written by crawlproject"  # as in preludes/leases.lua
                 self._settlements.append(Settlement(name, "", lost[name], dead=foreign))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))

@@ -168,7 +168,7 @@ class Keys:
 
     @property
     def robots_fetch_of(self) -> str:
-        """Prefix + origin, string, TTL 60 s: the worker that fetches its robots.txt."""
+        """Prefix + origin, string, TTL a minute, counted from its slot: the worker that fetches its robots.txt."""
         return f"{self.namespace}:robots_fetch:"
 
     @property

@@ -17,8 +17,3 @@ async def expire_copies(state: State, source: str) -> None:
             for origin in origins[first : first + _BATCH]:
                 pipe.hdel(state.keys.robots_of + origin.decode(errors="replace"), "until")
             await pipe.execute()
-
-
-async def prolong_fetch(state: State, origin: str, seconds: float) -> None:
-    """Let this worker's turn to fetch the robots.txt of `origin` last for `seconds` more."""
-    await state.redis.pexpire(state.keys.robots_fetch_of + origin, int(seconds * 1000))

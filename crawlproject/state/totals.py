@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from crawlproject.sources.rates import override_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.workers import alive_workers
 
@@ -29,14 +30,17 @@ def totals(state: BlockingState) -> dict[str, Any]:
         outstanding, seeds, dead, workers, sums, rates, *counts = pipe.execute()
     with state.redis.pipeline(transaction=False) as pipe:
         for worker in workers:
-            pipe.hlen(keys.leases_of + worker.decode())
+            pipe.hlen(keys.leases_of.encode() + worker)
         leased = sum(pipe.execute())
     sources: dict[str, dict[str, Any]] = {
-        source.decode(): {"rate_limit": float(rate), **dict.fromkeys(_COUNTS, 0)} for source, rate in rates.items()
+        source.decode(errors="replace"): {"rate_limit": override_of(rate), **dict.fromkeys(_COUNTS, 0)}
+        for source, rate in rates.items()
     }
     for count, of_source in zip(_COUNTS, counts, strict=True):
         for source, number in of_source.items():
-            row = sources.setdefault(source.decode(), {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)})
+            row = sources.setdefault(
+                source.decode(errors="replace"), {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
+            )
             row[count] = int(number)
     return {
         "workers": len(alive_workers(state)),

@@ -1,4 +1,4 @@
-"""Reads what the crawl is doing for whoever looks on."""
+"""Reads what the crawl is doing, without leading or writing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy
 
 async def test_one_whose_circuit_is_open_is_resumed_too(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0})
-    await frontier.settle("museum", ["500"] * 6, throttled=True, hold=60.0)
+    await frontier.settle("museum", ["500"] * 6, slows=True, hold=60.0)
     await frontier.feed("museum", 3)
     assert await frontier.redis.smembers("crawl:temp_halted") == {b"museum"}
     assert json.loads(scrapy("resume", "museum", "--json").stdout) == {"resumed": ["museum"], "not_halted": []}

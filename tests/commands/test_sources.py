@@ -76,11 +76,11 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
 async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, frontier: Frontier) -> None:
     troubled = ["slowed", "patient", "held", "open", "probed", "halted", "quick"]
     await frontier.catalogue(dict.fromkeys([*troubled, "stopped"], 200.0))
-    await frontier.settle("slowed", ["429"], throttled=True)
+    await frontier.settle("slowed", ["429"], slows=True)
     await frontier.scripts.keep_robots(
         "w", "http://patient/robots.txt", "patient", kind="rules", body=b"", ttl=60, delay=10
     )
-    await frontier.settle("held", ["503"], throttled=True, hold=34.0)
+    await frontier.settle("held", ["503"], slows=True, hold=34.0)
     await frontier.settle("open", ["500"] * 6)
     await frontier.settle("probed", ["500"] * 6, CircuitRules(open=0.01, open_max=0.01))
     await frontier.redis.sadd("crawl:halted", "halted")

@@ -130,7 +130,7 @@ async def crawl(frontier: Frontier) -> None:
     """Have a catalogue, and a source in each kind of trouble."""
     await frontier.catalogue({"museum": 5.0, "flickr": 200.0, "busy": 100.0, "broken": 20.0})
     await frontier.settle("flickr", ["200"] * 20, **IMAGES)
-    await frontier.settle("busy", ["429"], throttled=True)
+    await frontier.settle("busy", ["429"], slows=True)
     await frontier.settle("broken", ["500"] * 6)
     await frontier.feed("museum", 8)
     await frontier.redis.sadd(frontier.state.keys.halted, "museum")

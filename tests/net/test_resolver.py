@@ -344,5 +344,5 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
     log = crawl.log()
     assert log.count("Hosts with unknown addresses wait") == 1
     assert log.count("Name servers answer again") == 1
-    assert "'names/returned'" in log
+    assert "'resolver/returned'" in log
     assert "Traceback" not in log

@@ -242,7 +242,7 @@ async def test_errors_in_a_row_are_counted_across_open_periods(state: State) -> 
 async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state: State, how: str) -> None:
     crawl = Crawl(state, replace(RULES, halt_after=6, samples=5))
     await crawl.start()
-    await crawl.crawl("xxxxxx", throttled=True, hold=60.0)
+    await crawl.crawl("xxxxxx", slows=True, hold=60.0)
     assert await crawl.circuit_state() == "halted"
     if how == "srem":
         await crawl.db.srem("crawl:halted", "museum")
@@ -302,7 +302,7 @@ async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
 async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
     await crawl.feed(3)
     grants = (await crawl.lease(1)).grants
-    await crawl.settle(grants, "x", throttled=True, hold=0.5)
+    await crawl.settle(grants, "x", slows=True, hold=0.5)
     assert (await crawl.lease()).grants == []
     assert await crawl.scripts.acquire(source=MUSEUM) is None
     await asyncio.sleep(0.55)
@@ -312,7 +312,7 @@ async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
 async def test_a_throttled_source_is_asked_at_half_its_rate_once_in_ten_seconds(crawl: Crawl) -> None:
     await crawl.feed(10)
     grants = (await crawl.lease(2)).grants
-    await crawl.settle(grants, "xx", throttled=True)
+    await crawl.settle(grants, "xx", slows=True)
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.effective, status.factor, status.why) == (100.0, 0.5, "status 500")
     slots = [grant.slot for grant in (await crawl.lease()).grants]
@@ -329,7 +329,7 @@ async def _minutes_later(crawl: Crawl, minutes: float) -> None:
 
 @pytest.mark.parametrize(("minutes", "factor"), [(0.9, 0.5), (1.1, 0.6), (3.1, 0.8), (30, 1.0)])
 async def test_each_quiet_minute_gives_back_a_tenth(crawl: Crawl, minutes: float, factor: float) -> None:
-    await crawl.crawl("x", throttled=True)
+    await crawl.crawl("x", slows=True)
     await _minutes_later(crawl, minutes)
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert status.factor == pytest.approx(factor)
@@ -337,7 +337,7 @@ async def test_each_quiet_minute_gives_back_a_tenth(crawl: Crawl, minutes: float
 
 async def test_never_slower_than_the_floor(crawl: Crawl) -> None:
     for _ in range(8):
-        await crawl.crawl("." * 20 + "x", throttled=True)
+        await crawl.crawl("." * 20 + "x", slows=True)
         await _minutes_later(crawl, 0.2)
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert status.factor == 1 / 32
@@ -461,7 +461,7 @@ async def test_an_operator_who_takes_a_source_out_of_the_set_is_heeded_by_the_ne
 async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_time(crawl: Crawl) -> None:
     await crawl.start(rate=0.2)
     await crawl.feed(3)
-    await crawl.settle((await crawl.lease(1)).grants, "x", throttled=True)
+    await crawl.settle((await crawl.lease(1)).grants, "x", slows=True)
     await asyncio.sleep(0.01)
     await crawl.db.zincrby("crawl:slots", 100_000_000, "museum")
     await crawl.db.sadd("crawl:halted", "museum")
@@ -473,7 +473,7 @@ async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_t
 
 
 async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(crawl: Crawl) -> None:
-    await crawl.crawl("x", throttled=True, hold=3600.0)
+    await crawl.crawl("x", slows=True, hold=3600.0)
     await crawl.db.delete("crawl:window:museum")
     await crawl.db.delete("crawl:statuslast50req:museum")
     await crawl.watch()

@@ -167,7 +167,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
     ways: list[dict[str, Any]] = [
         {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
         {"dead": "x", "status": "500", "fine": False},
-        {"delay": 0.01, "status": "429", "fine": False, "throttled": True, "hold": 0.01},
+        {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {},
     ]
     counts = {"fetched": 1, "failed": 1}

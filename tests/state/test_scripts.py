@@ -842,3 +842,23 @@ async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
     await state.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
     assert await state.scripts.idle(halted_too=True)
     assert not await state.scripts.idle()
+
+
+@pytest.mark.parametrize("foreign", ["1.0:a\x01b", "1.0:" + "x" * 600, "9999999999999999.0:a"])
+async def test_a_foreign_lease_takes_no_other_settlement_along(state: State, foreign: str) -> None:
+    """One that looks like a lease, and is not: it is settled with others in one call."""
+    scripts, redis = state.scripts, db(state)
+    await rule(state, ("museum", 100))
+    await join(state)
+    await put(state, [entry("a")])
+    [grant] = (await lease(state)).grants
+    await redis.hset(state.keys.leases_of + "w", foreign, b"\x01\x00\x00x")
+    source = foreign.partition(":")[2]
+    ends = [
+        Settlement(foreign, source, b"\x01\x00\x00x"),
+        Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
+    ]
+    reply = await scripts.settle("w", ends)
+    assert reply.settled == [True, True]
+    assert await redis.xlen(state.keys.link_rot_events) == 1
+    assert await redis.hlen(state.keys.leases_of + "w") == 0

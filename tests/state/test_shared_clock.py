@@ -151,7 +151,7 @@ async def test_holds_and_delays_last_as_long_as_they_should(state: State) -> Non
         "w",
         [
             Settlement(grants[0].id, "fast", b"\x01\x00\x00late", delay=1.5),
-            Settlement(grants[1].id, "fast", b"\x01\x00\x00x", status="429", throttled=True, hold=1.5, fine=False),
+            Settlement(grants[1].id, "fast", b"\x01\x00\x00x", status="429", slows=True, hold=1.5, fine=False),
         ],
     )
     began = time.monotonic()

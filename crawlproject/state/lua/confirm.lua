@@ -8,5 +8,5 @@
 local pulse = strings(K.pulse)
 local source = A.source or source_of_domain(A.domain)
 look_up({source})
-if not pulse or held_until(source) > 0 or rate_of(source) <= 0 then return 0 end
+if not pulse or held_until(source) > 0 or effective_rate(source) <= 0 then return 0 end
 return 1

@@ -12,7 +12,7 @@ local reply = {}
 for index, source in ipairs(A.sources) do
   local circuit = circuit_of(source)
   local delayed = attempt('ZCARD', K.delayed_of .. source) or 0
-  local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES') or {}
+  local robots_delay = robots_delay_of(source) or 0
   local by_size = redis.call('HGET', K.limits, source)
   reply[index] = {
     string.format('%.17g', rate_of(source)),
@@ -24,7 +24,7 @@ for index, source in ipairs(A.sources) do
     text(now),
     string.format('%.17g', factor_of(circuit)),
     circuit.why,
-    longest[2] or '',
+    robots_delay > 0 and string.format('%.17g', robots_delay) or '',
     text(backlog_of(source) - delayed),
     text(delayed),
     text(next_slot(source)),

@@ -10,9 +10,9 @@
 --    dead, entries                            a dead letter, for that reason
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
---    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); throttled; holds (us); answered.
+--    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); slows; holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
---    about the source. `throttled`: it asked for patience (429, 503), for `holds` if it said how long. `answered`:
+--    about the source. `slows`: slows the source down (429, 503), and holds it for `holds` if that is set. `answered`:
 --    the site has answered, by a redirect or an opt-out.
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
@@ -61,11 +61,11 @@ local function learn(index, payer, generation)
   end
   looked_at[payer] = true
   note_status(payer, status)
-  local circuit, throttled = circuit_of(payer), A.throttled[index]
-  if circuit.noted == 0 and (throttled or circuit.state ~= 'closed' or circuit.factor < 1) then
+  local circuit, slows = circuit_of(payer), A.slows[index]
+  if circuit.noted == 0 and (slows or circuit.state ~= 'closed' or circuit.factor < 1) then
     change(payer).noted = 1
   end
-  if throttled then
+  if slows then
     slow_down(payer, 0.5, 'status ' .. status)
     if A.holds[index] then change(payer).hold = math.max(circuit.hold, now + A.holds[index]) end
   end
@@ -102,17 +102,13 @@ local function give_back(index, source)
   return stored
 end
 
--- The leases end first of all, and Redis never denies that write. An id that comes twice ends one lease.
-local entries = redis.call('HMGET', leases, unpack(A.ids))
-redis.call('HDEL', leases, unpack(A.ids))
-local seen_ids = {}
+-- Each lease ends before anything else is written for it, and Redis never denies that write. One at a time: should a
+-- later one meet what nobody has foreseen, those after it are still there to be settled.
 for index, id in ipairs(A.ids) do
   local payer = payers[index]
-  local source = A.sources[index] or payer
-  if seen_ids[id] or not entries[index] then
-    reply[index] = 0
-  else
-    reply[index], seen_ids[id] = 1, true
+  local source = A.sources[index] or payer or id:match(':(.*)$') or ''
+  reply[index] = redis.call('HDEL', leases, id)
+  if reply[index] == 1 then
     if A.streams[index] then
       redis.call('XADD', event_streams[A.streams[index]], '*', 'event', A.events[index])
       ended = ended + 1
@@ -128,7 +124,7 @@ for index, id in ipairs(A.ids) do
 end
 for name, numbers in pairs(A.counts) do
   for index = 1, #A.ids do
-    if numbers[index] and reply[index] == 1 then count(name, A.sources[index] or payers[index], numbers[index]) end
+    if numbers[index] and reply[index] == 1 then count(name, A.sources[index] or payers[index] or '', numbers[index]) end
   end
 end
 

@@ -17,7 +17,7 @@ LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
 _SETTLE_COLUMNS = (
-    *("sources", "statuses", "fine", "latencies", "buckets", "throttled", "holds", "answered"),
+    *("sources", "statuses", "fine", "latencies", "buckets", "slows", "holds", "answered"),
     *("streams", "events", "dead", "entries", "domains", "delays"),
 )
 
@@ -121,8 +121,8 @@ class Settlement:
     after `delay` seconds. `counts` are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
-    `latency` is the time to the first byte in seconds; `throttled` says that it asked for patience, for
-    `hold` seconds if it said how long. `answered`: the site has answered, though that is not a sample (a redirect,
+    `latency` is the time to the first byte in seconds; `slows` says that it slows the source down, and holds it
+    for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
     an opt-out); a probe has gone well by that.
     """
 
@@ -137,7 +137,7 @@ class Settlement:
     status: str | None = None
     fine: bool | None = None
     latency: float | None = None
-    throttled: bool = False
+    slows: bool = False
     hold: float | None = None
     answered: bool = False
 
@@ -275,8 +275,8 @@ class FrontierScripts(ScriptRunner):
             if one.latency is not None:
                 found["latencies"] = int(one.latency * MICROS)
                 found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
-            if one.throttled:
-                found["throttled"] = True
+            if one.slows:
+                found["slows"] = True
             if one.hold is not None:
                 found["holds"] = int(one.hold * MICROS)
         if one.event is not None:

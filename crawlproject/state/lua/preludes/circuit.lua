@@ -13,7 +13,7 @@
 -- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
 --    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
--- `A.circuit`: the rules (politeness/circuit.py); the catalogue may have others for a source (K.options).
+-- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
 
 local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted'}
 local STATES = {closed = 'closed', open = 'open', half_open = 'half_open', halted = 'halted'}
@@ -111,5 +111,5 @@ end
 -- How many probes may go out now, in half_open.
 local function probes_left(source)
   local circuit = circuit_of(source)
-  return math.max(rules_of(source).probes - circuit.probing - circuit.passed, 0)
+  return math.max(math.ceil(rules_of(source).probes) - circuit.probing - circuit.passed, 0)
 end

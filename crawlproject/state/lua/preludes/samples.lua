@@ -50,7 +50,9 @@ local function window_of(source)
   local heard, usual, recent = three_numbers(fields[2])
   if heard then window.heard, window.usual, window.recent = heard, usual, recent end
   at, fine, errors = three_numbers(fields[3])
-  if at and at <= bucket and math.floor(at / BUCKETS) == math.floor(bucket / BUCKETS) then
+  -- A bucket that is there after the sum was saved: the clock had stepped back a little. Then all is counted anew.
+  local follows = at and at <= bucket and (at == bucket or window.fresh)
+  if follows and math.floor(at / BUCKETS) == math.floor(bucket / BUCKETS) then
     local left_fine, left_errors = 0, 0
     if at < bucket then left_fine, left_errors = sum_that_left(key, at, bucket) end
     window.fine, window.errors = math.max(fine - left_fine, 0), math.max(errors - left_errors, 0)
