@@ -163,7 +163,7 @@ class Keys:
 
     @property
     def robots_of(self) -> str:
-        """Prefix + origin, hash: its robots.txt, when it was fetched and last asked for, and how long it holds."""
+        """Prefix + origin, hash: its robots.txt, when it was fetched and last needed, and how long it holds."""
         return f"{self.namespace}:robots:"
 
     @property
