@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPIDER = ImagesSpider()
 
 
-async def bury(state: State, *letters: tuple[str, str, str]) -> None:
+async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None:
     """Take requests (identifier, source, reason) through the frontier to their end."""
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
@@ -64,7 +64,9 @@ def listed(scrapy: Scrapy, *args: str) -> list[dict[str, Any]]:
 
 
 async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: Scrapy, state: State) -> None:
-    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout: 30 s (after 2 attempts)"))
+    await add_dead_letters(
+        state, ("1", "museum", "status 403"), ("2", "flickr", "timeout: 30 s (after 2 attempts)")
+    )
     seed = b'{"url": "http://a/", "uuid": "3", "source": "nobody"}'
     await reject(state, (b"caf\xe9", "not UTF-8"), (seed, "unknown source: nobody"))
     # what somebody else has put there spoils its own line only
@@ -122,7 +124,9 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
 
 
 async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrapy, state: State) -> None:
-    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await add_dead_letters(
+        state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403")
+    )
     await reject(state, (b"http://a/", "unknown source: a"))
 
     done = scrapy("dead", "retry", "--source", "flickr", "--reason", "timeout")
@@ -158,7 +162,9 @@ async def test_more_than_one_page(scrapy: Scrapy, state: State) -> None:
 
 
 async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy, state: State) -> None:
-    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403"))
+    await add_dead_letters(
+        state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403")
+    )
     await reject(state, *((b"line %d" % number, "no url") for number in range(600)))
 
     done = scrapy("dead", "drop", "--source", "FLICKR", "--reason", "403")
@@ -171,7 +177,7 @@ async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy,
 
 
 async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, state: State) -> None:
-    await bury(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
+    await add_dead_letters(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
     done = scrapy("dead", "drop", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "select by --source or --reason, or give --all" in done.stderr
