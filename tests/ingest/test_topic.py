@@ -262,7 +262,7 @@ def test_on_a_terminal_it_shows_how_many_are_waiting(
         while b"no room" not in shown:
             shown += os.read(ours, 1000)
         client.delete(KEYS.outstanding)
-        while b"0 waiting" not in shown.rpartition(b"no room")[2]:
+        while b" 0 waiting" not in shown.rpartition(b"no room")[2]:
             shown += os.read(ours, 1000)
         feed.terminate()
         while b"100 seeds fed" not in shown:
