@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 from crawlproject import config
+from crawlproject.frontier.scheduler import FrontierScheduler
 
 try:
     from crawlproject.state.client import State
@@ -60,9 +61,9 @@ class Worker:
         self.fence = await scripts.lead(self.worker_id, ready=True)
         await scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
         await scripts.heartbeat(self.worker_id, join=True, timeout=30, max_deliveries=3)
+        apart = not hasattr(FrontierScheduler, "_end_leases")  # up to 0.1, settlements had a rhythm of their own
         loops = [
-            (0.1, self.lease),
-            (0.15, self.settle),
+            *([(0.1, self.lease), (0.15, self.settle)] if apart else [(0.15, self.settle_and_lease)]),
             (0.2, self.feed),
             (1.0, self.rule),
             (5.0, self.beat),
@@ -99,6 +100,11 @@ class Worker:
             self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
         )
         self.fed += count
+
+    async def settle_and_lease(self) -> None:
+        """Do both, one after the other."""
+        await self.settle()
+        await self.lease()
 
     async def lease(self) -> None:
         """Lease what there is room for."""

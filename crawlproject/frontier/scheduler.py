@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_EVERY_S = 0.1  # between lease calls, so that each of them brings a batch
+_LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batch
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
-_SETTLE_EVERY_S = 0.15  # how long settlements are collected
+_SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 500
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
@@ -64,6 +64,8 @@ class FrontierScheduler(Scheduler):
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._drained = False
+        self._ending = asyncio.Lock()  # held while settlements are sent
+        self._ended_at = 0.0  # when that was last done
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
@@ -172,8 +174,7 @@ class FrontierScheduler(Scheduler):
         await self.resolver.close()
         self.queue.give_back_waiting()
         try:
-            await self._store_new()
-            await self.queue.flush()
+            await self._end_leases()
             returned = await self.state.scripts.leave(self.state.worker_id)
         except REDIS_TROUBLE as error:
             logger.error(
@@ -211,6 +212,7 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         self.leasing.wanted.clear()
+        await self._end_leases()  # back to back the two calls cost Redis less
         reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -249,11 +251,20 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LEASE_EVERY_S)
 
     async def _settle(self) -> None:
+        """Settle what no lease call takes along in time."""
         await self.queue.settled.wait()
-        await asyncio.sleep(_SETTLE_EVERY_S)
-        # The requests found in a response are stored before its lease ends, so that none is lost in between.
-        await self._store_new()
-        await self.queue.flush()
+        rest = self._ended_at + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
+        if rest > 0:
+            await asyncio.sleep(rest)  # a lease call may take them along meanwhile
+        else:
+            await self._end_leases()
+
+    async def _end_leases(self) -> None:
+        async with self._ending:
+            # The requests found in a response are stored before its lease ends, so that none is lost in between.
+            await self._store_new()
+            await self.queue.flush()
+            self._ended_at = asyncio.get_running_loop().time()
 
     async def _store_new(self) -> None:
         while self._new:
