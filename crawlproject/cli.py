@@ -55,8 +55,8 @@ class Command(ScrapyCommand):
 
     def long_desc(self) -> str:
         """Return what `--help` says: the docstring of the subclass, and its examples."""
-        said = " ".join((self.__doc__ or self.summary).split())
-        return f"{said} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
+        summary = " ".join((self.__doc__ or self.summary).split())
+        return f"{summary} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add --json and --spider where the command has them."""

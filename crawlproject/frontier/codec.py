@@ -77,8 +77,7 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     """Return the stored form of `request`; names of its meta that are not in `_META` are left out.
 
     Raises:
-        TypeError, ValueError: it contains something that is not plain data, is too large, or its callback is not
-        an
+        TypeError, ValueError: it contains something that is not plain data, is too large, or its callback is no
             allowed method of the spider.
 
     """

@@ -164,8 +164,7 @@ class LeaseQueue:
             self._timer.cancel()
             self._timer = None
         if slot is not None:
-            # uvloop rounds timers down to whole milliseconds, which would wake the engine too early, over and
-            # over.
+            # uvloop rounds timers down to whole milliseconds: the engine would wake too early, again and again.
             rounded_up = math.ceil(slot * 1000) / 1000
             self._timer = asyncio.get_running_loop().call_at(rounded_up, self._at_slot)
         self._armed_for = slot

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS
-from crawlproject.status.snapshot import Sample, SourceSample, increase
+from crawlproject.status.snapshot import CrawlSample, SourceSample, increase
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
@@ -38,11 +38,11 @@ class _Count(NamedTuple):
 
 _COUNTS = (
     _Count("fetched", "crawl_fetched", "Responses of sources, errors among them."),
-    _Count("thumbnails", "crawl_images", "Pictures fetched, read and stored."),
-    _Count("link_rot", "crawl_link_rot", "Pictures that are gone (404, 410)."),
+    _Count("thumbnails", "crawl_images", "Images fetched, read and stored."),
+    _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410)."),
     _Count("failed", "crawl_failed", "Requests that became dead letters."),
     _Count("retried", "crawl_retried", "Attempts that failed and are made again."),
-    _Count("bytes", "crawl_image_bytes", "Bytes of the pictures that were stored."),
+    _Count("bytes", "crawl_image_bytes", "Bytes of the images that were stored."),
 )
 _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),
@@ -74,11 +74,11 @@ class CrawlCollector(Collector):
     increases: it never falls, whoever gets a label.
     """
 
-    def __init__(self, spider: str, latest: Callable[[], Sample | None], most: int = MOST_SOURCES) -> None:
+    def __init__(self, spider: str, latest: Callable[[], CrawlSample | None], most: int = MOST_SOURCES) -> None:
         self.spider = spider
         self._latest = latest
         self._most = most
-        self._seen: Sample | None = None
+        self._seen: CrawlSample | None = None
         self._labelled: list[str] = []
         self._others: dict[str, int] = {}
 
@@ -102,7 +102,7 @@ class CrawlCollector(Collector):
 
     # Labels
 
-    def _observe(self, sample: Sample) -> None:
+    def _observe(self, sample: CrawlSample) -> None:
         """Choose who has a label, and count what the others have done since the last sample."""
         before, self._seen = self._seen, sample
         self._choose(before, sample)
@@ -120,7 +120,7 @@ class CrawlCollector(Collector):
             )
             self._others[count] = self._others.get(count, 0) + max(grown - theirs, 0)
 
-    def _choose(self, before: Sample | None, sample: Sample) -> None:
+    def _choose(self, before: CrawlSample | None, sample: CrawlSample) -> None:
         def busy(name: str) -> int:
             """Count its results since the last sample, or its work."""
             now = sample.sources[name]
@@ -172,7 +172,7 @@ class CrawlCollector(Collector):
                 state.add_metric((self.spider, name, possible), float(source.row.state == possible))
         yield state
 
-    def _of_all(self, sample: Sample) -> Iterable[Metric]:
+    def _of_all(self, sample: CrawlSample) -> Iterable[Metric]:
         overview, labels = sample.overview, ("spider",)
         for count, name, text in _TOTALS:
             counter = CounterMetricFamily(name, text, labels=labels)
@@ -211,7 +211,7 @@ class CrawlCollector(Collector):
         return gauge
 
 
-def _moment(sample: Sample) -> float:
+def _moment(sample: CrawlSample) -> float:
     return datetime.fromisoformat(sample.time).timestamp()
 
 
@@ -231,7 +231,7 @@ class WorkerCollector(Collector):
         _Count(
             "store/returned",
             "crawl_worker_store_returned",
-            "Pictures that went back because the store was unavailable.",
+            "Images that went back because storage was unavailable.",
         ),
     )
 

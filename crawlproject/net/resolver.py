@@ -267,7 +267,7 @@ class Resolver:
                 f"no name server answers ({servers}; {why}): check CRAWL_DNS_SERVERS, or the network and "
                 "/etc/resolv.conf of this machine; they are queried until one answers"
             )
-            logger.warning("Hosts with unknown addresses wait: %s", self.outage)
+            logger.warning("Requests to unresolved hosts wait: %s", self.outage)
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
@@ -287,8 +287,7 @@ class Resolver:
         for address in addresses:
             if self._forbidden([address], _WEB_PORT):
                 return (address,)
-        # Where some addresses are open on every port, one open on the web's ports only must be kept: it is
-        # stricter.
+        # Where some are open on every port, keep one that is open on the web's ports only: it is stricter.
         strict = [address for address in addresses if self._forbidden([address], _NO_PORT)]
         first = strict[:1] or list(addresses[:1])
         others = [address for address in addresses if address != first[0]]

@@ -12,7 +12,7 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
 from crawlproject.status.sample import collect, take_sample
-from crawlproject.status.snapshot import Counters, Sample, Snapshot, snapshot
+from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Reporter:
     def __init__(self, config: Config, state: State, *, always: bool = False) -> None:
         self.state = state
         self.always = always
-        self.latest_sample: Sample | None = None
+        self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
         self._own: Counters | None = None
         self._file = None if config.monitor_file is None else LineFile(config.monitor_file)

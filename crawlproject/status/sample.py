@@ -8,7 +8,7 @@ from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_statuses
-from crawlproject.status.snapshot import Sample, SourceSample
+from crawlproject.status.snapshot import CrawlSample, SourceSample
 from crawlproject.status.source_status import source_statuses
 
 MOST_SOURCES = 1000  # looked at one by one
@@ -31,7 +31,7 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
     )
 
 
-async def take_sample(state: State, overview: Overview) -> Sample:
+async def take_sample(state: State, overview: Overview) -> CrawlSample:
     """Look at the sources that an overview has chosen."""
     leases = await count_leases(state)
     names = list(overview.sources)
@@ -45,4 +45,4 @@ async def take_sample(state: State, overview: Overview) -> Sample:
         for index, name in enumerate(some):
             counts = {count: column[index] for count, column in columns.items() if column[index]}
             sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index])
-    return Sample(utc_now(), state.keys.spider, overview, leases.total(), sources)
+    return CrawlSample(utc_now(), state.keys.spider, overview, leases.total(), sources)

@@ -27,7 +27,7 @@ class SourceSample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers."""
 
     time: str
@@ -51,7 +51,7 @@ class Counters:
     sources: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def of(cls, sample: Sample) -> Self:
+    def of(cls, sample: CrawlSample) -> Self:
         """Return the counters of a sample."""
         overview = sample.overview
         return cls(
@@ -151,7 +151,7 @@ class Snapshot:
     interval_s: float
     general: General
     specific: Mapping[str, Specific]
-    sample: Sample = field(repr=False)
+    sample: CrawlSample = field(repr=False)
 
     def as_event(self) -> dict[str, Any]:
         """Return it as the event."""
@@ -170,7 +170,7 @@ def _fields(part: General | Specific) -> dict[str, Any]:
     return {name: getattr(part, name) for name in type(part).__slots__}
 
 
-def snapshot(before: Counters, sample: Sample) -> Snapshot | None:
+def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
     """Return what happened from `before` to `sample`; None when no time has passed."""
     overview = sample.overview
     interval = overview.now - before.at
@@ -291,7 +291,7 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
     return bounds[-1]
 
 
-def eta(sample: Sample) -> float | None:
+def eta(sample: CrawlSample) -> float | None:
     """Return the seconds until the sources that may go on have done their work: those of the slowest of them.
 
     0 without work, None when there is some and nothing goes out. What waits as seeds has no source yet, and is

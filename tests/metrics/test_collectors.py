@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
-from crawlproject.status.snapshot import Sample
+from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import sample_at, source
 
 
@@ -17,7 +17,7 @@ class Scraped:
     """A collector with labels for a few sources, and what a scrape finds."""
 
     def __init__(self, most: int = 2) -> None:
-        self.sample: Sample | None = None
+        self.sample: CrawlSample | None = None
         self.registry = registry(CrawlCollector("images", lambda: self.sample, most))
 
     def look(self, now: float, total: int, **images: int) -> dict[str, float]:

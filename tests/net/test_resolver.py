@@ -253,7 +253,7 @@ async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
     await resolver.look_up("http://1.org/")
     assert await given(resolver, "1.org") == [("198.51.100.8", 80)]
     said = [record.message for record in caplog.records]
-    assert said[0].startswith("Hosts with unknown addresses wait: no name server answers (")
+    assert said[0].startswith("Requests to unresolved hosts wait: no name server answers (")
     assert said[1:] == ["Name servers answer again"]
 
 
@@ -327,7 +327,7 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
             seed = {"url": url, "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
         crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
-        crawl.until(lambda: "Hosts with unknown addresses wait: no name server answers" in crawl.log())
+        crawl.until(lambda: "Requests to unresolved hosts wait: no name server answers" in crawl.log())
         time.sleep(2)
         assert crawl.redis.get(KEYS.outstanding) == b"20"
         assert crawl.redis.keys(KEYS.robots_of + "*") == []
@@ -342,7 +342,7 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 20
     assert crawl.redis.hget(KEYS.totals, "retried") is None
     log = crawl.log()
-    assert log.count("Hosts with unknown addresses wait") == 1
+    assert log.count("Requests to unresolved hosts wait") == 1
     assert log.count("Name servers answer again") == 1
     assert "'resolver/returned'" in log
     assert "Traceback" not in log

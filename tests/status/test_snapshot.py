@@ -17,7 +17,7 @@ from crawlproject.state.scripts import LATENCY_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     Counters,
     General,
-    Sample,
+    CrawlSample,
     SourceSample,
     eta,
     increase,
@@ -37,21 +37,21 @@ def row(name: str, **more: Any) -> SourceRow:
     return SourceRow(**base | more)
 
 
-def sample_at(now: float, *sources: SourceSample, **more: Any) -> Sample:
+def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
         "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "dead": 0, "alive": 1,
         "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0, "halted": [],
         "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
-    return Sample(utc_now(), "images", Overview(**base | more), 0, by_name)
+    return CrawlSample(utc_now(), "images", Overview(**base | more), 0, by_name)
 
 
 def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceSample:
     return SourceSample(row(name, **more), dead, counts or {}, {"200": 3})
 
 
-def general(before: Sample, after: Sample) -> General:
+def general(before: CrawlSample, after: CrawlSample) -> General:
     made = snapshot(Counters.of(before), after)
     assert made is not None
     return made.general

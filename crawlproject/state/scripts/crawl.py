@@ -64,8 +64,8 @@ class CrawlScripts(ScriptRunner):
 
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see preludes/pause.lua."""
-        said = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
-        return Pause(*texts(said))
+        pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
+        return Pause(*texts(pause))
 
     async def collect(
         self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int

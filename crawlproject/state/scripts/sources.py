@@ -94,8 +94,8 @@ class SourceScripts(ScriptRunner):
     async def watch(self, fence: int) -> list[tuple[str, str]]:
         """Look at the sources on the watchlist; return which were halted, resumed or are probed, for the log."""
         reply = await self._run("watch", fence=fence)
-        said = [word.decode(errors="replace") for word in reply]
-        return list(zip(said[::2], said[1::2], strict=True))
+        words = [word.decode(errors="replace") for word in reply]
+        return list(zip(words[::2], words[1::2], strict=True))
 
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
         """Return the status of each of `sources`."""
