@@ -16,8 +16,8 @@ from crawlproject.models import utc_now
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     Counters,
-    General,
     CrawlSample,
+    General,
     SourceSample,
     eta,
     increase,
