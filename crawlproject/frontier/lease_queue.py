@@ -81,6 +81,7 @@ class LeaseQueue:
         self._armed_for: float | None = None
         self._settlements: deque[Settlement] = deque()
         self._sending: list[Settlement] = []
+        self._flushing = asyncio.Lock()
         self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
         self._sources: set[str] = set()
 
@@ -297,6 +298,10 @@ class LeaseQueue:
 
     async def flush(self) -> None:
         """Send all settlements."""
+        async with self._flushing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         self.settled.clear()
         while self._sending or self._settlements:
             while self._settlements and len(self._sending) < _SETTLE_BATCH:
