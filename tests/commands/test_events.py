@@ -43,8 +43,7 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
         emit(client, 3, 5)
         assert scrapy("events", str(path)).stdout == f"2 events written to {path}\n"
         assert client.hlen(KEYS.readers) == len(KEYS.streams)
-        assert scrapy("events", str(path), "--forget").returncode == 0
-        assert client.hlen(KEYS.readers) == 0
+        assert scrapy("events", str(path), "--forget").returncode == 2  # which reader?
     assert numbers(path) == list(range(5))
 
     other = tmp_path / "other.txt"
