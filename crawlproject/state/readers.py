@@ -14,6 +14,7 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
+from crawlproject.texts import printable
 
 START = "0-0"  # where a reader stands that has read nothing
 
@@ -157,7 +158,7 @@ def readers(state: BlockingState) -> Iterator[ReaderStatus]:
     counted: dict[tuple[str, str], int] = {}
     scripts = ReaderScripts(state.redis, state.keys)
     for name, positions in sorted(_positions(state).items()):
-        raw: Any = state.redis.hgetall(state.keys.reader_of + name)
+        raw: Any = state.redis.hgetall((state.keys.reader_of + name).encode(errors="surrogateescape"))
         noted = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in raw.items()}
         seconds, micros = state.redis.time()
         until = _seconds(noted.get("until"))
@@ -195,8 +196,8 @@ def forget(state: BlockingState, name: str) -> tuple[Mapping[str, str], int]:
             f"{stood.left_s:.0f} s"
         )
     if stood is None:
-        known = ", ".join(sorted(_positions(state))) or "none"
-        raise CrawlprojectError(f"there is no reader {name}; known readers: {known}")
+        known = ", ".join(map(printable, sorted(_positions(state)))) or "none"
+        raise CrawlprojectError(f"there is no reader {printable(name)}; known readers: {known}")
     return stood, sum(_unread(scripts, stream, at) for stream, at in stood.items())
 
 
@@ -225,4 +226,4 @@ def _seconds(micros: str | None) -> float | None:
 
 
 def _shown(holder: LeaseHolder) -> str:
-    return f"process {holder.pid} on {holder.host} (into {holder.output})"
+    return printable(f"process {holder.pid} on {holder.host} (into {holder.output})", 1000)

@@ -26,6 +26,7 @@ from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import PRODUCE, Broker
+from tests.state.servers import Server
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -262,6 +263,33 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy events: Kafka at {broker.address} answers again"
     assert check_at_least_once(sent(broker), range(200)) == 0  # idempotent: sent once, however often it was tried
+
+
+def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
+    environment: dict[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    server = Server(tmp_path)
+    try:
+        emit(server.client, *range(100))
+        with following(environment | {"REDIS_URL": server.url}, broker) as follower:
+            until(lambda: position(server.client) == newest(server.client))
+            server.process.send_signal(signal.SIGSTOP)
+            assert follower.stderr is not None
+            told = [follower.stderr.readline()]
+            server.process.send_signal(signal.SIGCONT)
+            emit(server.client, *range(100, 200))
+            until(lambda: position(server.client) == newest(server.client))
+            told.append(follower.stderr.readline())
+            follower.send_signal(signal.SIGTERM)
+            out, err = follower.communicate(timeout=30)
+    finally:
+        server.close()
+    assert told == [
+        "scrapy events: Redis does not answer, retrying until it does: start it, or check the network\n",
+        "scrapy events: Redis answers again\n",
+    ]
+    assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
+    assert check_at_least_once(sent(broker), range(200)) == 0
 
 
 async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
