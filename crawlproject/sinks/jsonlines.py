@@ -130,20 +130,21 @@ class EventFile:
         name = self._name or (before.reader if before else "") or default_name(keys, self.path, self._id)
         self.streams = StreamReader(self._state, name, str(self.path), self._id)
         self.last = self.streams.last
-        if before is None:
-            self.offset = 0
-            self._write(self.position_path, _Position(0, self.last, self._id, name))
-            self._sync_folder()
-        else:
+        self.offset = 0
+        if before is not None:
             self.offset = before.offset
             self.last |= {stream: at for stream, at in before.last.items() if stream in self.last}
+        if before is None or not before.id:
+            self._write(self.part_path, self._position())
+            self._replace()
 
     def _resume(self, before: _Position | None, stood: Mapping[str, str], noted: int | None) -> None:
         """Go on from where this file ends: cut off what is not settled, and tell Redis.
 
         `stood` and `noted` are Redis' word: where the reader stands, and how long the file was then.
         """
-        self._settle_part(noted)
+        former = before.reader if before is not None and before.reader else self.streams.name
+        self._settle_part(noted if former == self.streams.name else self.streams.noted_length(former))
         length = self._file.seek(0, os.SEEK_END)
         if length < self.offset:
             raise CrawlprojectError(
@@ -153,14 +154,14 @@ class EventFile:
             )
         self._file.truncate(self.offset)
         self._go_on_from(stood, noted)
-        if before is not None and before.reader not in {"", self.streams.name} and not before.is_blank:
+        if former != self.streams.name and not self._position().is_blank:
             self.remarks.append(
-                f"{self.path.name} was written by reader {before.reader} until now, and events are still kept for "
-                f"that one: scrapy events --forget {before.reader} gives it up"
+                f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
+                f"one: scrapy events --forget {former} gives it up"
             )
         self._write(self.part_path, self._position())
         self._replace()
-        # Versions before 0.1 named the reader of this file by host and path.
+        # Earlier versions named the reader of this file by host and path.
         self.streams.note(self.offset, instead_of=f"{self.streams.host}:{self.path}")
 
     def _settle_part(self, noted: int | None) -> None:

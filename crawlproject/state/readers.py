@@ -51,6 +51,7 @@ class StreamReader:
         self.file = file  # id of the file that is written
         self.last = dict.fromkeys(state.keys.streams, START)
         self._redis = state.redis
+        self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
         self.host = socket.gethostname()
         self._holder = {
@@ -89,6 +90,11 @@ class StreamReader:
         places: dict[Any, Any] = dict(self.last)
         answer = self._redis.xread(places, count=_BATCH, block=int(block_s * 1000) or None)
         return list(entries_of(answer))
+
+    def noted_length(self, reader: str) -> int | None:
+        """Return how long this file was when its last events were noted under another name, None if never."""
+        noted: Any = self._redis.hget(self._reader_of + reader, f"length:{self.file}")
+        return int(noted) if noted is not None and noted.isdigit() else None
 
     def keeps(self, stream: str, at: str) -> bool:
         """Tell whether all that came after an entry is still there: nothing is trimmed above one that is."""

@@ -261,6 +261,21 @@ def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redi
     assert line > 40
 
 
+@pytest.mark.slow
+def test_killed_at_any_line_before_its_first_event_it_leaves_one_reader(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    emit(client, 1)
+    for line in range(60):
+        path = tmp_path / f"{line}.jsonl"
+        assert drained_by_a_child_that_dies(redis_url, path, line)
+        let_leases_end(client)
+        drain(client, path)
+        assert numbers(path) == [1]
+    leases = list(client.scan_iter(KEYS.reader_of + "*"))
+    assert len(leases) == len(stands(client)) == 60
+
+
 def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
     child = os.fork()
     if child:
@@ -506,6 +521,23 @@ def losing_answers(file: EventFile) -> threading.Event:
 
     file.streams.note = noted  # type: ignore[method-assign]
     return done
+
+
+def test_what_was_noted_under_a_former_name_stays(client: redis.Redis, tmp_path: Path) -> None:
+    """A process dies after Redis has noted its last events, and is started anew under another name."""
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    emit(client, 2, 3)
+    file = EventFile(path, of(client))
+    with file.opened():
+        losing_answers(file)
+        with pytest.raises(redis.TimeoutError):
+            file.drain()
+    client.xtrim(KEYS.image_events, maxlen=1, approximate=False)
+    emit(client, 4)
+    drain_as(client, path, "archive")
+    assert numbers(path) == [1, 2, 3, 4]
 
 
 def test_what_was_noted_before_another_took_over_stays(client: redis.Redis, tmp_path: Path) -> None:
