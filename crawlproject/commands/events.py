@@ -48,7 +48,8 @@ class Command(cli.Command):
         parser.add_argument(
             "--reader",
             metavar="NAME",
-            help="name of this reader, one process at a time (default: one of its own for each file; kafka)",
+            help="read under this name, one process at a time; without it each file has a name of its own, and "
+            "Kafka's reader is called kafka",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no events for it any more")
