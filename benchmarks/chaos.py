@@ -4,7 +4,8 @@
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
-streams, the dead letters, and the file of a `scrapy events --follow` that was killed, too. Ends with 1 when a
+streams, the dead letters, and the files of two readers, `scrapy events --follow`, that are killed and suspended,
+too: one is recreated with its file, the other without, each on a host of another name. Ends with 1 when a
 seed was lost or has more than one outcome, an event tells of another picture than its seed's, a thumbnail is
 missing, a worker did not stop as it should, or something is left behind in Redis. Takes some six minutes.
 
@@ -45,6 +46,7 @@ from benchmarks.ours import ROOT, SCRAPY, Crawl
 from benchmarks.politeness import allowed, seconds_from, size_for, until
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
+from crawlproject.state.scripts.readers import LEASE_S
 
 KEYS = Keys("crawl", "images")
 SETTINGS: dict[str, object] = {
@@ -67,6 +69,8 @@ _TICK_S = 0.05
 _LOOK_S = 0.5  # between two looks at what has ended
 _START_S = 90.0  # for a worker to register; three that start at a time need half a minute beside a busy core
 _STOP_S = 90.0  # for a worker to stop when it is told to
+_WOKEN_S = 3.0  # for which a reader that was suspended may go on, if it is still the one
+_OTHER_HOST = Path(__file__).parent / "other_host"
 _STALL_S = 120.0  # without an end of a seed: twice the longest way from a failed attempt to its next one
 _FEED = 50  # seeds pushed at a time
 _AHEAD_S = 6.0  # of work that wait in Redis
@@ -141,6 +145,20 @@ class Worker:
     state: str = "starting"
 
 
+@dataclass
+class Reader:
+    """A reader of the events: the files that it has written, one after the other, and its process."""
+
+    options: Sequence[str]
+    files: list[Path]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there."""
+        return self.process is not None and self.process.poll() is None
+
+
 class Chaos:
     """A crawl under way, its supervisor, and its tormentor."""
 
@@ -151,7 +169,11 @@ class Chaos:
         self.sites = sites
         self.rng = Random(plan.random)
         self.workers: list[Worker] = []
-        self.reader: subprocess.Popen[bytes] | None = None
+        kept = crawl.home / "events.jsonl"  # as in a container that is recreated with its volume
+        self.readers = {"kept": Reader((), [kept]), "moving": Reader(("--reader", "moving"), [])}
+        self.sleepers: list[
+            subprocess.Popen[bytes]
+        ] = []  # readers that were suspended: others read in their place
         self.struck: list[tuple[float, str]] = []  # the faults and their ends, with their moments
         self.broken: list[str] = []
         self.redis_up = self.store_up = self.sites_up = True
@@ -176,6 +198,18 @@ class Chaos:
     def starting(self) -> bool:
         """Whether a worker starts: it needs Redis and store, and says so when they are not there."""
         return any(worker.state == "starting" for worker in self.workers)
+
+    def start_reader(self, name: str) -> None:
+        """Start a reader, on a host of another name."""
+        number, reader = next(self._numbers), self.readers[name]
+        if name == "moving":
+            reader.files.append(self.crawl.home / f"events-{number}.jsonl")
+        command = [*SCRAPY, "events", str(reader.files[-1]), "--follow", *reader.options]
+        environ = {"PYTHONPATH": str(_OTHER_HOST), "HOST_NAME": f"container-{number}"}
+        with (self.crawl.home / f"reader-{name}.log").open("ab") as log:
+            reader.process = subprocess.Popen(
+                command, cwd=ROOT, env=self.crawl.environment | environ, stdout=log, stderr=log
+            )
 
     def start_redis(self) -> None:
         """Start Redis on its data."""
@@ -315,12 +349,9 @@ class Chaos:
         if self.store_up:
             for _ in range(self.plan.workers - len(self.workers)):
                 self._start_worker()
-        if self.reader is None or self.reader.poll() is not None:
-            command = [*SCRAPY, "events", str(self.crawl.home / "events.jsonl"), "--follow"]
-            with (self.crawl.home / "reader.log").open("ab") as log:
-                self.reader = subprocess.Popen(
-                    command, cwd=ROOT, env=self.crawl.environment, stdout=log, stderr=log
-                )
+        for name, reader in self.readers.items():
+            if not reader.runs:
+                self.start_reader(name)
 
     def _complete(self) -> bool:
         """Tell whether all workers are there."""
@@ -348,7 +379,8 @@ class Chaos:
                 self.broken.append(f"worker {worker.number} does not stop")
 
     def _kill_all(self) -> None:
-        for process in [*(worker.process for worker in self.workers), self.reader]:
+        processes = [worker.process for worker in self.workers] + [one.process for one in self.readers.values()]
+        for process in [*processes, *self.sleepers]:
             if process is not None:
                 process.kill()
                 process.wait()
@@ -495,10 +527,41 @@ def _sites_out(chaos: Chaos, toggle: Callable[[], None]) -> bool:
 
 
 def kill_reader(chaos: Chaos) -> bool:
-    """kill -9 of `scrapy events --follow`."""
-    if chaos.reader is None or chaos.reader.poll() is not None:
+    """kill -9 of a reader, which is recreated on a host of another name."""
+    return _strike_reader(chaos, subprocess.Popen.kill)
+
+
+def stop_reader(chaos: Chaos) -> bool:
+    """SIGTERM: a reader leaves in order, and is recreated on a host of another name."""
+    return _strike_reader(chaos, subprocess.Popen.terminate)
+
+
+def sleep_reader(chaos: Chaos) -> bool:
+    """SIGSTOP of a reader for longer than its lease, then SIGCONT; meanwhile another reads under its name.
+
+    Another file, that is: the one that it writes is locked.
+    """
+    reader = chaos.readers["moving"]
+    process = reader.process
+    if process is None or not reader.runs or not chaos.redis_up:
         return False
-    chaos.reader.kill()
+    process.send_signal(signal.SIGSTOP)
+    chaos.sleepers.append(process)
+    chaos.start_reader("moving")
+
+    def wake() -> None:
+        process.send_signal(signal.SIGCONT)
+        chaos.after(_WOKEN_S, process.kill)  # nothing, if it has noticed by then that another reads
+
+    chaos.after(LEASE_S + chaos.rng.uniform(0.5, 4), wake)
+    return True
+
+
+def _strike_reader(chaos: Chaos, strike: Callable[[subprocess.Popen[bytes]], None]) -> bool:
+    running = [reader.process for reader in chaos.readers.values() if reader.process is not None and reader.runs]
+    if not running:
+        return False
+    strike(chaos.rng.choice(running))
     return True
 
 
@@ -514,6 +577,8 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "sites-silent": sites_silent,
     "sites-away": sites_away,
     "kill-reader": kill_reader,
+    "stop-reader": stop_reader,
+    "sleep-reader": sleep_reader,
 }
 
 
@@ -574,7 +639,7 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
         + list(_wrong_images(crawl, images, expected))
         + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
         + list(_left_behind(redis))
-        + list(_wrong_file(crawl, events)),
+        + list(_wrong_files(chaos, events)),
         [],
         crawl.totals(),
     )
@@ -607,15 +672,21 @@ def _left_behind(redis: Any) -> Iterator[str]:
             yield f"{key.decode()} is left behind"
 
 
-def _wrong_file(crawl: Crawl, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
-    """Yield a sentence if the reader's file has other events than the streams."""
-    written = Counter((event["event"], event.get("identifier")) for event in crawl.events())
+def _wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
+    """Yield a sentence for each reader whose files, together, have other events than the streams."""
     emitted = Counter(
         (stream.rpartition(":")[2], event.get("identifier")) for stream in events for event in events[stream]
     )
-    if written != emitted:
-        less, more = (emitted - written).total(), (written - emitted).total()
-        yield f"the reader's file lacks {less} events of the streams and has {more} more"
+    for name, reader in chaos.readers.items():
+        written: Counter[tuple[str, str | None]] = Counter()
+        for path in filter(Path.exists, reader.files):  # what a process wrote before it died is settled then
+            chaos.crawl.scrapy("events", str(path), *reader.options)
+        for path in filter(Path.exists, reader.files):
+            lines = map(json.loads, path.read_text().splitlines())
+            written.update((event["event"], event.get("identifier")) for event in lines)
+        if written != emitted:
+            less, more = (emitted - written).total(), (written - emitted).total()
+            yield f"the files of reader {name} lack {less} events of the streams and have {more} more"
 
 
 def _too_fast(chaos: Chaos, report: Report) -> Iterator[str]:

@@ -113,15 +113,15 @@ def log_as_set(command: ScrapyCommand) -> None:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
 
 
-def connected(command: ScrapyCommand, spider: str = "images") -> BlockingState:
-    """Connect a command that blocks to the frontier of `spider`.
+def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 30.0) -> BlockingState:
+    """Connect a command that blocks to the frontier of `spider`; an answer may take `timeout` seconds.
 
     Raises:
         ConfigError, RedisUnavailable: see there.
 
     """
     assert command.settings is not None
-    return BlockingState.connect(config.load(command.settings), spider)
+    return BlockingState.connect(config.load(command.settings), spider, timeout)
 
 
 @asynccontextmanager

@@ -19,6 +19,10 @@ class KafkaUnavailable(CrawlprojectError):
     """Kafka cannot be reached, or refuses a request."""
 
 
+class ReaderTaken(CrawlprojectError):
+    """Another process reads the events under the same name, or has taken that name over."""
+
+
 class CatalogueError(CrawlprojectError):
     """The catalogue of sources cannot be read, or holds no valid row."""
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from crawlproject.state.client import State
-from crawlproject.state.newest_entries import Entry, newest_entries
+from crawlproject.state.newest_entries import RawEntry, newest_entries
 from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
@@ -31,7 +31,7 @@ async def recent(state: State) -> dict[str, Any]:
     }
 
 
-def _events(entries: list[Entry], *names: str) -> list[dict[str, Any]]:
+def _events(entries: list[RawEntry], *names: str) -> list[dict[str, Any]]:
     found = []
     for _, fields in entries:
         try:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,24 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 
-from crawlproject.errors import CrawlprojectError, KafkaUnavailable
+from crawlproject.errors import KafkaUnavailable
 from crawlproject.kafka import Kafka
 from crawlproject.state.client import BlockingState
-from crawlproject.state.streams import Entry, StreamReader, event_of
+from crawlproject.state.readers import StreamReader
+from crawlproject.state.streams import EventEntry, event_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-READER = "kafka"  # its name among the readers of the streams: a namespace's events go to one Kafka
+READER = "kafka"  # its name among the readers of the streams, unless it is given another
 HEADER = "id"  # of each message: stream and entry, the same however often it is sent
 
 _POLL_S = 0.2
-_RENEW_S = 1.0  # between renewals of the turn while a broker keeps us waiting
+_RENEW_S = 1.0  # between renewals of the lease while a broker keeps us waiting
 _GRACE_S = 5.0  # that a batch gets at a stop to be acknowledged
-
-
-class TurnTaken(CrawlprojectError):
-    """Another process sends the events."""
 
 
 class Forwarder:
@@ -40,16 +34,21 @@ class Forwarder:
     Where it stands is in Redis alone, and moves on when the broker has acknowledged a whole batch: nothing
     that Kafka does not have is trimmed, and leasing pauses when too much of that piles up. What was sent
     between two such moves is sent again by the next process if this one dies: see docs/kafka.md. One process
-    sends at a time, the one whose turn it is.
+    sends at a time, the one that has the reader's lease.
     """
 
-    def __init__(self, state: BlockingState, kafka: Kafka, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        state: BlockingState,
+        kafka: Kafka,
+        stopping: Callable[[], bool] = lambda: False,
+        name: str = READER,
+    ) -> None:
         self.kafka = kafka
         self.stopping = stopping
-        self.streams = StreamReader(state, READER)
+        self.streams = StreamReader(state, name, f"Kafka at {kafka.brokers}")
         self.sent = 0  # events, acknowledged
         self.skipped = 0  # entries that are no events: not written by us
-        self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._unacknowledged = 0
         self._given_up = math.inf  # when a batch is, that a stop met on its way
         self._renewed = 0.0
@@ -57,38 +56,40 @@ class Forwarder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Reach Kafka, take the turn and go on from where the events in Kafka end.
+        """Reach Kafka, take the reader's lease and go on from where the events in Kafka end.
 
         Raises:
-            TurnTaken: another process has it; a process that died has it for ten seconds more.
+            ReaderTaken: another process has it.
             KafkaUnavailable, ConfigError: see Kafka.producer.
 
         """
         self.producer: Producer = self.kafka.producer()
-        self._take_turn()
+        stood, _ = self.streams.take()
         try:
-            self.streams.resume()
-            self._put_down()
+            self.streams.last |= stood
+            self.streams.note()
             yield
         finally:
             self.producer.purge()
             self.producer.poll(0)
             with suppress(RedisError):  # it ends by itself
-                self.streams.give_turn_back(self.token)
+                self.streams.give_back()
 
     def drain(self, block_s: float = 0.0) -> int:
         """Send what is new, and return the number of events; wait up to `block_s` for the first.
 
         Raises:
             KafkaUnavailable: Kafka refuses an event for good.
-            TurnTaken: another process has the turn; this one must have slept.
+            Overtaken: another process has the lease; this one must have hung.
             RedisError: what was sent is not forgotten: call it again.
 
         """
         sent = 0
         while not self.stopping():
-            self._put_down()
+            self.streams.note()
             entries = self.streams.read(block_s)
+            if entries:
+                self.streams.renew()  # what was read while somebody else took over is theirs
             count = self._send(entries)
             self.producer.poll(0)  # librdkafka reports its errors here while there is nothing to send
             if not entries or count is None:
@@ -97,11 +98,11 @@ class Forwarder:
             self.sent += count
             for entry in entries:
                 self.streams.last[entry.stream] = entry.id
-            self._put_down()
+            self.streams.note()
             block_s = 0.0
         return sent
 
-    def _send(self, entries: list[Entry]) -> int | None:
+    def _send(self, entries: list[EventEntry]) -> int | None:
         """Send a batch and return how many events it held, None if a stop came before all were acknowledged."""
         count = 0
         self._renewed = time.monotonic()
@@ -120,7 +121,7 @@ class Forwarder:
             self.kafka.answered()
         return count
 
-    def _produce(self, entry: Entry, key: str | None) -> bool:
+    def _produce(self, entry: EventEntry, key: str | None) -> bool:
         from confluent_kafka import KafkaException
 
         place = f"{entry.stream}/{entry.id}"
@@ -156,27 +157,9 @@ class Forwarder:
             return False
         if now >= self._renewed + _RENEW_S:
             self._renewed = now
-            with suppress(RedisError):  # trouble that lasts comes up when the batch is put down
-                self._put_down()
+            with suppress(RedisError):  # trouble that lasts comes up when the batch is noted
+                self.streams.note()
         return True
-
-    # The turn
-
-    def _take_turn(self) -> None:
-        if holder := self.streams.take_turn(self.token):
-            raise TurnTaken(
-                f"another scrapy events --kafka sends the events ({holder.rpartition(':')[0]}): stop it; "
-                "if it died, wait ten seconds"
-            )
-
-    def _put_down(self) -> None:
-        """Note where this reader stands, and keep the turn, in one step; with the turn of another do neither.
-
-        A turn that has run out, as when Redis was away, is taken again: nobody has sent anything since, or
-        it is sent twice.
-        """
-        if self.streams.announce_in_turn(self.token):
-            raise TurnTaken("another scrapy events --kafka has taken over: this one did not run for ten seconds")
 
 
 def _key(event: dict[str, Any]) -> str | None:

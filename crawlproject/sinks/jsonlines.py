@@ -5,40 +5,90 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
+
+from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import BlockingState
-from crawlproject.state.streams import Entry, StreamReader, event_of
+from crawlproject.state.keys import Keys
+from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.state.streams import EventEntry, event_of
 from crawlproject.texts import one_line
+
+_LONGEST_NAME = 80  # characters of the file's name in that of its reader
+
+
+class _Position(NamedTuple):
+    """What lies beside a file: whose it is, and what it holds."""
+
+    offset: int  # length of the file, in bytes
+    last: dict[str, str]  # the last entry in it, by stream
+    id: str = ""  # of the file, wherever it is; "": written by a version that gave none
+    reader: str = ""  # the name under which it was written
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has been read so far."""
+        return self.offset == 0 and all(at == START for at in self.last.values())
+
+
+class _Batch(NamedTuple):
+    """Events that are on disk, and that Redis may not have noted yet."""
+
+    before: _Position  # where the file stood without them
+    events: int
+    skipped: int
 
 
 class EventFile:
     """Appends the events of all streams to a file, a JSON object a line with the stream's name as `event`.
 
-    Beside the file lies `<file>.position`: how long the file is, and the last entry of each stream in it.
-    It is replaced after the lines are on disk. Whatever is found behind that length at the next start was
-    written by a process that died in between; it is cut off, and read from the stream again. So every event
-    is there once. The position stands in Redis, too, where it keeps unread entries from being trimmed.
+    Beside the file lies `<file>.position`: how long the file is, the last entry of each stream in it, the file's
+    id, and the name of its reader. A batch of events goes in these steps:
+
+    1. The lines are written, and synced to disk.
+    2. `<file>.position.part` is written, and synced.
+    3. Redis notes the reader's position and the length of the file, by its id, if this process still has the
+       reader's lease. From here on they are this file's.
+    4. `.part` replaces `.position`.
+
+    A process that starts and finds a `.part` looks in Redis whether the third step was done, and does the fourth,
+    or leaves it. What is then found behind the known length was written by a process that died before the third:
+    it is cut off, and read from the stream again. So every event is there once; and once in all the files of one
+    reader, if there are several. The position in Redis keeps unread entries from being trimmed, too.
     """
 
-    def __init__(self, path: Path, state: BlockingState) -> None:
+    def __init__(
+        self,
+        path: Path,
+        state: BlockingState,
+        name: str | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.path = path.resolve()
         self.position_path = self.path.with_name(self.path.name + ".position")
-        self.streams = StreamReader(state, f"{socket.gethostname()}:{self.path}")
-        self.offset = 0
+        self.part_path = self.path.with_name(self.position_path.name + ".part")
+        self.written = 0  # events
         self.skipped = 0  # entries that are no events: not written by us
-        self.last = self.streams.last
+        self.remarks: list[str] = []  # what whoever started this should know
+        self._state = state
+        self._name = name
+        self._stopping = stopping
+        self._unsettled: _Batch | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the file: for one process at a time, cut to its last known length.
+        """Hold the file and the lease of its reader: one process at a time; cut the file to its last known length.
 
         Raises:
-            CrawlprojectError: another process writes it, or it was not written by `scrapy events`.
+            CrawlprojectError: another process writes the file, or it was not written by `scrapy events`.
+            ReaderTaken: another process reads under the same name.
 
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,69 +96,209 @@ class EventFile:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise CrawlprojectError(f"another scrapy events writes {self.path}") from None
-            self._resume()
-            self.streams.announce()
-            yield
+                raise CrawlprojectError(
+                    f"another scrapy events is writing to {self.path}: stop it, or name another file"
+                ) from None
+            before = self._found()
+            self._begin(before)
+            positions, length = self.streams.take()
+            try:
+                self._resume(before, positions, length)
+                yield
+            finally:
+                with suppress(RedisError):  # it ends by itself
+                    self.streams.give_back()
 
-    def _resume(self) -> None:
+    # The position
+
+    def _found(self) -> _Position | None:
+        """Return what `.position` says, None if it is not there."""
         length = self._file.seek(0, os.SEEK_END)
         if self.position_path.exists():
-            self.offset, last = self._position()
-            self.last |= {name: at for name, at in last.items() if name in self.last}
-        elif length:
+            return self._read(self.position_path)
+        if length:
             raise CrawlprojectError(
-                f"{self.path} is there, but not {self.position_path.name} that tells what it holds: "
-                "name another file"
+                f"{self.path} has content, but {self.position_path.name}, which says what of it is written, is "
+                "missing: restore that, or name another file"
             )
+        return None
+
+    def _begin(self, before: _Position | None) -> None:
+        """Choose the names of file and reader; they are on disk before Redis hears of them."""
+        keys = self._state.keys
+        self._id = (before.id if before else "") or secrets.token_hex(4)
+        name = self._name or (before.reader if before else "") or default_name(keys, self.path, self._id)
+        self.streams = StreamReader(self._state, name, str(self.path), self._id)
+        self.last = self.streams.last
+        self.offset = 0
+        if before is not None:
+            self.offset = before.offset
+            self.last |= {stream: at for stream, at in before.last.items() if stream in self.last}
+        if before is None or not before.id:
+            self._write(self.part_path, self._position())
+            self._replace()
+
+    def _resume(self, before: _Position | None, stood: Mapping[str, str], noted: int | None) -> None:
+        """Go on from where this file ends: cut off what is not settled, and tell Redis.
+
+        `stood` and `noted` are Redis' word: where the reader stands, and how long the file was then.
+        """
+        former = before.reader if before is not None and before.reader else self.streams.name
+        self._settle_part(noted if former == self.streams.name else self.streams.noted_length(former))
+        length = self._file.seek(0, os.SEEK_END)
         if length < self.offset:
             raise CrawlprojectError(
-                f"{self.path} is shorter than when it was last written ({length} of {self.offset} bytes): "
-                f"restore it, or remove it and {self.position_path.name} to read all events anew"
+                f"{self.path} is {length} bytes long, but {self.offset} bytes were written to it: restore it; or "
+                f"remove it and {self.position_path.name} to begin with all events that are still kept, and "
+                f"`scrapy events --forget {self.streams.name}`"
             )
         self._file.truncate(self.offset)
+        self._go_on_from(stood, noted)
+        if former != self.streams.name and not self._position().is_blank:
+            self.remarks.append(
+                f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
+                f"one: scrapy events --forget {former} gives it up"
+            )
+        self._write(self.part_path, self._position())
+        self._replace()
+        # Earlier versions named the reader of this file by host and path.
+        self.streams.note(self.offset, instead_of=f"{self.streams.host}:{self.path}")
 
-    def _position(self) -> tuple[int, dict[str, str]]:
-        try:
-            position = json.loads(self.position_path.read_text())
-            return int(position["offset"]), dict(position["last"])
-        except (KeyError, TypeError, ValueError):
+    def _settle_part(self, noted: int | None) -> None:
+        """Let `.part` replace `.position` if Redis had noted what it says before a process died."""
+        if not self.part_path.exists():
+            return
+        with suppress(CrawlprojectError):  # half written: then Redis had not
+            part = self._read(self.part_path)
+            if part.id == self._id and part.offset == noted and part.offset >= self.offset:
+                self.offset = part.offset
+                self.last |= {stream: at for stream, at in part.last.items() if stream in self.last}
+                self._replace()
+
+    def _go_on_from(self, stood: Mapping[str, str], noted: int | None) -> None:
+        """Let a file go on after what its reader has read into others, and be complete otherwise."""
+        behind = {stream: at for stream, at in stood.items() if is_behind(self.last[stream], at)}
+        if not behind:
+            return
+        reader = self.streams.name
+        if self._position().is_blank or noted == self.offset:
+            self.last |= behind
+            self.remarks.append(f"{self.path.name} goes on after what reader {reader} has read into other files")
+        elif all(self.streams.keeps(stream, self.last[stream]) for stream in behind):
+            self.remarks.append(
+                f"{self.path.name} is an older copy: what reader {reader} has read since is read again"
+            )
+        else:
             raise CrawlprojectError(
-                f"{self.position_path} was not written by scrapy events: restore it, or name another file"
+                f"{self.path} is an older copy, and what its reader {reader} has read since is no longer kept: "
+                "restore the newest one; name a new file to go on from where the reader stands; or read under "
+                "another name (--reader NAME) to go on from where this file ends, without what is missing"
+            )
+
+    def _position(self) -> _Position:
+        return _Position(self.offset, dict(self.last), self._id, self.streams.name)
+
+    def _read(self, path: Path) -> _Position:
+        try:
+            found = json.loads(path.read_text())
+            position = _Position(
+                int(found["offset"]), dict(found["last"]), str(found.get("id", "")), str(found.get("reader", ""))
+            )
+            if position.offset < 0 or not all(is_entry_id(at) for at in position.last.values()):
+                raise ValueError
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise CrawlprojectError(
+                f"{path} was not written by scrapy events: restore it, or name another file"
             ) from None
+        streams = self._state.keys.streams
+        if position.last and not set(streams) & position.last.keys():
+            raise CrawlprojectError(
+                f"{self.path} holds the events of another namespace ({min(position.last)}): name another file, or "
+                "correct CRAWL_NAMESPACE"
+            )
+        return position
+
+    def _write(self, path: Path, position: _Position) -> None:
+        with path.open("w") as file:
+            json.dump(position._asdict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _replace(self) -> None:
+        self.part_path.replace(self.position_path)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        """Have the disk know the names in the folder, too."""
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    # Events
 
     def drain(self, block_s: float = 0.0) -> int:
-        """Append what is new, and return the number of events; wait up to `block_s` for the first."""
-        written = 0
-        while True:
+        """Append what is new, and return the number of events; wait up to `block_s` for the first.
+
+        Raises:
+            Overtaken: another process reads under this name by now; this one must have hung.
+            RedisError: nothing is forgotten: call it again.
+
+        """
+        before = self.written
+        while not self._stopping():
+            self._settle()
             entries = self.streams.read(block_s)
             if not entries:
-                return written
+                break
+            self.streams.renew()  # what was read while somebody else took over is theirs
             self._append(entries)
-            written += len(entries)
             block_s = 0.0
+        return self.written - before
 
-    def _append(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self.last[entry.stream] = entry.id
-            if (line := _line(entry)) is None:
-                self.skipped += 1
-            else:
-                self.offset += self._file.write(line)
+    def _append(self, entries: list[EventEntry]) -> None:
+        lines = [line for line in map(_line, entries) if line is not None]
+        self._file.writelines(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
         if not self._is_in_place():
             raise CrawlprojectError(
-                f"{self.path} was removed, renamed or replaced while it was written: put it back as it was, "
-                "or name another file to read all events that are kept"
+                f"{self.path} was removed, renamed or replaced while it was being written: put it back as it was, "
+                "or name another file to begin with all events that are still kept"
             )
-        part = self.position_path.with_name(self.position_path.name + ".part")
-        with part.open("w") as file:
-            json.dump({"offset": self.offset, "last": self.last}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.position_path)
-        self.streams.announce()
+        self._unsettled = _Batch(self._position(), len(lines), len(entries) - len(lines))
+        self.offset += sum(map(len, lines))
+        self.last |= {entry.stream: entry.id for entry in entries}
+        self._write(self.part_path, self._position())
+        self._sync_folder()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Have Redis note what was written, and then the file's position; renew the lease in any case."""
+        if self._unsettled is None:
+            self.streams.renew()
+            return
+        try:
+            self.streams.note(self.offset)
+        except Overtaken as error:
+            if error.length != self.offset:
+                self._undo(self._unsettled.before)
+                raise
+            self._settled(self._unsettled)  # it was noted before another took over, and the answer was lost
+            raise
+        self._settled(self._unsettled)
+
+    def _settled(self, batch: _Batch) -> None:
+        self._replace()
+        self.written += batch.events
+        self.skipped += batch.skipped
+        self._unsettled = None
+
+    def _undo(self, position: _Position) -> None:
+        """Take back lines that are another's to write, unless somebody has written behind them."""
+        if os.fstat(self._file.fileno()).st_size == self.offset:
+            self._file.truncate(position.offset)
 
     def _is_in_place(self) -> bool:
         """Tell whether the file that is written is still the one of that name."""
@@ -117,12 +307,14 @@ class EventFile:
         except FileNotFoundError:
             return False
 
-    def forget(self) -> None:
-        """Give the file up: keep no events for it."""
-        self.streams.forget()
+
+def default_name(keys: Keys, path: Path, file_id: str) -> str:
+    """Return the name of a file's reader that was given none; the id tells files of equal path apart."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", path.name)[:_LONGEST_NAME]
+    return f"{keys.namespace}-{keys.spider}-{plain}-{file_id}"
 
 
-def _line(entry: Entry) -> bytes | None:
+def _line(entry: EventEntry) -> bytes | None:
     """Return the line of an event, None if the entry is not one."""
     event = event_of(entry)
     try:

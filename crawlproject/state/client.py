@@ -52,8 +52,8 @@ def redis_url(config: Config) -> str:
     return config.redis_url or embedded.ensure(crawl_dir())
 
 
-def connect_blocking(config: Config) -> redis.Redis:
-    """Return a client for commands, having checked that its server answers.
+def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
+    """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
@@ -67,7 +67,7 @@ def connect_blocking(config: Config) -> redis.Redis:
             BlockingSentinel,
             BlockingRetry(NoBackoff(), 0),
             socket_connect_timeout=5,
-            socket_timeout=30,
+            socket_timeout=timeout,
             retry=None,
         )
     except ValueError as error:
@@ -122,14 +122,14 @@ class BlockingState:
     keys: Keys
 
     @classmethod
-    def connect(cls, config: Config, spider: str = "images") -> Self:
-        """Connect to the frontier of `spider`.
+    def connect(cls, config: Config, spider: str = "images", timeout: float = 30.0) -> Self:
+        """Connect to the frontier of `spider`; an answer may take `timeout` seconds.
 
         Raises:
             RedisUnavailable: see connect_blocking.
 
         """
-        return cls(config, connect_blocking(config), Keys(config.namespace, spider))
+        return cls(config, connect_blocking(config, timeout), Keys(config.namespace, spider))
 
     def __enter__(self) -> Self:
         return self

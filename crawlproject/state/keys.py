@@ -239,9 +239,9 @@ class Keys:
         return f"{self.namespace}:readers"
 
     @property
-    def forwarder(self) -> str:
-        """String, TTL 10 s: the process that sends the events to Kafka."""
-        return f"{self.namespace}:forwarder"
+    def reader_of(self) -> str:
+        """Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs)."""
+        return f"{self.namespace}:reader:"
 
     @property
     def dead(self) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 from crawlproject.state.client import State
 
-Entry = tuple[bytes, dict[bytes, bytes]]
+RawEntry = tuple[bytes, dict[bytes, bytes]]
 
 
-async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, list[Entry]]:
+async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, list[RawEntry]]:
     """Return the newest entries (id, fields) of each stream, at most as many as `streams` says."""
     async with state.redis.pipeline(transaction=False) as pipe:
         for stream, count in streams.items():

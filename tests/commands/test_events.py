@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import redis
 
 from crawlproject.state.keys import Keys
+from crawlproject.state.scripts.readers import LEASE_S
+from tests.state.servers import Server
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
+ROOT = Path(__file__).parents[2]
 
 
 def emit(client: redis.Redis, first: int, last: int) -> None:
@@ -43,8 +51,7 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
         emit(client, 3, 5)
         assert scrapy("events", str(path)).stdout == f"2 events written to {path}\n"
         assert client.hlen(KEYS.readers) == len(KEYS.streams)
-        assert scrapy("events", str(path), "--forget").returncode == 0
-        assert client.hlen(KEYS.readers) == 0
+        assert scrapy("events", str(path), "--forget").returncode == 2  # which reader?
     assert numbers(path) == list(range(5))
 
     other = tmp_path / "other.txt"
@@ -56,26 +63,45 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
     assert scrapy("events").returncode == 2
 
 
+@contextmanager
+def following(
+    environment: dict[str, str], path: Path, *options: str, **environ: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run `scrapy events PATH --follow`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scrapy", "events", "--follow", str(path), *options],
+        env=environment | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.communicate()
+
+
+def on_host(name: str) -> dict[str, str]:
+    """Return the environment of a process whose host has another name."""
+    return {"PYTHONPATH": str(ROOT / "benchmarks" / "other_host"), "HOST_NAME": name}
+
+
 def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "events.jsonl"
-    command = [sys.executable, "-m", "scrapy", "events", "--follow", str(path)]
-
-    def follow() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0, 10)
-        with follow() as first:
+        with following(environment, path) as first:
             until_it_holds(path, 10)
             emit(client, 10, 300)
             until_it_holds(path, 50)
             first.kill()
         emit(client, 300, 400)
-        with follow() as second:
+        with following(environment, path) as second:
             until_it_holds(path, 400)
             emit(client, 400, 410)
             until_it_holds(path, 410)
@@ -85,3 +111,159 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     assert out.endswith(f" events written to {path}\n")
     assert err == ""
     assert numbers(path) == list(range(410))
+
+
+def test_a_recreated_container_goes_on_as_the_same_reader(
+    environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    """Killed, and started anew under another host's name; the files are kept."""
+    path = tmp_path / "events.jsonl"
+    with redis.Redis.from_url(redis_url) as client:
+        for number in range(2):
+            emit(client, number * 100, number * 100 + 100)
+            with following(environment, path, **on_host(f"container-{number}")) as follower:
+                until_it_holds(path, number * 100 + 50)
+                follower.kill()
+        with following(environment, path, **on_host("container-2")) as follower:
+            until_it_holds(path, 200)
+            name = json.loads(path.with_name("events.jsonl.position").read_text())["reader"]
+            until(lambda: client.hget(KEYS.reader_of + name, "host") == b"container-2")
+        assert client.hlen(KEYS.readers) == len(KEYS.streams)
+    assert numbers(path) == list(range(200))
+
+
+def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
+    environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    with redis.Redis.from_url(redis_url) as client, following(environment, one, "--reader", "archive") as first:
+        emit(client, 0, 10)
+        until_it_holds(one, 10)
+        done = scrapy("events", str(two), "--reader", "archive")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            f"scrapy events: reader archive is being read by process {first.pid} on {socket.gethostname()} "
+            f"(into {one}): stop that process, or read under another name (--reader NAME); if it ends without "
+            "giving the reader back, wait 5 s\n"
+        )
+        done = scrapy("events", "--forget", "archive")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"scrapy events: reader archive is being read by process {first.pid} on ")
+        emit(client, 10, 20)
+        until_it_holds(one, 20)
+        first.send_signal(signal.SIGTERM)
+        out, err = first.communicate(timeout=30)
+        assert (first.returncode, out, err) == (0, f"20 events written to {one}\n", "")
+        emit(client, 20, 30)
+        done = scrapy("events", str(two), "--reader", "archive")  # at once: it was given back
+        assert (done.returncode, done.stdout) == (0, f"10 events written to {two}\n")
+    assert numbers(one) == list(range(20))
+    assert numbers(two) == list(range(20, 30))
+
+
+def test_a_process_that_hung_longer_than_its_lease_writes_nothing_more(
+    environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    with redis.Redis.from_url(redis_url) as client, following(environment, one, "--reader", "archive") as first:
+        emit(client, 0, 5000)
+        until_it_holds(one, 100)
+        first.send_signal(signal.SIGSTOP)
+        emit(client, 5000, 6000)
+        with following(environment, two, "--reader", "archive") as second:  # waits until the lease has ended
+            until(lambda: second.poll() is not None or (two.exists() and numbers(two)[-1:] == [5999]))
+            first.send_signal(signal.SIGCONT)
+            out, err = first.communicate(timeout=30)
+            emit(client, 6000, 6010)
+            until(lambda: numbers(two)[-1] == 6009)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(30) == 0
+    assert (first.returncode, out) == (1, "")
+    assert err.startswith(f"scrapy events: reader archive was taken over by process {second.pid} on ")
+    assert sorted(numbers(one) + numbers(two)) == list(range(6010))
+
+
+def test_readers_are_listed_and_forgotten_by_name(
+    environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "now.jsonl"
+    with redis.Redis.from_url(redis_url) as client:
+        assert scrapy("events", "--readers").stdout.endswith("\n0 readers\n")
+        assert json.loads(scrapy("events", "--readers", "--json").stdout) == []
+        emit(client, 0, 1200)
+        client.hset(KEYS.readers, f"old:/data/x.jsonl\n{KEYS.image_events}", "0-0")
+        scrapy("events", str(tmp_path / "late.jsonl"), "--reader", "late")
+        emit(client, 1200, 1203)
+        with following(environment, path, "--reader", "now") as follower:
+            until_it_holds(path, 1203)
+            until(lambda: json.loads(scrapy("events", "--readers", "--json").stdout)[1]["behind"] == 0)
+            listed = {one["name"]: one for one in json.loads(scrapy("events", "--readers", "--json").stdout)}
+            table = scrapy("events", "--readers").stdout.splitlines()
+            assert listed.keys() == {"old:/data/x.jsonl", "late", "now"}
+            now = listed["now"]
+            assert (now["reading"], now["host"], now["pid"]) == (True, socket.gethostname(), follower.pid)
+            assert (now["output"], now["behind"]) == (str(path), 0)
+            assert datetime.fromisoformat(now["since"]) <= datetime.fromisoformat(now["last_read"])
+            assert now["positions"].keys() == set(KEYS.streams)
+            assert (listed["late"]["reading"], listed["late"]["behind"]) == (False, 3)
+            old = listed["old:/data/x.jsonl"]
+            assert (old["reading"], old["behind"], old["host"], old["since"]) == (False, 602, None, None)
+        assert len(table) == 5
+        assert f"reading  {now['since'][:10]}" in table[2]
+
+        done = scrapy("events", "--forget", "nobody")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            "scrapy events: there is no reader nobody; known readers: late, now, old:/data/x.jsonl\n"
+        )
+        done = scrapy("events", "--forget", "old:/data/x.jsonl")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == (
+            "reader old:/data/x.jsonl is forgotten; 602 events that it had not read are not kept for it any more\n"
+            f"  {KEYS.image_events}: it had read up to 0-0\n"
+        )
+        done = scrapy("events", "--forget", "late", "--json")
+        assert json.loads(done.stdout) == {
+            "forgotten": "late",
+            "unread": 3,
+            "positions": listed["late"]["positions"],
+        }
+        assert client.exists(KEYS.reader_of + "late") == 0
+        assert client.hlen(KEYS.readers) == len(KEYS.streams)  # those of `now`
+    assert scrapy("events", "--readers", "x.jsonl").returncode == 2
+    assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
+
+
+@pytest.mark.parametrize("how", ["hangs", "killed"])
+def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp_path: Path, how: str) -> None:
+    path = tmp_path / "events.jsonl"
+    server = Server(tmp_path, appendfsync="always")
+    try:
+        with following(environment, path, REDIS_URL=server.url) as follower:
+            emit(server.client, 0, 100)
+            until_it_holds(path, 100)
+            if how == "hangs":
+                server.process.send_signal(signal.SIGSTOP)
+            else:
+                server.kill()
+            assert follower.stderr is not None
+            told = [follower.stderr.readline()]
+            with pytest.raises(subprocess.TimeoutExpired):  # and it stays, through further attempts
+                follower.wait(LEASE_S + 2)
+            if how == "hangs":
+                server.process.send_signal(signal.SIGCONT)
+            else:
+                server.start()
+            emit(server.client, 100, 200)
+            until_it_holds(path, 200)
+            told.append(follower.stderr.readline())
+            follower.send_signal(signal.SIGTERM)
+            out, err = follower.communicate(timeout=30)
+    finally:
+        server.close()
+    assert told == [
+        "scrapy events: Redis does not answer, retrying until it does: start it, or check the network\n",
+        "scrapy events: Redis answers again\n",
+    ]
+    assert (follower.returncode, out, err) == (0, f"200 events written to {path}\n", "")
+    assert numbers(path) == list(range(200))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +20,13 @@ import redis
 from confluent_kafka import KafkaError
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, KafkaUnavailable
+from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
 from crawlproject.kafka import Kafka
-from crawlproject.sinks.forwarder import READER, Forwarder, TurnTaken
+from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import PRODUCE, Broker
+from tests.state.servers import Server
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 KEYS = Keys("crawl", "images")
 IMAGES = "image_metadata_updates"
 ROOT = Path(__file__).parents[2]
-TRACED = ("crawlproject/sinks/forwarder.py", "crawlproject/state/streams.py")
+TRACED = ("crawlproject/sinks/forwarder.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
+LEASE = KEYS.reader_of + READER
 
 
 @pytest.fixture
@@ -80,6 +83,24 @@ def check_at_least_once(messages: list[tuple[int, bytes]], numbers: range) -> in
     assert len(set(messages)) == len(numbers)
     assert len({at for _, at in messages}) == len(numbers)
     return len(messages) - len(numbers)
+
+
+@contextmanager
+def renewed(forwarder: Forwarder) -> Iterator[None]:
+    """Have a forwarder renew its lease meanwhile, as one that follows does."""
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.wait(0.1):
+            forwarder.streams.renew()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def position(client: redis.Redis, stream: str = KEYS.image_events) -> str | None:
@@ -171,7 +192,7 @@ def die_everywhere(redis_url: str, address: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0)
         while sent_by_a_child_that_dies(redis_url, address, deaths * 8):
-            client.delete(KEYS.forwarder)  # as if ten seconds had passed
+            client.hdel(LEASE, "until")  # as if five seconds had passed
             assert not sent_by_a_child_that_dies(redis_url, address, sys.maxsize)
             deaths += 1
             emit(client, deaths)
@@ -215,7 +236,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
             time.sleep(0.03)
             follower.kill()
         assert position(client) != newest(client)
-        client.delete(KEYS.forwarder)  # as if ten seconds had passed
+        client.hdel(LEASE, "until")  # as if five seconds had passed
     broker.tell("slow", 0)
     drain(client, broker)
     again = check_at_least_once(sent(broker), range(20_000))
@@ -242,6 +263,33 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy events: Kafka at {broker.address} answers again"
     assert check_at_least_once(sent(broker), range(200)) == 0  # idempotent: sent once, however often it was tried
+
+
+def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
+    environment: dict[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    server = Server(tmp_path)
+    try:
+        emit(server.client, *range(100))
+        with following(environment | {"REDIS_URL": server.url}, broker) as follower:
+            until(lambda: position(server.client) == newest(server.client))
+            server.process.send_signal(signal.SIGSTOP)
+            assert follower.stderr is not None
+            told = [follower.stderr.readline()]
+            server.process.send_signal(signal.SIGCONT)
+            emit(server.client, *range(100, 200))
+            until(lambda: position(server.client) == newest(server.client))
+            told.append(follower.stderr.readline())
+            follower.send_signal(signal.SIGTERM)
+            out, err = follower.communicate(timeout=30)
+    finally:
+        server.close()
+    assert told == [
+        "scrapy events: Redis does not answer, retrying until it does: start it, or check the network\n",
+        "scrapy events: Redis answers again\n",
+    ]
+    assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
+    assert check_at_least_once(sent(broker), range(200)) == 0
 
 
 async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
@@ -278,7 +326,7 @@ def test_a_stop_while_the_broker_is_away_leaves_the_rest_for_later(
         assert follower.wait(10) == 0
         assert time.monotonic() - begin < 8
     assert position(client) != newest(client)
-    assert client.exists(KEYS.forwarder) == 0  # nobody has to wait for its turn
+    assert not client.hexists(LEASE, "until")  # nobody has to wait for its lease
     broker.tell("up")
     assert drain(client, broker) == 1
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
@@ -322,21 +370,24 @@ def test_one_process_sends_at_a_time(client: redis.Redis, broker: Broker) -> Non
     emit(client, 1)
     first, second = Forwarder(of(client), kafka(broker)), Forwarder(of(client), kafka(broker))
     with first.opened():
-        assert 0 < client.pttl(KEYS.forwarder) <= 10_000
-        with pytest.raises(TurnTaken, match="another scrapy events --kafka sends the events"), second.opened():
+        with (
+            renewed(first),
+            pytest.raises(ReaderTaken, match="reader kafka is being read by process"),
+            second.opened(),
+        ):
             pass
         assert first.drain() == 1
-    with second.opened():  # the turn was given back
+    with second.opened():  # the lease was given back
         emit(client, 2)
-        client.delete(KEYS.forwarder)  # as if this process had slept; nobody came in between
+        client.hdel(LEASE, "until")  # as if this process had slept; nobody came in between
         assert second.drain() == 1
-        client.set(KEYS.forwarder, "another:1:x")
+        client.hset(LEASE, "holder", "another")
         emit(client, 3)
         stood = position(client)
-        with pytest.raises(TurnTaken, match="has taken over"):
+        with pytest.raises(ReaderTaken, match="was taken over by process"):
             second.drain()
         assert position(client) == stood
-    assert client.get(KEYS.forwarder) == b"another:1:x"
+    assert client.hget(LEASE, "holder") == b"another"
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
 
 
@@ -345,7 +396,7 @@ def test_a_redis_that_goes_away_in_between_is_told_and_waited_for(client: redis.
     emit(client, 1)
     forwarder = Forwarder(of(client), kafka(broker))
     with forwarder.opened():
-        put_down = forwarder._put_down
+        note = forwarder.streams.note
         calls = 0
 
         def fails() -> None:
@@ -353,9 +404,9 @@ def test_a_redis_that_goes_away_in_between_is_told_and_waited_for(client: redis.
             calls += 1
             if calls == 2:
                 raise redis.ConnectionError("gone")
-            put_down()
+            note()
 
-        forwarder._put_down = fails  # type: ignore[method-assign]
+        forwarder.streams.note = fails  # type: ignore[assignment]
         with pytest.raises(redis.ConnectionError):
             forwarder.drain()
         emit(client, 2)
@@ -397,5 +448,6 @@ def test_kafka_is_given_up_without_being_asked(scrapy: Scrapy, client: redis.Red
     emit(client, 1)
     drain(client, broker)
     assert client.hlen(KEYS.readers) == 4
-    assert scrapy("events", "--kafka", "--forget").stdout == "no events are kept for Kafka any more\n"
+    done = scrapy("events", "--forget", READER)
+    assert done.stdout.startswith("reader kafka is forgotten; 0 events that it had not read are not kept")
     assert client.hlen(KEYS.readers) == 0

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,13 +20,13 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.errors import CrawlprojectError
+from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
-TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py")
+TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
 
 
 @pytest.fixture
@@ -60,6 +62,12 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 def numbers(path: Path) -> list[int]:
     return [int(event["identifier"]) for event in events(path)]
+
+
+def let_leases_end(client: redis.Redis) -> None:
+    """Have it be some seconds later, for the leases of readers."""
+    for key in client.scan_iter(KEYS.reader_of + "*"):
+        client.hdel(key, "until")
 
 
 def position_of(path: Path) -> Path:
@@ -132,7 +140,7 @@ def test_one_process_writes_a_file_at_a_time(client: redis.Redis, tmp_path: Path
     (tmp_path / "link.jsonl").symlink_to(path)
     with EventFile(path, of(client)).opened():
         for name in ("events.jsonl", "link.jsonl"):
-            with pytest.raises(CrawlprojectError, match="another scrapy events writes"):
+            with pytest.raises(CrawlprojectError, match="another scrapy events is writing to"):
                 drain(client, tmp_path / name)
     assert drain(client, path) == 1
     assert numbers(path) == [1]
@@ -171,7 +179,7 @@ def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_pat
     emit(client, 1)
     drain(client, path)
     path.write_bytes(left)
-    with pytest.raises(CrawlprojectError, match="shorter than when it was last written"):
+    with pytest.raises(CrawlprojectError, match="bytes were written to it: restore it"):
         drain(client, path)
     assert path.read_bytes() == left
     # the remedy that the message names
@@ -206,7 +214,7 @@ def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path)
         file.drain()
         last: Any = client.xrevrange(KEYS.image_events, count=1)
         assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
-    assert str(path) in file.streams.name
+    assert file.streams.name.startswith("crawl-images-events.jsonl-")
     client.delete(KEYS.readers)
     drain(client, path)
     assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
@@ -246,10 +254,26 @@ def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redi
     while died:
         emit(client, line)
         died = drained_by_a_child_that_dies(redis_url, path, line)
+        let_leases_end(client)
         line += 1
         drain(client, path)
         assert numbers(path) == list(range(line))
     assert line > 40
+
+
+@pytest.mark.slow
+def test_killed_at_any_line_before_its_first_event_it_leaves_one_reader(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    emit(client, 1)
+    for line in range(60):
+        path = tmp_path / f"{line}.jsonl"
+        assert drained_by_a_child_that_dies(redis_url, path, line)
+        let_leases_end(client)
+        drain(client, path)
+        assert numbers(path) == [1]
+    leases = list(client.scan_iter(KEYS.reader_of + "*"))
+    assert len(leases) == len(stands(client)) == 60
 
 
 def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
@@ -342,3 +366,242 @@ def test_a_disk_that_is_full_is_told_and_costs_no_event(
     assert not path.read_bytes().endswith(b"\n")  # the torn line
     assert drain(client, path) == 450
     assert numbers(path) == list(range(500))
+
+
+# Names, and the lease of a reader
+
+
+def reader_of(path: Path) -> str:
+    name = json.loads(position_of(path).read_text())["reader"]
+    assert isinstance(name, str)
+    return name
+
+
+def stands(client: redis.Redis) -> set[str]:
+    """Return the names of the readers for which events are kept."""
+    fields: Any = client.hkeys(KEYS.readers)
+    return {field.decode().rpartition("\n")[0] for field in fields}
+
+
+def test_files_of_equal_path_on_hosts_of_equal_name_are_two_readers(client: redis.Redis, tmp_path: Path) -> None:
+    """Two containers: each has its own disk, here one after the other in the same place."""
+    emit(client, *range(30))
+    folder = tmp_path / "data"
+    assert drain(client, folder / "events.jsonl") == 30
+    first = reader_of(folder / "events.jsonl")
+    folder.rename(tmp_path / "elsewhere")
+    assert drain(client, folder / "events.jsonl") == 30
+    second = reader_of(folder / "events.jsonl")
+    assert first != second
+    assert stands(client) == {first, second}
+
+
+def test_a_file_keeps_its_reader_on_another_host_and_in_another_place(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that is recreated with its volume."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "a1b2c3")
+    emit(client, 1)
+    (tmp_path / "volume").mkdir()
+    drain(client, tmp_path / "volume" / "events.jsonl")
+    (tmp_path / "volume").rename(tmp_path / "mounted")
+    monkeypatch.setattr(socket, "gethostname", lambda: "d4e5f6")
+    emit(client, 2)
+    path = tmp_path / "mounted" / "events.jsonl"
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2]
+    assert stands(client) == {reader_of(path)}
+
+
+@pytest.mark.parametrize("host", ["the-same", "recreated"])
+def test_a_file_of_the_previous_version_goes_on_exactly_once(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Which named its readers by host and path, and whose position says neither id nor reader."""
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    path = tmp_path / "events.jsonl"
+    emit(client, 1, 2)
+    drain(client, path)
+    position = json.loads(position_of(path).read_text())
+    position_of(path).write_text(json.dumps({"offset": position["offset"], "last": position["last"]}))
+    client.delete(KEYS.readers, *client.scan_iter(KEYS.reader_of + "*"))
+    old = f"the-same:{path}"
+    client.hset(KEYS.readers, mapping={f"{old}\n{stream}": at for stream, at in position["last"].items()})
+    with path.open("ab") as file:
+        file.write(b'{"event":"torn')
+    emit(client, 3)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2, 3]
+    # that of another host is not touched: it may have such a file, too
+    assert stands(client) == {reader_of(path)} | ({old} if host == "recreated" else set())
+    emit(client, 4)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2, 3, 4]
+
+
+def drain_as(client: redis.Redis, path: Path, name: str) -> list[str]:
+    """Drain under a name; return the remarks."""
+    file = EventFile(path, of(client), name)
+    with file.opened():
+        file.drain()
+    return file.remarks
+
+
+def test_a_name_goes_on_in_a_new_file_and_back_in_the_old_one(client: redis.Redis, tmp_path: Path) -> None:
+    """A container without a volume; or files of one day each."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    emit(client, 1, 2)
+    assert drain_as(client, one, "archive") == []
+    emit(client, 3)
+    assert drain_as(client, two, "archive") == ["two goes on after what reader archive has read into other files"]
+    emit(client, 4)
+    assert drain_as(client, one, "archive") == ["one goes on after what reader archive has read into other files"]
+    assert numbers(one) == [1, 2, 4]
+    assert numbers(two) == [3]
+    assert stands(client) == {"archive"}
+
+
+def test_an_older_copy_of_a_file_is_completed_while_that_is_possible(client: redis.Redis, tmp_path: Path) -> None:
+    path, copy = tmp_path / "events.jsonl", tmp_path / "copy.jsonl"
+    emit(client, 1, 2)
+    drain(client, path)
+    for own, other in ((path, copy), (position_of(path), position_of(copy))):
+        shutil.copy(own, other)
+    emit(client, 3, 4)
+    drain(client, path)
+    assert "is an older copy: what reader" in drain_as(client, copy, reader_of(path))[0]
+    assert numbers(copy) == numbers(path) == [1, 2, 3, 4]
+    emit(client, 5)
+    assert drain(client, path) == 1
+    assert numbers(path) == [1, 2, 3, 4, 5]
+    written = copy.read_bytes()
+    emit(client, 6)
+    drain(client, path)
+    client.xtrim(KEYS.image_events, maxlen=1, approximate=False)
+    with pytest.raises(CrawlprojectError, match=r"is an older copy, and what its reader .* is no longer kept"):
+        drain(client, copy)
+    assert copy.read_bytes() == written
+    # as the message says
+    emit(client, 7)
+    assert "was written by reader" in drain_as(client, copy, "another")[0]
+    assert numbers(copy) == [1, 2, 3, 4, 6, 7]
+
+
+def test_a_file_of_another_namespace_is_left_alone(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    with pytest.raises(CrawlprojectError, match="holds the events of another namespace"):
+        drain(client, path, Keys("other", "images"))
+
+
+def test_a_note_whose_answer_is_lost_is_made_again(client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path, of(client))
+    emit(client, 1, 2)
+    with file.opened():
+        lost = losing_answers(file)
+        with pytest.raises(redis.TimeoutError):
+            file.drain()
+        assert lost.is_set()
+        emit(client, 3)
+        assert file.drain() == 3
+    assert numbers(path) == [1, 2, 3]
+
+
+def losing_answers(file: EventFile) -> threading.Event:
+    """Have the next note reach Redis, but not its answer the reader; the event is set when it has."""
+    note, done = file.streams.note, threading.Event()
+
+    def noted(length: int = 0, instead_of: str = "") -> None:
+        note(length, instead_of)
+        if not done.is_set():
+            done.set()
+            raise redis.TimeoutError("no answer")
+
+    file.streams.note = noted  # type: ignore[method-assign]
+    return done
+
+
+def test_what_was_noted_under_a_former_name_stays(client: redis.Redis, tmp_path: Path) -> None:
+    """A process dies after Redis has noted its last events, and is started anew under another name."""
+    path = tmp_path / "events.jsonl"
+    emit(client, 1)
+    drain(client, path)
+    emit(client, 2, 3)
+    file = EventFile(path, of(client))
+    with file.opened():
+        losing_answers(file)
+        with pytest.raises(redis.TimeoutError):
+            file.drain()
+    client.xtrim(KEYS.image_events, maxlen=1, approximate=False)
+    emit(client, 4)
+    drain_as(client, path, "archive")
+    assert numbers(path) == [1, 2, 3, 4]
+
+
+def test_what_was_noted_before_another_took_over_stays(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, 1, 2)
+    file = EventFile(tmp_path / "one", of(client), "archive")
+    with file.opened():
+        losing_answers(file)
+        with pytest.raises(redis.TimeoutError):
+            file.drain()
+        let_leases_end(client)
+        emit(client, 3)
+        drain_as(client, tmp_path / "two", "archive")
+        with pytest.raises(ReaderTaken, match="reader archive was taken over by process"):
+            file.drain()
+    assert numbers(tmp_path / "one") == [1, 2]
+    assert numbers(tmp_path / "two") == [3]
+    emit(client, 4)
+    drain_as(client, tmp_path / "one", "archive")
+    assert numbers(tmp_path / "one") == [1, 2, 4]
+
+
+@pytest.mark.slow
+def test_hanging_at_any_line_while_another_takes_over_no_event_is_in_two_files(
+    client: redis.Redis, tmp_path: Path
+) -> None:
+    """This process hangs at each line of the sink's code, until its lease has ended and another has read all."""
+    hung, line, overtaken = True, 0, 0
+    while hung:
+        one, two = tmp_path / f"{line}-one", tmp_path / f"{line}-two"
+        emit(client, 2 * line, 2 * line + 1)
+        before = set(stands(client)) | {"archive"}
+        hung, lost = drained_with_a_hang(client, one, two, line)
+        overtaken += lost
+        assert sorted(numbers(one) + numbers(two)) == [2 * line, 2 * line + 1]
+        assert stands(client) <= before
+        line += 1
+    assert line > 80
+    assert overtaken > 20
+
+
+def drained_with_a_hang(client: redis.Redis, one: Path, two: Path, at_line: int) -> tuple[bool, bool]:
+    """Drain into `one`, and before a line of that into `two`, as the same reader; tell whether that line came, and
+    whether the former has noticed it.
+    """
+    left, others = at_line, []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(TRACED):
+            return None
+        if event == "line":
+            left -= 1
+            if left == -1:
+                let_leases_end(client)
+                others.append(drain_as(client, two, "archive"))
+        return trace
+
+    two.touch()
+    lost = False
+    sys.settrace(trace)
+    try:
+        drain_as(client, one, "archive")
+    except ReaderTaken:
+        lost = True
+    finally:
+        sys.settrace(None)
+    return bool(others), lost

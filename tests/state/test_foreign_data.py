@@ -47,13 +47,12 @@ TYPES = {
         ["rates", "limits", "hosts", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
     **dict.fromkeys(
-        ["leases_of", "readers", "counts_of", "totals", "dead_sources", "latencies", "reading"], "hash"
+        ["leases_of", "readers", "reader_of", "counts_of", "totals", "dead_sources", "latencies", "reading"],
+        "hash",
     ),
     **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
     **dict.fromkeys(["outstanding", "quarantine_turn", "lease_sequence", "override_rate_of"], "string"),
-    **dict.fromkeys(
-        ["robots_fetch_of", "pulse", "leader", "fence", "paused", "data_fault", "forwarder"], "string"
-    ),
+    **dict.fromkeys(["robots_fetch_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"),
 }
 
 VALUES = [
@@ -345,7 +344,7 @@ async def test_a_key_of_all_that_has_another_type_is_named_before_anything_happe
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "forwarder"}:
+    if name == "data_fault":
         assert refused == set()
         return
     assert refused

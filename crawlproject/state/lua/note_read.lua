@@ -1,27 +1,39 @@
--- Notes how far a reader of the event streams has come, and keeps its turn where readers take turns.
+-- Notes how far a reader of the event streams has come, and renews its lease, in one step: if nobody else has taken it.
 -- needs: readers
--- types: string forwarder
 --
--- A: positions (field of K.readers -> id of the last entry); turn (of the one who wants or has it; none: no
---    turns); ttl (ms that a turn outlasts its holder; 0: it is given back).
--- Reply: '', or who has the turn: then nothing was done.
+-- A: reader; holder and ttl (see take_reader.lua; ttl 0: the lease is given back); positions (stream -> id of the last
+--    entry read); file (id of the file that they are in, '' for none); length (of that file); instead_of (a reader
+--    that goes on under this name, or '').
+-- Reply: {'noted'}; or, with nothing done, {'lost', host, pid, output, length of the file when its last events were
+--    noted or ''}.
 --
+-- A lease that has ended is renewed all the same if nobody has taken it since: nothing has happened meanwhile.
 -- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
 -- and what all have read goes at once.
 
+local key = K.reader_of .. A.reader
+local held = read('hash', 'HMGET', key, 'holder', 'host', 'pid', 'output', 'length:' .. A.file)
+if held[1] and held[1] ~= A.holder.holder then
+  return {'lost', held[2] or '', held[3] or '', held[4] or '', held[5] or ''}
+end
 local short = out_of_memory()
-if A.turn then
-  local holder = redis.call('GET', K.forwarder)
-  if holder and holder ~= A.turn then return holder end
-  redis.call('DEL', K.forwarder)
-  if A.ttl > 0 then redis.call('SET', K.forwarder, A.turn, 'PX', A.ttl) end
+if A.ttl > 0 then
+  lease_to(key, A.holder, A.ttl)
+else
+  redis.call('HDEL', key, 'until')
 end
-for field, id in pairs(A.positions) do
-  redis.call('HDEL', K.readers, field)
-  redis.call('HSET', K.readers, field, id)
+for stream, id in pairs(A.positions) do
+  local field = A.reader .. '\n' .. stream
+  local before = redis.call('HGET', K.readers, field)
+  if before ~= id then
+    put(K.readers, field, id)
+    if before then put(key, 'read', text(redis_time())) end
+  end
+  if A.instead_of ~= '' then redis.call('HDEL', K.readers, A.instead_of .. '\n' .. stream) end
 end
+if A.file ~= '' then put(key, 'length:' .. A.file, text(A.length)) end
 if short then
   local positions = read_by_all()
   for _, stream in ipairs(EVENT_STREAMS) do drop_read(stream, positions) end
 end
-return ''
+return {'noted'}

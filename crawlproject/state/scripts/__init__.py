@@ -18,7 +18,7 @@ from crawlproject.state.scripts.frontier import (
     Settlement,
     SettleReply,
 )
-from crawlproject.state.scripts.readers import ReaderScript
+from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.sources import RobotsReply, SourceScripts, SourceStatus
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "NewRequest",
     "Overview",
     "Pause",
-    "ReaderScript",
+    "ReaderScripts",
     "Rejected",
     "RobotsReply",
     "Scripts",

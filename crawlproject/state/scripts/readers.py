@@ -1,34 +1,125 @@
-"""The script of the event streams' readers."""
+"""The scripts of the event streams' readers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis as BlockingRedis
+from redis.commands.core import Script
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.script_text import ScriptText
 from crawlproject.state.scripts.runner import packed
 
+LEASE_S = 5.0  # that a reader's lease outlasts its holder
 
-class ReaderScript:
-    """The one script of the event streams' readers, who block."""
+_TTL_US = int(LEASE_S * 1e6)
+
+
+class LeaseHolder(NamedTuple):
+    """Who holds the lease of a reader, for people; and in the case of another, what is left of it."""
+
+    host: str
+    pid: str
+    output: str  # where the events go
+    left_s: float = 0.0
+    version: str = ""  # differs after each renewal
+
+
+class Taken(NamedTuple):
+    """A lease that was taken: where the reader stands, by stream, and how long the file was then."""
+
+    positions: Mapping[str, str]
+    length: int | None
+
+
+class Lost(NamedTuple):
+    """A lease that another has taken since; `length` is that of the file when its last events were noted."""
+
+    holder: LeaseHolder
+    length: int | None
+
+
+class ReaderScripts:
+    """The scripts of the event streams' readers, who block. Each method is one round trip.
+
+    `reader` is a name; `holder` identifies one process, and describes it to people; `file` is the id of the file
+    that is written, "" for none.
+    """
 
     def __init__(self, client: BlockingRedis, keys: Keys) -> None:
-        text = ScriptText("note_read", keys)
-        self._script = client.register_script(text.text)
-        self._keys = text.keys
+        self._client = client
+        self._known = keys
+        self._loaded: dict[str, tuple[Script, list[str]]] = {}
 
-    def note(self, positions: Mapping[str, str], turn: str | None = None, ttl: int = 0) -> str:
-        """Note where a reader stands, by field of the readers' hash; with `turn`, take or keep that for `ttl` ms,
-        at 0 give it back.
+    def take(self, reader: str, holder: Mapping[str, str], file: str) -> Taken | LeaseHolder:
+        """Take the lease of a reader; return who holds it if that is another."""
+        kind, *rest = self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US, file=file)
+        if kind == "held":
+            token, host, pid, output, left, until = rest
+            return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
+        length, *positions = rest
+        return Taken(_pairs(positions), _length(length))
 
-        Return "", or who else has the turn: then nothing was done. Goes well when Redis is out of memory, too,
-        and then drops what all readers have read.
+    def note(
+        self,
+        reader: str,
+        holder: Mapping[str, str],
+        positions: Mapping[str, str],
+        *,
+        file: str = "",
+        length: int = 0,
+        instead_of: str = "",
+        give_back: bool = False,
+    ) -> Lost | None:
+        """Note where a reader stands, by stream, and renew its lease, or give it back.
+
+        `length` is that of the file with these events in it; `instead_of` a reader that goes on under this name.
+        Return None, or who has taken the lease since: then nothing was done. Succeeds when Redis is out of memory,
+        too, and then drops what all readers have read.
         """
-        arguments: dict[str, Any] = {"positions": dict(positions), "ttl": ttl}
-        if turn is not None:
-            arguments["turn"] = turn
-        holder: bytes = self._script(keys=self._keys, args=[packed(arguments)])
-        return holder.decode(errors="replace")
+        kind, *rest = self._run(
+            "note_read",
+            reader=reader,
+            holder=dict(holder),
+            ttl=0 if give_back else _TTL_US,
+            positions=dict(positions),
+            file=file,
+            length=length,
+            instead_of=instead_of,
+        )
+        if kind == "noted":
+            return None
+        host, pid, output, length_then = rest
+        return Lost(LeaseHolder(host, pid, output), _length(length_then))
+
+    def forget(self, reader: str) -> Mapping[str, str] | LeaseHolder | None:
+        """Forget a reader; return where it stood, by stream, None if there is none, or who reads as it."""
+        kind, *rest = self._run("forget_reader", reader=reader, ttl=_TTL_US)
+        if kind == "held":
+            host, pid, output, left = rest
+            return LeaseHolder(host, pid, output, int(left) / 1e6)
+        return _pairs(rest) if kind == "forgotten" else None
+
+    def count_unread(self, stream: str, after: str, most: int) -> tuple[int, str]:
+        """Count up to `most` entries of a stream after the entry `after`; return the id of the last one, too."""
+        count, last = self._run("count_unread", stream=stream, after=after, most=most)
+        return int(count), last
+
+    def _run(self, verb: str, **arguments: Any) -> list[str]:
+        if verb not in self._loaded:
+            text = ScriptText(verb, self._known)
+            self._loaded[verb] = self._client.register_script(text.text), text.keys
+        script, keys = self._loaded[verb]
+        reply: list[bytes | int] = script(keys=keys, args=[packed(arguments)])
+        # surrogateescape: see `packed`
+        return [str(item) if isinstance(item, int) else item.decode(errors="surrogateescape") for item in reply]
+
+
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _length(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

@@ -1,4 +1,4 @@
--- Readers of the event streams, and how far each has come.
+-- Readers of the event streams: how far each has come, and who reads as it at present.
 -- needs: numbers
 -- types: hash readers, stream image_events link_rot_events halted_events resumed_events
 
@@ -39,4 +39,34 @@ local function drop_read(stream, positions)
   if not positions[stream] then return end
   local time, sequence = parts_of_entry(positions[stream][2])
   redis.call('XTRIM', stream, 'MINID', text(time) .. '-' .. text(sequence))
+end
+
+-- A lease is in the hash of its reader: `holder`, one process, and `until` (us of Redis' clock) when it ends.
+-- A holder stays named there when its lease has ended: as long as nobody else has taken it, it may go on.
+local function redis_time()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- Takes away before it gives: goes well when Redis is out of memory, too.
+local function put(key, field, value)
+  redis.call('HDEL', key, field)
+  redis.call('HSET', key, field, value)
+end
+
+-- What is left of a lease (us), of `ttl` at most: a clock that was set back keeps no dead holder's alive for longer.
+local function left_of_lease(key, ttl)
+  local now = redis_time()
+  local left = (number(redis.call('HGET', key, 'until'), 0) or 0) - now
+  if left > ttl then
+    put(key, 'until', text(now + ttl))
+    return ttl
+  end
+  return math.max(left, 0)
+end
+
+local function lease_to(key, holder, ttl)
+  if redis.call('HGET', key, 'holder') ~= holder.holder then put(key, 'since', text(redis_time())) end
+  for field, value in pairs(holder) do put(key, field, value) end
+  put(key, 'until', text(redis_time() + ttl))
 end

@@ -1,0 +1,235 @@
+"""The readers of the event streams: their names, where each stands, and who reads as it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.state.client import BlockingState
+from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
+from crawlproject.state.streams import EventEntry, entries_of
+from crawlproject.texts import printable
+
+START = "0-0"  # where a reader stands that has read nothing
+
+_BATCH = 1000  # entries of each stream
+_COUNTED = 500  # entries counted a call: half a millisecond of Redis
+_LOOK_S = 0.2  # between two looks at the lease of another
+_ENTRY_ID = re.compile(r"\d{1,16}-\d{1,16}")
+
+
+def is_entry_id(text: object) -> bool:
+    """Tell whether a text is the id of an entry of a stream."""
+    return isinstance(text, str) and _ENTRY_ID.fullmatch(text) is not None
+
+
+def is_behind(one: str, other: str) -> bool:
+    """Tell whether the first of two entry ids comes before the other."""
+    return _parts(one) < _parts(other)
+
+
+def _parts(entry_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in entry_id.split("-")) if is_entry_id(entry_id) else (0, 0)
+
+
+class StreamReader:
+    """Reads all event streams from where it stands, and tells Redis where that is: what is above is kept.
+
+    One process at a time reads under one name: the holder of its lease, which ends a few seconds after the holder
+    has renewed it for the last time. Each note of where the reader stands renews it, and is refused when another
+    has taken it since: so a process that hung never moves a reader that is another's by now.
+    """
+
+    def __init__(self, state: BlockingState, name: str, output: str, file: str = "") -> None:
+        self.name = name
+        self.file = file  # id of the file that is written
+        self.last = dict.fromkeys(state.keys.streams, START)
+        self._redis = state.redis
+        self._reader_of = state.keys.reader_of
+        self._scripts = ReaderScripts(state.redis, state.keys)
+        self.host = socket.gethostname()
+        self._holder = {
+            "holder": secrets.token_hex(8),
+            "host": self.host,
+            "pid": str(os.getpid()),
+            "output": output,
+        }
+
+    def take(self) -> tuple[Mapping[str, str], int | None]:
+        """Take the lease; return where the reader stands, by stream, and the length noted of its file.
+
+        Waits for the lease of a process that died, which is not renewed any more: a few seconds.
+
+        Raises:
+            ReaderTaken: another process reads under this name.
+
+        """
+        before: LeaseHolder | None = None
+        while isinstance(taken := self._scripts.take(self.name, self._holder, self.file), LeaseHolder):
+            if before is not None and taken.version != before.version:
+                raise ReaderTaken(
+                    f"reader {self.name} is being read by {_shown(taken)}: stop that process, or read under "
+                    f"another name (--reader NAME); if it ends without giving the reader back, wait "
+                    f"{LEASE_S:.0f} s"
+                )
+            before = taken
+            time.sleep(_LOOK_S)
+        # what is no entry id was not written by crawlproject
+        return {
+            stream: at for stream, at in taken.positions.items() if stream in self.last and is_entry_id(at)
+        }, taken.length
+
+    def read(self, block_s: float = 0.0) -> list[EventEntry]:
+        """Return what comes next, empty when nothing came within `block_s`. The reader stays where it is."""
+        places: dict[Any, Any] = dict(self.last)
+        answer = self._redis.xread(places, count=_BATCH, block=int(block_s * 1000) or None)
+        return list(entries_of(answer))
+
+    def noted_length(self, reader: str) -> int | None:
+        """Return how long this file was when its last events were noted under another name, None if never."""
+        noted: Any = self._redis.hget(self._reader_of + reader, f"length:{self.file}")
+        return int(noted) if noted is not None and noted.isdigit() else None
+
+    def keeps(self, stream: str, at: str) -> bool:
+        """Tell whether all that came after an entry is still there: nothing is trimmed above one that is."""
+        return bool(self._redis.xrange(stream, "-", at, count=1))
+
+    def renew(self) -> None:
+        """Keep the lease.
+
+        Raises:
+            Overtaken: another process has taken it.
+
+        """
+        self._refused(self._scripts.note(self.name, self._holder, {}))
+
+    def note(self, length: int = 0, instead_of: str = "") -> None:
+        """Tell Redis what need not be kept for this reader, and keep the lease, in one step.
+
+        A lease that has ended, as when Redis was away, is kept all the same if nobody else has taken it.
+        `length` is that of the file with all of it; `instead_of` a former name of this reader.
+
+        Raises:
+            Overtaken: another process has taken the lease: nothing was done.
+
+        """
+        self._refused(
+            self._scripts.note(
+                self.name, self._holder, self.last, file=self.file, length=length, instead_of=instead_of
+            )
+        )
+
+    def give_back(self) -> None:
+        """Let another process read under this name at once."""
+        self._scripts.note(self.name, self._holder, {}, give_back=True)
+
+    def _refused(self, lost: Any) -> None:
+        if lost is not None:
+            raise Overtaken(self.name, lost.holder, lost.length)
+
+
+class Overtaken(ReaderTaken):
+    """Another process has taken the lease; `length` is that of the file when its last events were noted."""
+
+    def __init__(self, name: str, holder: LeaseHolder, length: int | None) -> None:
+        super().__init__(
+            f"reader {name} was taken over by {_shown(holder)}, as this process had not run for {LEASE_S:.0f} s: "
+            "it ends, and the other goes on"
+        )
+        self.length = length
+
+
+class ReaderStatus(NamedTuple):
+    """A reader, for people and machines; times in seconds since 1970, None if unknown."""
+
+    name: str
+    reading: bool  # whether a process reads as it at present
+    host: str | None  # of the process that reads as it, or did last
+    pid: int | None
+    output: str | None  # the file that it writes, or Kafka
+    behind: int  # events that it has not read
+    since: float | None  # when that process began
+    last_read: float | None
+    positions: Mapping[str, str]  # the last entry that it has read, by stream
+
+
+def readers(state: BlockingState) -> Iterator[ReaderStatus]:
+    """Yield all readers, by name."""
+    counted: dict[tuple[str, str], int] = {}
+    scripts = ReaderScripts(state.redis, state.keys)
+    for name, positions in sorted(_positions(state).items()):
+        raw: Any = state.redis.hgetall((state.keys.reader_of + name).encode(errors="surrogateescape"))
+        noted = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in raw.items()}
+        seconds, micros = state.redis.time()
+        until = _seconds(noted.get("until"))
+        for stream, at in positions.items():
+            if (stream, at) not in counted:
+                counted[stream, at] = _unread(scripts, stream, at)
+        yield ReaderStatus(
+            name,
+            until is not None and until > seconds + micros / 1e6,
+            noted.get("host"),
+            int(noted["pid"]) if noted.get("pid", "").isdigit() else None,
+            noted.get("output"),
+            sum(counted[place] for place in positions.items()),
+            _seconds(noted.get("since")),
+            _seconds(noted.get("read")),
+            positions,
+        )
+
+
+def forget(state: BlockingState, name: str) -> tuple[Mapping[str, str], int]:
+    """Forget a reader, so that nothing is kept, and no crawl pauses, for it.
+
+    Return where it stood, by stream, and how many events it had not read.
+
+    Raises:
+        CrawlprojectError: there is no such reader.
+        ReaderTaken: a process reads as it.
+
+    """
+    scripts = ReaderScripts(state.redis, state.keys)
+    stood = scripts.forget(name)
+    if isinstance(stood, LeaseHolder):
+        raise ReaderTaken(
+            f"reader {name} is being read by {_shown(stood)}: stop that process first; if it has died, wait "
+            f"{stood.left_s:.0f} s"
+        )
+    if stood is None:
+        known = ", ".join(map(printable, sorted(_positions(state)))) or "none"
+        raise CrawlprojectError(f"there is no reader {printable(name)}; known readers: {known}")
+    return stood, sum(_unread(scripts, stream, at) for stream, at in stood.items())
+
+
+def _positions(state: BlockingState) -> dict[str, dict[str, str]]:
+    """Return where each reader stands: its name, and by stream the last entry that it has read."""
+    found: dict[str, dict[str, str]] = {}
+    stored: Any = state.redis.hgetall(state.keys.readers)
+    for field, at in stored.items():
+        name, newline, stream = field.decode(errors="surrogateescape").rpartition("\n")
+        if newline:
+            found.setdefault(name, {})[stream] = at.decode(errors="replace")
+    return found
+
+
+def _unread(scripts: ReaderScripts, stream: str, at: str) -> int:
+    """Count the entries of a stream after one, as many a call as do not hold Redis up."""
+    count, total, at = _COUNTED, 0, at if is_entry_id(at) else START
+    while count == _COUNTED:
+        count, at = scripts.count_unread(stream, at, _COUNTED)
+        total += count
+    return total
+
+
+def _seconds(micros: str | None) -> float | None:
+    return int(micros) / 1e6 if micros is not None and micros.isdigit() and len(micros) < 18 else None
+
+
+def _shown(holder: LeaseHolder) -> str:
+    return printable(f"process {holder.pid} on {holder.host} (into {holder.output})", 1000)

@@ -1,0 +1,136 @@
+"""Readers of the event streams: one process at a time under each name, and what is kept for whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.state.client import BlockingState
+from crawlproject.state.keys import Keys
+from crawlproject.state.readers import Overtaken, StreamReader, forget, readers
+from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
+from tests.state.servers import Server
+
+KEYS = Keys("crawl", "images")
+LEASE = KEYS.reader_of + "archive"
+STREAM = KEYS.image_events
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+def of(client: Any) -> BlockingState:
+    return BlockingState(config.load({}), client, KEYS)
+
+
+def reader(client: Any, name: str = "archive") -> StreamReader:
+    return StreamReader(of(client), name, "/data/x.jsonl")
+
+
+def until_of(client: Any) -> float:
+    """Return for how many seconds more the lease lasts."""
+    seconds, micros = client.time()
+    left: float = int(client.hget(LEASE, "until")) / 1e6 - seconds - micros / 1e6
+    return left
+
+
+def test_a_lease_lasts_some_seconds_and_each_note_renews_it(client: redis.Redis) -> None:
+    first = reader(client)
+    assert first.take() == ({}, None)
+    assert 0 < until_of(client) <= LEASE_S
+    for renew in (first.renew, first.note):
+        client.hset(LEASE, "until", 1)
+        renew()
+        assert LEASE_S - 2 < until_of(client) <= LEASE_S
+
+
+def test_the_lease_of_a_process_that_died_is_waited_for(client: redis.Redis) -> None:
+    first, second = reader(client), reader(client)
+    first.take()
+    first.last[STREAM] = "5-1"
+    first.note(length=70)
+    begin = time.monotonic()
+    assert second.take()[0][STREAM] == "5-1"
+    assert time.monotonic() - begin > LEASE_S - 2
+    with pytest.raises(Overtaken):
+        first.note()
+    with pytest.raises(Overtaken):
+        first.renew()
+    first.give_back()  # what it does not have
+    assert until_of(client) > 0
+    assert client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
+
+
+def test_a_lease_that_nobody_has_taken_meanwhile_goes_on(client: redis.Redis) -> None:
+    first = reader(client)
+    first.take()
+    client.hset(LEASE, "until", 1)
+    first.note()
+    client.flushall()  # a Redis that came back without its data
+    first.note()
+    assert until_of(client) > 0
+    assert client.hget(LEASE, "host")
+
+
+def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(client: redis.Redis) -> None:
+    scripts = ReaderScripts(client, KEYS)
+    reader(client).take()
+    seconds, _ = client.time()
+    client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
+    held = scripts.take("archive", {"holder": "other"}, "")
+    assert isinstance(held, LeaseHolder)
+    assert held.left_s == LEASE_S
+    assert until_of(client) <= LEASE_S
+    client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
+    with pytest.raises(ReaderTaken, match="wait 5 s"):
+        forget(of(client), "archive")
+    assert until_of(client) <= LEASE_S
+
+
+def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        reader(server.client).take()
+        server.client.hset(LEASE, "until", 1)
+        server.client.config_set("maxmemory", "100kb")
+        second = reader(server.client)
+        second.take()
+        second.last[STREAM] = "5-1"
+        second.note(length=7)
+        second.renew()
+        second.give_back()
+        assert server.client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
+        assert forget(of(server.client), "archive")[0][STREAM] == "5-1"
+    finally:
+        server.close()
+
+
+def test_what_a_reader_has_not_read_is_counted_over_pages(client: redis.Redis) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1, 1601):
+            pipe.xadd(STREAM, {"event": "{}"}, id=f"{number}-0")
+        pipe.execute()
+    for name, at in {"none": "0-0", "some": "600-0", "all": "1600-0", "junk": "x", "ahead": "9999-0"}.items():
+        client.hset(KEYS.readers, f"{name}\n{STREAM}", at)
+    behind = {one.name: one.behind for one in readers(of(client))}
+    assert behind == {"none": 1600, "some": 1000, "all": 0, "junk": 1600, "ahead": 0}
+
+
+def test_names_of_others_can_be_listed_and_forgotten(client: redis.Redis) -> None:
+    client.hset(KEYS.readers, b"h\xff\nx:/d\n" + STREAM.encode(), "0-0")
+    client.hset(KEYS.readers, b"no stream", "0-0")
+    (one,) = readers(of(client))
+    assert forget(of(client), one.name) == ({STREAM: "0-0"}, 0)
+    assert client.hkeys(KEYS.readers) == [b"no stream"]
+    with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
+        forget(of(client), "x")
