@@ -12,7 +12,6 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from crawlproject.state.scripts import Grant, LeaseReply
 from tests.conftest import scheduler_for
 from tests.waiting import until_async
 
@@ -44,14 +43,6 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
         return bool(await db(scheduler).get(scheduler.state.keys.outstanding) == str(count).encode())
 
     await until_async(all_there)
-
-
-async def peek(scheduler: FrontierScheduler) -> LeaseReply:
-    """Lease as another worker would."""
-    await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await scheduler.state.scripts.lease(
-        "other", 9, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
-    )
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
@@ -105,13 +96,11 @@ async def test_a_redirect_is_leased_anew_from_the_source_it_leads_to(
     redirected = request.replace(url=location, meta={**request.meta, "redirect_urls": [request.url]})
     assert scheduler.enqueue_request(redirected)
 
-    async def grants() -> list[Grant]:
-        return (await peek(scheduler)).grants
-
-    (grant,) = await until_async(grants)
-    assert grant.id.partition(":")[2] == payer
-    assert location.encode() in grant.entry
-    assert LEASE.encode() not in grant.entry
+    again: Request = await until_async(scheduler.next_request)
+    assert again.url == location
+    assert again.meta[LEASE].source == payer
+    assert again.meta[LEASE].id != request.meta[LEASE].id
+    assert LEASE.encode() not in again.meta[LEASE].entry
     assert await scheduler.state.redis.get(scheduler.state.keys.outstanding) == b"1"
 
 
