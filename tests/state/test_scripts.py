@@ -282,7 +282,7 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await asyncio.sleep(0.3)
     assert names(await lease(state)) == []  # due, and quarantined now
     (grant,) = (await lease(state)).grants
-    assert grant.slot == pytest.approx(slot + 0.5, abs=0.1)
+    assert grant.slot == pytest.approx(slot.moment + 0.5, abs=0.1)
 
 
 # acquire
@@ -296,7 +296,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
-    assert reply.next_due == pytest.approx(slot + 2.0, abs=0.1)
+    assert reply.next_due == pytest.approx(slot.moment + 2.0, abs=0.1)
 
 
 async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
@@ -306,7 +306,9 @@ async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pul
     first = await state.scripts.acquire(domain="museum.example")
     second = await state.scripts.acquire(source="museum")
     assert first is not None
-    assert second == pytest.approx(first + 0.5, abs=0.1)
+    assert second is not None
+    assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
+    assert second.moment == pytest.approx(first.moment + 0.5, abs=0.1)
 
 
 # enqueue
