@@ -296,9 +296,9 @@ def stalled(certificate: trustme.LeafCert, seconds: float) -> Iterator[Stalled]:
         server.server_close()
 
 
-def museum_over_tls(crawl: Crawl, server: Stalled, trusted: str, seeds: int, rate: float) -> None:
-    """Have `server` be the museum, whose robots.txt is not asked for."""
-    row = {"source_name": "museum", "image_count": size_for(rate), "hosts": ["museum.org"], "robots": "ignore"}
+def museum_over_tls(crawl: Crawl, server: Stalled, trusted: str, seeds: int, rate: float, **more: object) -> None:
+    """Have `server` be the museum."""
+    row = {"source_name": "museum", "image_count": size_for(rate), "hosts": ["museum.org"], **more}
     (crawl.folder / "catalogue.json").write_text(json.dumps([row]))
     crawl.environ |= {"SSL_CERT_FILE": trusted, "CRAWL_MAX_RETRIES": "0"}
     for number in range(seeds):
@@ -311,7 +311,7 @@ def test_a_slow_handshake_costs_no_request_and_sends_none_too_early(
     crawl: Crawl, authority: trustme.CA, trusted: str
 ) -> None:
     with stalled(authority.issue_cert("museum.org"), 0.7) as server:
-        museum_over_tls(crawl, server, trusted, 120, rate=50)
+        museum_over_tls(crawl, server, trusted, 120, rate=50, robots="ignore")
         crawl.run()
     assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 120
     assert crawl.dead() == {}
@@ -326,7 +326,7 @@ def test_a_slow_source_whose_connections_do_not_last_until_the_next_slot_is_craw
 ) -> None:
     with stalled(authority.issue_cert("museum.org"), 0.5) as server:
         server.patience = 0.3
-        museum_over_tls(crawl, server, trusted, 3, rate=1)
+        museum_over_tls(crawl, server, trusted, 3, rate=1, robots="ignore")
         crawl.run()
     assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 3
     assert crawl.dead() == {}
@@ -338,7 +338,7 @@ def test_what_connects_while_its_source_is_halted_is_not_sent(
     crawl: Crawl, authority: trustme.CA, trusted: str
 ) -> None:
     with stalled(authority.issue_cert("museum.org"), 1.0) as server:
-        museum_over_tls(crawl, server, trusted, 8, rate=5)
+        museum_over_tls(crawl, server, trusted, 8, rate=5, robots="ignore")
         crawl.start()
         crawl.until(lambda: server.connections)
         crawl.redis.sadd(KEYS.halted, "museum")
@@ -352,9 +352,21 @@ def test_what_connects_while_its_source_is_halted_is_not_sent(
     assert crawl.dead() == {}
 
 
+@pytest.mark.parametrize("rate", [1, 50])
+def test_a_robots_txt_whose_connection_takes_long_is_fetched_once(
+    crawl: Crawl, authority: trustme.CA, trusted: str, rate: float
+) -> None:
+    with stalled(authority.issue_cert("museum.org"), 0.5) as server:
+        museum_over_tls(crawl, server, trusted, 3, rate)
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == 3
+    assert len(server.arrivals) == 4
+    assert crawl.dead() == {}
+
+
 def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
     with stalled(authority.issue_cert("museum.org"), 5.0) as server:
-        museum_over_tls(crawl, server, trusted, 2, rate=5)
+        museum_over_tls(crawl, server, trusted, 2, rate=5, robots="ignore")
         crawl.run(DOWNLOAD_TIMEOUT="1")
     assert set(crawl.dead()) == {"0", "1"}
     assert all(reason.startswith("timeout") for reason in crawl.dead().values()), crawl.dead()
