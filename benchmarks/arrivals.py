@@ -1,12 +1,15 @@
 """Web sites that note who was asked when, in a process of their own.
 
-    python -m benchmarks.arrivals '[["127.0.0.1", "fast"], ["127.0.0.1", null]]'
+    python -m benchmarks.arrivals '[["127.0.0.1", "fast"], ["127.0.0.1", null]]' [CERTIFICATE]
 
 One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` and
 what is below `/gone` are not there, `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is
 below `/once` fails once with status 500; everything else is a small picture, which one by the number that the
 path ends in. Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were
 none: so nothing is written while requests come, and the report says how late this process was at most.
+
+A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
+seconds late as its third part says.
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -20,11 +23,15 @@ import io
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self, TypedDict
@@ -50,10 +57,14 @@ class Report(TypedDict):
 
 
 class Listener(NamedTuple):
-    """One port: its address and its source, None if the path tells it."""
+    """One port: its address, its source (None if the path tells it), and how late it answers handshakes (s).
+
+    `handshake` is None where there is no TLS.
+    """
 
     host: str
     source: str | None
+    handshake: float | None = None
 
 
 def size_of(number: int) -> tuple[int, int]:
@@ -156,7 +167,24 @@ class _Connection(asyncio.Protocol):
             self._sites.say(self._transport, self._sites.answer(self._source, path))
 
 
-async def _serve(listeners: Sequence[Listener]) -> Report:
+async def _serve_stalled(
+    server: socket.socket, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext, seconds: float
+) -> None:
+    """Accept connections, and have each wait so long for its handshake."""
+    loop = asyncio.get_running_loop()
+
+    async def secure(connection: socket.socket) -> None:
+        await asyncio.sleep(seconds)
+        with suppress(OSError):  # the client has gone
+            await loop.connect_accepted_socket(protocol, connection, ssl=context)
+
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            connection, _ = await loop.sock_accept(server)
+            tasks.create_task(secure(connection))
+
+
+async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Report:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     sites = _Sites()
@@ -164,16 +192,22 @@ async def _serve(listeners: Sequence[Listener]) -> Report:
     loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
     loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
     report = Report(arrivals=sites.arrivals, late=0.0, lapses=[])
-    servers = [
-        await loop.create_server(
-            lambda source=listener.source: _Connection(source, sites),  # type: ignore[misc]
-            listener.host,
-            0,
-            backlog=1024,
-        )
-        for listener in listeners
-    ]
-    print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+
+    ports, stalled = [], []
+    for listener in listeners:
+        server = socket.create_server((listener.host, 0), backlog=1024)
+        server.setblocking(False)
+        ports.append(server.getsockname()[1])
+        protocol = partial(_Connection, listener.source, sites)
+        if listener.handshake is None:
+            await loop.create_server(protocol, sock=server, backlog=1024)
+        else:
+            serving = _serve_stalled(server, protocol, context, listener.handshake)
+            stalled.append(asyncio.create_task(serving))
+    print(json.dumps(ports), flush=True)
     gc.disable()
     while not stopped.is_set():
         before = time.monotonic()
@@ -186,15 +220,19 @@ async def _serve(listeners: Sequence[Listener]) -> Report:
 
 
 class Sites:
-    """The process: `ports` of the listeners in their order while the context lasts, then `report`."""
+    """The process: `ports` of the listeners in their order while the context lasts, then `report`.
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
+    `certificate` is a file with a private key and the certificate chain, for listeners with TLS.
+    """
+
+    def __init__(self, listeners: Sequence[Listener], certificate: Path | None = None) -> None:
         self._listeners = listeners
+        self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
         self.report = Report(arrivals={}, late=0.0, lapses=[])
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners)]
+        command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.ports = json.loads(self._process.stdout.readline() or "[]")
@@ -227,4 +265,5 @@ class Sites:
 if __name__ == "__main__":
     with suppress(PermissionError):
         os.nice(-10)  # where we may, before the crawler that keeps all cores busy
-    print(json.dumps(asyncio.run(_serve([Listener(*pair) for pair in json.loads(sys.argv[1])]))))
+    wanted = [Listener(*one) for one in json.loads(sys.argv[1])]
+    print(json.dumps(asyncio.run(_serve(wanted, next(iter(sys.argv[2:]), None)))))

@@ -14,7 +14,7 @@ every arrival; most of them disturb it halfway. The judge looks at the arrivals 
 Ends with 1 if there are any of either.
 
 The mean is taken from a source's first arrival to its last (there is work for it all the time in between),
-outages that the scenario names left out; the bound holds in those, too. All takes about seven minutes.
+outages that the scenario names left out; the bound holds in those, too. All takes about eight minutes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import trustme
 
 from benchmarks.arrivals import Listener, Report, Sites
 from benchmarks.ours import ROOT, Crawl
@@ -160,6 +162,7 @@ class Source:
     group: str | None = None
     requests: int | None = None  # None: as many as last for the scenario's length
     redirects: tuple[str, ...] = ()  # the sources that its pictures lead to, one by the other
+    handshake: float | None = None  # its TLS handshakes take so many seconds; None: no TLS
 
 
 class Run:
@@ -259,6 +262,15 @@ def stopped_worker(run: Run, pause: float = 10.0) -> None:
     victim.send_signal(signal.SIGCONT)
 
 
+def stopped_while_connecting(run: Run) -> None:
+    """Stop a worker that does not lead while its first connections are made, for 3 s, and let it go on."""
+    _, leading = run.leading()
+    victim = next(process for process in run.workers if process is not leading)
+    victim.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    victim.send_signal(signal.SIGCONT)
+
+
 def stopped_leader(run: Run, pause: float = 10.0) -> None:
     """Stop the worker that leads, until another one does and longer, and let it go on."""
     time.sleep(run.seconds * 0.3)
@@ -326,6 +338,20 @@ def lowered(seconds: float) -> Scenario:
     )
 
 
+def slow_tls(seconds: float) -> Scenario:
+    """Return a crawl whose sources take 2 s for each TLS handshake."""
+    sources = (Source("fast", 50, handshake=2.0), Source("modest", 5, handshake=2.0))
+    return Scenario(
+        "slow-tls", (*sources, Source("least", MINIMUM_RATE, handshake=2.0)), workers=1, seconds=seconds
+    )
+
+
+def slow_tls_stopped(seconds: float) -> Scenario:
+    """Return a crawl with handshakes of 1 s, and a worker that is stopped in the middle of them."""
+    sources = (Source("fast", 100, handshake=1.0), Source("modest", 5, handshake=1.0))
+    return Scenario("slow-tls-stopped", sources, seconds=seconds, disturb=stopped_while_connecting)
+
+
 def scenarios() -> list[Scenario]:
     """Return all scenarios in full."""
     crowd = tuple(Source(f"slow-{number}", MINIMUM_RATE, group="slow") for number in range(1000))
@@ -342,6 +368,8 @@ def scenarios() -> list[Scenario]:
         Scenario("killed-redis", PAIR, disturb=killed_redis),
         lowered(24),
         redirects(14),
+        slow_tls(24),
+        slow_tls_stopped(24),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
     ]
 
@@ -384,10 +412,13 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
     """Run a scenario from nothing to nothing; logs and arrivals are left in `keep`, if it is given."""
     alone = [source for source in scenario.sources if source.group is None]
     shared = sorted({source.host for source in scenario.sources if source.group is not None})
-    listeners = [*(Listener(source.host, source.name) for source in alone), *(Listener(h, None) for h in shared)]
+    listeners = [*(Listener(source.host, source.name, source.handshake) for source in alone)]
+    listeners += [Listener(host, None) for host in shared]
     with tempfile.TemporaryDirectory(prefix="politeness-") as folder, ExitStack() as stack:
-        sites = stack.enter_context(Sites(listeners))
-        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, {**STAY, **scenario.settings}))
+        certificate, authority = issue_certificate(Path(folder), {source.host for source in scenario.sources})
+        sites = stack.enter_context(Sites(listeners, certificate))
+        settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
+        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
         workers = stack.enter_context(Workers(crawl, scenario)).processes
         ports = {
@@ -416,6 +447,15 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
     return replace(assess(scenario, going, sites.report, broken), missed=missed)
 
 
+def issue_certificate(folder: Path, hosts: Iterable[str]) -> tuple[Path, Path]:
+    """Write a key and certificate for `hosts`, and the certificate of its authority; return both paths."""
+    authority = trustme.CA()
+    issued, trusted = folder / "site.pem", folder / "authority.pem"
+    authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(str(issued))
+    authority.cert_pem.write_to_path(str(trusted))
+    return issued, trusted
+
+
 def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
     """Write the catalogue from which the crawl computes the rates that we expect."""
     rows = [
@@ -440,6 +480,7 @@ def size_for(rate: float) -> int:
 def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
     """Return the seeds, so mixed that all sources have work from the beginning to the end."""
     authorities = {listener.source: authority for listener, authority in ports.items() if listener.source}
+    schemes = {source.name: "http" if source.handshake is None else "https" for source in scenario.sources}
     found: list[tuple[float, str]] = []
     for source in scenario.sources:
         count = round(source.rate * scenario.seconds) if source.requests is None else source.requests
@@ -449,7 +490,7 @@ def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
             base = f"{ports[Listener(source.host, None)]}/{source.name}"
         base += "".join(f"/redirect/{authorities[name]}" for name in source.redirects)
         for number in range(count):
-            url = f"http://{base}/{source.name}/{number}"
+            url = f"{schemes[source.name]}://{base}/{source.name}/{number}"
             seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
             found.append((number / count, json.dumps(seed)))
     return [seed for _, seed in sorted(found)]

@@ -20,8 +20,8 @@ IDENTIFIER = "identifier"  # str: the picture's identifier
 SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
 FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost no retry
-SLOT = "slot"  # float: the send slot, on loop.time(), of a request for a robots.txt
-LATEST = "latest"  # float: the last moment, on loop.time(), at which a request that passed the gate may go out
+SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it is spent
+PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
@@ -69,14 +69,28 @@ class Seed:
     again: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A send slot: one request of `source` may go out at `moment`, on this worker's `loop.time()`.
+
+    `at` is the same moment on Redis' clock (µs), `rate` the source's rate when the slot was given out.
+    """
+
+    source: str
+    moment: float
+    at: int
+    rate: float
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
 
     `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the
     moment, on this worker's `loop.time()`, from which the request may be sent, and `latest` the last such moment.
-    `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `request` is the
-    Scrapy request, from its slot to its settlement; `spent` says that it has been sent.
+    `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `at` and `rate` are
+    those of its `Slot`. `request` is the Scrapy request, from its slot to its settlement; `spent` says that it has
+    passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
     """
 
     id: str
@@ -84,12 +98,15 @@ class Lease:
     latest: float
     deliveries: int
     entry: bytes
+    at: int = 0
+    rate: float = 1.0
     request: Request | None = None
     spent: bool = False
+    revoked: bool = False
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the slot may still be used at `now`."""
-        return now <= self.latest
+        return now <= self.latest and not self.revoked
 
     @property
     def source(self) -> str:

@@ -229,7 +229,12 @@ class LeaseQueue:
             self.give_back(lease)
 
     def _return_waiting_of(self, sources: set[str]) -> None:
-        """Return the leases of `sources` that have not started: these sources were halted or held meanwhile."""
+        """Return the leases of `sources` that have not started: these sources were halted or held meanwhile.
+
+        Those whose connection is being made return when it is there.
+        """
+        for lease in self.leases.values():
+            lease.revoked |= lease.source in sources
         stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
         self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
         heapq.heapify(self._waiting)
@@ -237,10 +242,12 @@ class LeaseQueue:
             self.give_back(waiting.lease)
 
     def forget_waiting(self) -> None:
-        """Drop all leases that have not started: this worker lapsed, and other workers may have them by now."""
+        """Drop all leases that have not been sent: this worker lapsed, and other workers may have them by now."""
         for waiting in self._waiting:
             self.leases.pop(waiting.lease.id, None)
         self._waiting.clear()
+        for lease in self.leases.values():
+            lease.revoked = True
 
     # Exchange with Redis
 
@@ -262,7 +269,8 @@ class LeaseQueue:
             urls = []
             for grant in reply.grants:
                 latest = grant.slot + tolerance(grant.rate)
-                lease = Lease(grant.id, grant.slot, latest, codec.deliveries_of(grant.entry), grant.entry)
+                deliveries = codec.deliveries_of(grant.entry)
+                lease = Lease(grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate)
                 self.leases[lease.id] = lease
                 if (request := self._decoded(lease)) is None:
                     continue

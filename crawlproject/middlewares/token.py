@@ -10,8 +10,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, StaleConnection
-from crawlproject.models import LATEST, LEASE, SLOT, SOURCE, Lease
-from crawlproject.net.send_slot import take_send_slot
+from crawlproject.models import LEASE, PASSAGE, SLOT, SOURCE, Lease, Slot
+from crawlproject.net.send_slot import Passage, take_send_slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
@@ -23,7 +23,8 @@ class TokenMiddleware:
     A leased request brings its slot along. If the slot is spent or missed, the request goes back to the frontier,
     so that it does not wait here and take up a place in the downloader. A request for a robots.txt brings the
     slot that was acquired for it. Any other request without a lease (`scrapy shell`) gets a slot of its source
-    here and waits for it. Without a pulse there are no slots: the gate fails closed.
+    here and waits for it. Without a pulse there are no slots: the gate fails closed. The slot is checked once more
+    where the request is written to its connection (net/pool.py).
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -47,11 +48,11 @@ class TokenMiddleware:
             self.crawler.stats.inc_value("tokens/returned")
             return request
         lease.spent = True
-        request.meta[LATEST] = lease.latest
+        request.meta[PASSAGE] = Passage.of_lease(worker_of(self.crawler).state, lease)
         return None
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        """Send a leased request back to the frontier if it was too late, or its connection had been closed.
+        """Send a request back, for another slot, if it was too late, or its connection had been closed.
 
         Raises:
             SlotMissed: the request was for a robots.txt; `RobotsFetcher` takes another slot for it.
@@ -65,7 +66,7 @@ class TokenMiddleware:
             return None
         if SLOT in request.meta:
             raise SlotMissed(str(exception))
-        return request if LEASE in request.meta else None
+        return request
 
     def _spend(self, request: Request) -> None:
         """Let a request for a robots.txt pass, which has its slot already.
@@ -74,11 +75,11 @@ class TokenMiddleware:
             SlotMissed: the slot was not used in time, or was used before.
 
         """
-        slot = request.meta[SLOT]
+        slot: Slot | None = request.meta[SLOT]
         request.meta[SLOT] = None
-        if slot is None or asyncio.get_running_loop().time() - slot > LATE_S:
+        if slot is None or asyncio.get_running_loop().time() - slot.moment > LATE_S:
             raise SlotMissed(f"the slot of {request.url} was missed")
-        request.meta[LATEST] = slot + LATE_S
+        request.meta[PASSAGE] = Passage(worker_of(self.crawler).state, slot)
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` goes to.
@@ -93,5 +94,5 @@ class TokenMiddleware:
         slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain)
         if slot is None:
             raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")
-        request.meta[LATEST] = slot + LATE_S
+        request.meta[PASSAGE] = Passage(worker.state, slot)
         self.crawler.stats.inc_value("tokens/acquired")

@@ -16,7 +16,7 @@ from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
 from crawlproject.errors import MemoryShort, Stopped, TlsFailed
-from crawlproject.models import LATEST, LEASE, TLS_FAILURE
+from crawlproject.models import LEASE, PASSAGE, TLS_FAILURE
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
@@ -51,7 +51,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         Raises:
             MemoryShort: the bodies under way exceed their budget, and this body was chosen to be aborted.
-            SlotMissed: the request came here from the gate too late.
+            SlotMissed: the request came here from the gate too late, or its connection was made too late.
             Stopped: the worker shuts down and cannot wait for the response.
             TlsFailed: no secure connection could be made.
 
@@ -60,7 +60,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._stop = asyncio.create_task(self._abort_after_grace(worker.shutdown.grace_over))
             self._crawler.signals.connect(self._received, signal=signals.bytes_received)
-        pool.latest.set(request.meta.pop(LATEST, None))
+        leave = request.meta.pop(PASSAGE, None)
+        pool.passage.set(leave)
         carriers: list[Any] = []
         pool.carriers.set(carriers if self._failures is not None else None)
         task = asyncio.current_task()
@@ -89,6 +90,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         finally:
             del self._under_way[request]
             worker.download_budget.end(body)
+        if leave is not None and leave.waited:  # for a slot, not for the site
+            request.meta["download_latency"] -= leave.waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from collections import OrderedDict
 from contextvars import ContextVar
 from typing import Any
 
+from scrapy.utils.defer import deferred_from_coro
 from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
 from twisted.web.client import HTTPConnectionPool
 
 from crawlproject.errors import ConfigError, SlotMissed
-from crawlproject.net.protocol import BoundedFactory
+from crawlproject.net.protocol import BoundedFactory, BoundedProtocol
+from crawlproject.net.send_slot import Passage
 
 _IDLE_S = 15.0  # how long an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
 _MAX_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MAX_IDLE_A_HOST = 64
 _OTHER_FILES = 256  # Redis, the storage, the log, name servers, pictures being decoded
 
-latest: ContextVar[float | None] = ContextVar("latest", default=None)  # `LATEST` of the request that connects
+passage: ContextVar[Passage | None] = ContextVar("passage", default=None)  # of the request that connects
 carriers: ContextVar[list[Any] | None] = ContextVar("carriers", default=None)  # its transports: sockets, or TLS
 
 
 class BoundedPool(HTTPConnectionPool):
-    """Twisted's pool with a bound on all idle connections together; the longest idle is closed first."""
+    """Twisted's pool with a bound on all idle connections together; the longest idle is closed first.
+
+    It is the last to hold a request back: one whose slot passes while its connection is made takes another slot,
+    here if there is one soon, else by way of the frontier. Its connection is kept for the next request.
+    """
 
     def __init__(self, reactor: Any) -> None:
         super().__init__(reactor, persistent=True)  # type: ignore[no-untyped-call]
@@ -35,26 +42,51 @@ class BoundedPool(HTTPConnectionPool):
         self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
 
     def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
-        """Return an idle connection, or a new one.
+        """Return an idle connection, or a new one; the request is written to it at once.
 
-        Fails as SlotMissed when the request was delayed on its way here from the gate, on an overloaded machine,
-        for so long that it would go out too late.
+        Fails as SlotMissed when that would be too late: the request was delayed on its way here from the gate, on
+        an overloaded machine, or the connection took too long.
         """
-        deadline = latest.get()
-        if deadline is not None and asyncio.get_running_loop().time() > deadline:
+        leave = passage.get()
+        if leave is not None and not leave.is_open:
             return defer.fail(SlotMissed("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
-        if (noted := carriers.get()) is not None:
+        return got.addCallback(self._admit, key, leave, carriers.get())
 
-            def note(connection: Any) -> Any:
-                noted.append(connection.transport.getHandle())
-                return connection
+    def _newConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
+        made: Deferred[Any] = super()._newConnection(key, endpoint)
+        return made.addCallback(BoundedProtocol.when_ready)
 
-            got.addCallback(note)
-        return got
+    def _admit(self, connection: Any, key: Any, leave: Passage | None, noted: list[Any] | None) -> Any:
+        if noted is not None:
+            noted.append(connection.transport.getHandle())
+        if leave is None or leave.is_open:
+            return connection
+        return deferred_from_coro(self._admit_later(connection, key, leave))
+
+    async def _admit_later(self, connection: Any, key: Any, leave: Passage) -> Any:
+        """Return the connection when its request may be written to it.
+
+        Raises:
+            SlotMissed: it may not, or not soon.
+            ConnectionLost: the site has closed the connection meanwhile.
+
+        """
+        admitted = False
+        try:
+            admitted = await leave.renew()
+        finally:  # also where the request is aborted
+            if not admitted and connection.state == "QUIESCENT":
+                self._putConnection(key, connection)
+        if connection.state != "QUIESCENT":
+            raise ConnectionLost("the site closed the connection before it got a request")
+        if not admitted:
+            raise SlotMissed("the slot was missed while the connection was made")
+        return connection
 
     def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
+        connection.was_idle = True
         super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
         if connection in self._timeouts:
             self._idle[connection] = key

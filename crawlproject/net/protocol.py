@@ -12,10 +12,14 @@ from scrapy.core.downloader.handlers.http11 import (
     _LenientHTTP11ClientFactory,
     _LenientHTTP11ClientProtocol,
 )
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IHandshakeListener
+from twisted.internet.protocol import connectionDone
+from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from twisted.web import _newclient
+from zope.interface import implementer
 
 from crawlproject.errors import StaleConnection
 
@@ -26,18 +30,56 @@ class HeadersTooLarge(Exception):
     """Response headers beyond `MAX_HEADERS`."""
 
 
+@implementer(IHandshakeListener)
 class BoundedProtocol(_LenientHTTP11ClientProtocol):
-    """A connection that is closed when a response's headers are too large."""
+    """A connection that is closed when a response's headers are too large.
 
+    `was_idle`: it has been in the pool, where a site may close it at any time.
+    """
+
+    was_idle = False
     _received = 0
-    _requests = 0
+    _secured = False
+    _handshake: Deferred[BoundedProtocol] | None = None
+
+    def when_ready(self):
+        """Return this connection when what is written to it goes out at once: with TLS, after the handshake.
+
+        Twisted calls a connection made when TCP is, and keeps what is written until the handshake is done.
+        """
+        if self._secured or not isinstance(self.transport, TLSMemoryBIOProtocol):
+            return self
+        self._handshake = Deferred(self._abort_handshake)
+        return self._handshake
+
+    def handshakeCompleted(self) -> None:  # noqa: N802 - Twisted's name
+        """Hand this connection over, unless its certificate was refused: then `connectionLost` says why."""
+        if getattr(self.transport, "disconnecting", False):
+            return
+        self._secured = True
+        if handshake := self._take_handshake():
+            handshake.callback(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        """Fail whoever waits for the handshake, as Twisted fails a request that had been written."""
+        super().connectionLost(reason)
+        if handshake := self._take_handshake():
+            handshake.errback(Failure(_newclient.ResponseNeverReceived([reason])))
+
+    def _take_handshake(self):
+        handshake, self._handshake = self._handshake, None
+        return handshake
+
+    def _abort_handshake(self, _) -> None:
+        self._handshake = None
+        if self.transport is not None:
+            self.transport.abortConnection()
 
     def request(self, request):
         """Send a request; the bytes of its response are counted from 0."""
         self._received = 0
-        self._requests += 1
         sent = super().request(request)
-        return sent.addErrback(_never_answered) if self._requests > 1 else sent
+        return sent.addErrback(_never_answered) if self.was_idle else sent
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
         """Count the bytes before a body."""

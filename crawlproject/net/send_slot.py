@@ -1,4 +1,4 @@
-"""Takes a send slot for a request without a lease: for a robots.txt, or from `scrapy shell`."""
+"""Send slots: taken for a request without a lease, and checked where a request is written to its connection."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Self
 
-from crawlproject.politeness.slots import HORIZON_S, LATE_S
+from crawlproject.models import Lease, Slot
+from crawlproject.politeness.slots import HORIZON_S, LATE_S, RENEWAL_S
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.worker import Shutdown
 
@@ -24,7 +26,7 @@ async def take_send_slot(
     patience_s: float = math.inf,
     is_ready: Callable[[], bool] = lambda: True,
     calls: AbstractAsyncContextManager[object] | None = None,
-) -> float | None:
+) -> Slot | None:
     """Wait for a slot of `source`, or of the source of `domain`, and return it when its moment has come.
 
     A slot far ahead is confirmed before use: its source may have been halted since. No slot is taken unless
@@ -32,7 +34,7 @@ async def take_send_slot(
     bounds the concurrent calls to Redis.
 
     Returns:
-        The slot, on `loop.time()`; None when the worker stops, or after `patience_s` seconds without a slot.
+        The slot; None when the worker stops, or after `patience_s` seconds without a slot.
 
     """
     loop = asyncio.get_running_loop()
@@ -45,10 +47,10 @@ async def take_send_slot(
                 async with calls:
                     slot = await state.scripts.acquire(source=source, domain=domain, fetch_lock=fetch_lock)
             if slot is not None:
-                ahead = slot - loop.time()
+                ahead = slot.moment - loop.time()
                 await asyncio.sleep(max(ahead, 0))
                 confirmed = ahead <= HORIZON_S or await state.scripts.confirm(source=source, domain=domain)
-                if confirmed and is_ready() and loop.time() - slot <= LATE_S:
+                if confirmed and is_ready() and loop.time() - slot.moment <= LATE_S:
                     return slot
                 continue
         except REDIS_TROUBLE as error:
@@ -57,3 +59,54 @@ async def take_send_slot(
             return None
         await asyncio.sleep(_TRY_AGAIN_S)
     return None
+
+
+class Passage:
+    """Leave to send one request: with `slot`, which is that of `lease` if the request has one.
+
+    Connecting takes time, a slow site's TLS seconds. The pool asks whether the request may still go out when the
+    connection is there, right before it is written.
+    """
+
+    def __init__(self, state: State, slot: Slot, lease: Lease | None = None) -> None:
+        self._state = state
+        self._slot = slot
+        self._lease = lease
+        self._latest = slot.moment + LATE_S
+        self.waited = 0.0  # seconds that the request has waited for another slot, its connection ready
+
+    @classmethod
+    def of_lease(cls, state: State, lease: Lease) -> Self:
+        """Return the leave that a lease gives."""
+        return cls(state, Slot(lease.source, lease.slot, lease.at, lease.rate), lease)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the request may be written now."""
+        now = asyncio.get_running_loop().time()
+        return now <= self._latest if self._lease is None else self._lease.is_fresh(now)
+
+    async def renew(self) -> bool:
+        """Exchange the slot that was missed for one that comes soon, wait for it, and tell whether it came."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._lease is not None and self._lease.revoked:
+            return False
+        try:
+            slot = await self._state.scripts.renew(
+                self._slot,
+                within=RENEWAL_S,
+                worker=self._state.worker_id if self._lease is not None else None,
+                lease=self._lease.id if self._lease is not None else None,
+            )
+        except REDIS_TROUBLE as error:
+            self._state.failed(error)
+            return False
+        if slot is None:
+            return False
+        await asyncio.sleep(max(slot.moment - loop.time(), 0))
+        self._slot, self._latest = slot, slot.moment + LATE_S
+        if self._lease is not None:
+            self._lease.latest = self._latest
+        self.waited += loop.time() - began
+        return self.is_open

@@ -9,6 +9,10 @@ LATE_S = 0.05  # how late a request without a lease may use its slot
 
 MAX_LATE_S = 0.25
 
+# How far ahead the slot may be that a request gets whose connection took too long: used LATE_S late, it is used no
+# later after it was given out than that of a lease (clock.lua counts on it).
+RENEWAL_S = HORIZON_S + MAX_LATE_S - LATE_S
+
 
 def tolerance(rate: float) -> float:
     """Return how many seconds late a slot of a source of `rate` requests a second may be used.

@@ -254,6 +254,22 @@ async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> No
     worker.queue.forget_waiting()
     assert list(worker.queue.leases) == [started.meta[LEASE].id]
     assert len(worker.queue) == 0
+    assert started.meta[LEASE].revoked  # not sent either, should it still be connecting
+
+
+async def test_when_a_source_was_stopped_nothing_waiting_or_connecting_is_sent(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=10)
+    await worker.put("a", "b", "c")
+    await worker.queue.fill()
+    ended, connecting = [request.meta[LEASE] for request in await worker.popped(2)]
+    assert not connecting.revoked
+    await worker.redis.sadd(state.keys.halted, "museum")
+    worker.queue.settle(ended, Settlement(ended.id, "museum", dead="x", status="200", fine=True))
+    await worker.queue.flush()
+    assert connecting.revoked
+    assert not connecting.is_fresh(connecting.slot)
+    assert list(worker.queue.leases) == [connecting.id]
 
 
 async def test_waiting_leases_go_back_in_order_at_shutdown(state: State) -> None:

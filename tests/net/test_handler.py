@@ -1,5 +1,8 @@
 """How requests are downloaded: certificates, idle connections, shutdown, open files."""
 
+# mypy: disable-error-code="no-untyped-call"
+# Twisted's client has no types.
+
 from __future__ import annotations
 
 import json
@@ -14,17 +17,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import trustme
 from twisted.internet import reactor as installed_reactor
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.web import _newclient
+from twisted.web.http_headers import Headers
 
+from benchmarks.site import worst_second
+from crawlproject.errors import StaleConnection
 from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
+from crawlproject.net.protocol import BoundedProtocol
 from demo.gallery import Gallery, set_faults
-from tests.test_crawl import KEYS, Crawl, picture
+from tests.test_crawl import KEYS, Crawl, picture, size_for
 from tests.waiting import PATIENCE_S
 
 
@@ -221,6 +233,7 @@ class Punctual(Picture):
         super().do_GET()
 
 
+@pytest.mark.judges
 def test_a_request_delayed_between_gate_and_wire_takes_another_slot(crawl: Crawl) -> None:
     crawl.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "traps")
     crawl.options = ["-s", f"DOWNLOAD_HANDLERS={json.dumps({'http': 'sleepy.SleepyHandler'})}"]
@@ -232,9 +245,147 @@ def test_a_request_delayed_between_gate_and_wire_takes_another_slot(crawl: Crawl
     assert len(crawl.events(KEYS.image_events)) == len(Punctual.arrivals) == 60
     assert crawl.dead() == {}
     times = sorted(Punctual.arrivals)
-    # 50 a second: each may come 50 ms late or not at all.
-    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.03
+    # 50 a second: each may come 60 ms late or not at all.
+    assert min(later - first for first, later in zip(times, times[4:], strict=False)) > 0.015
     assert int(re.findall(r"'tokens/late': (\d+)", (crawl.folder / "worker-0.log").read_text())[0]) >= 3
+
+
+# Connections that are made slowly
+
+
+class Stalled(ThreadingHTTPServer):
+    """A site that waits before each TLS handshake, and notes when pictures are requested."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, certificate: trustme.LeafCert, seconds: float) -> None:
+        super().__init__(("127.0.0.1", 0), PictureOfStalled)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(self.context)
+        self.seconds = seconds
+        self.patience: float | None = None  # for a connection's first request; then the connection is closed
+        self.connections = 0
+        self.arrivals: list[float] = []
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
+        time.sleep(self.seconds)
+        with suppress(OSError), self.context.wrap_socket(request, server_side=True) as secured:
+            secured.settimeout(self.patience)
+            super().finish_request(secured, client_address)
+
+
+class PictureOfStalled(Picture):
+    server: Stalled
+
+    def do_GET(self) -> None:
+        self.server.arrivals.append(time.monotonic())
+        self.connection.settimeout(None)
+        super().do_GET()
+
+
+@contextmanager
+def stalled(certificate: trustme.LeafCert, seconds: float) -> Iterator[Stalled]:
+    server = Stalled(certificate, seconds)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def museum_over_tls(crawl: Crawl, server: Stalled, trusted: str, seeds: int, rate: float, **more: object) -> None:
+    """Have `server` be the museum."""
+    row = {"source_name": "museum", "image_count": size_for(rate), "hosts": ["museum.org"], **more}
+    (crawl.folder / "catalogue.json").write_text(json.dumps([row]))
+    crawl.environ |= {"SSL_CERT_FILE": trusted, "CRAWL_MAX_RETRIES": "0"}
+    for number in range(seeds):
+        url = f"https://museum.org:{server.server_port}/{number}"
+        crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": f"{number}", "source": "museum"}))
+
+
+@pytest.mark.judges
+def test_a_slow_handshake_costs_no_request_and_sends_none_too_early(
+    crawl: Crawl, authority: trustme.CA, trusted: str
+) -> None:
+    with stalled(authority.issue_cert("museum.org"), 0.7) as server:
+        museum_over_tls(crawl, server, trusted, 120, rate=50, robots="ignore")
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 120
+    assert crawl.dead() == {}
+    assert int(crawl.redis.hget(KEYS.counts_of + "retried", "museum") or 0) == 0
+    assert server.connections < 120
+    assert worst_second(sorted(server.arrivals)) <= 56
+
+
+@pytest.mark.judges
+def test_a_slow_source_whose_connections_do_not_last_until_the_next_slot_is_crawled(
+    crawl: Crawl, authority: trustme.CA, trusted: str
+) -> None:
+    with stalled(authority.issue_cert("museum.org"), 0.5) as server:
+        server.patience = 0.3
+        museum_over_tls(crawl, server, trusted, 3, rate=1, robots="ignore")
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 3
+    assert crawl.dead() == {}
+    times = sorted(server.arrivals)
+    assert min(later - first for first, later in pairwise(times)) > 0.9
+
+
+def test_what_connects_while_its_source_is_halted_is_not_sent(
+    crawl: Crawl, authority: trustme.CA, trusted: str
+) -> None:
+    with stalled(authority.issue_cert("museum.org"), 1.0) as server:
+        museum_over_tls(crawl, server, trusted, 8, rate=5, robots="ignore")
+        crawl.start()
+        crawl.until(lambda: server.connections)
+        crawl.redis.sadd(KEYS.halted, "museum")
+        crawl.until(
+            lambda: crawl.redis.hlen(KEYS.leases_of + crawl.redis.zrange(KEYS.workers, 0, 0)[0].decode()) == 0
+        )
+        assert server.arrivals == []
+        crawl.redis.srem(KEYS.halted, "museum")
+        crawl.finish()
+    assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 8
+    assert crawl.dead() == {}
+
+
+@pytest.mark.parametrize("rate", [1, 50])
+def test_a_robots_txt_whose_connection_takes_long_is_fetched_once(
+    crawl: Crawl, authority: trustme.CA, trusted: str, rate: float
+) -> None:
+    with stalled(authority.issue_cert("museum.org"), 0.5) as server:
+        museum_over_tls(crawl, server, trusted, 3, rate)
+        crawl.run()
+    assert len(crawl.events(KEYS.image_events)) == 3
+    assert len(server.arrivals) == 4
+    assert crawl.dead() == {}
+
+
+def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
+    with stalled(authority.issue_cert("museum.org"), 5.0) as server:
+        museum_over_tls(crawl, server, trusted, 2, rate=5, robots="ignore")
+        crawl.run(DOWNLOAD_TIMEOUT="1")
+    assert set(crawl.dead()) == {"0", "1"}
+    assert all(reason.startswith("timeout") for reason in crawl.dead().values()), crawl.dead()
+
+
+@pytest.mark.parametrize(
+    ("was_idle", "error"), [(True, StaleConnection), (False, _newclient.ResponseNeverReceived)]
+)
+def test_the_site_may_close_a_connection_that_was_idle_but_must_answer_on_a_new_one(
+    was_idle: bool, error: type[Exception]
+) -> None:
+    connection = BoundedProtocol()
+    connection.was_idle = was_idle
+    connection.makeConnection(StringTransport())
+    failures: list[Failure] = []
+    request = _newclient.Request._construct(b"GET", b"/", Headers({b"host": [b"museum.org"]}), None)
+    connection.request(request).addErrback(failures.append)
+    connection.connectionLost(Failure(ConnectionDone()))
+    assert failures[0].check(error)
 
 
 class Fickle(BaseHTTPRequestHandler):

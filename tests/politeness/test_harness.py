@@ -20,6 +20,8 @@ from benchmarks.politeness import (
     restarted_redis,
     run,
     silent_too_long,
+    slow_tls,
+    slow_tls_stopped,
 )
 
 SOURCES = (Source("fast", 60), Source("modest", 5))
@@ -33,6 +35,8 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis),
         lowered(4),
         redirects(4),
+        slow_tls(5),
+        slow_tls_stopped(4),
     ],
     ids=lambda scenario: scenario.name,
 )

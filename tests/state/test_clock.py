@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+from bisect import bisect_left
+from collections.abc import Callable
 
 import pytest
 
+from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.state.clock import MICROS, RedisClock
 
 AHEAD = 1_700_000_000.0  # what Redis' clock says more than ours, in seconds
@@ -50,7 +54,7 @@ def test_the_best_reply_of_five_to_ten_seconds_counts() -> None:
     assert set(seen) == {0.001, 0.02}
 
 
-@pytest.mark.parametrize(("step", "within"), [(3600.0, 0.2), (0.5, 0.2), (-0.5, 10.2), (-3600.0, 10.2)])
+@pytest.mark.parametrize(("step", "within"), [(3600.0, 0.2), (0.5, 25.2), (-0.5, 10.2), (-3600.0, 10.2)])
 def test_after_a_step_of_redis_clock_it_is_right_again_in_time(step: float, within: float) -> None:
     clock = RedisClock()
     for number in range(100):
@@ -62,6 +66,39 @@ def test_after_a_step_of_redis_clock_it_is_right_again_in_time(step: float, with
         now += 0.1
         clock.observe(redis_time(now, AHEAD + step), now + 0.001)
     assert error(clock, now, AHEAD + step) == pytest.approx(0.001, abs=2e-6)
+
+
+def most_in_a_second(rate: int, way: Callable[[float], float], ahead: Callable[[float], float]) -> int:
+    """Return the most requests that a worker sends in a second, each when its slot comes or as late as allowed.
+
+    Ten times a second it leases the slots of the next 250 ms; a reply takes `way` seconds.
+    """
+    clock, given, sent, late = RedisClock(), 0, [], tolerance(rate)
+    for number in range(600):
+        ran = 100.0 + number * 0.1
+        redis_now = redis_time(ran, ahead(ran))
+        clock.observe(redis_now, ran + way(ran))
+        given = max(given, redis_now)
+        while given <= redis_now + HORIZON_S * MICROS:
+            moment = max(clock.local(given), ran + way(ran))
+            sent.append(moment + late if moment // 1 % 2 else moment)  # now in time, now late
+            given += MICROS // rate
+    sent.sort()
+    return max(bisect_left(sent, first + 1.0) - index for index, first in enumerate(sent))
+
+
+@pytest.mark.parametrize("rate", [10, 50, 200])
+@pytest.mark.parametrize("less", [0.0, 0.02, 0.2, 1.0])
+def test_a_way_back_that_gets_shorter_brings_no_slots_together(rate: int, less: float) -> None:
+    def way(now: float) -> float:
+        return less + 0.001 if now < 120 or 140 < now < 155 else 0.001
+
+    assert most_in_a_second(rate, way, lambda _: AHEAD) <= math.floor(1.1 * rate) + 1
+
+
+@pytest.mark.parametrize("step", [0.2, 1.0, 2.9])
+def test_a_small_step_of_redis_clock_forward_brings_no_slots_together(step: float) -> None:
+    assert most_in_a_second(200, lambda _: 0.001, lambda now: AHEAD + step * (now >= 120)) <= 221
 
 
 def test_drift_is_followed() -> None:

@@ -13,6 +13,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config
+from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
@@ -204,6 +205,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
             await attempt(reject(state, seeds))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org"))
+        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0))
+        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0, worker=ME, lease=f"1.0:{source}"))
         await attempt(scripts.confirm(domain="museum.org"))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.keep_robots(ME, ORIGIN, source, kind="unreachable", reason="x"))

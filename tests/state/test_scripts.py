@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import DeadRetry, LeaseReply, NewRequest, Rejected, Settlement
@@ -282,7 +283,7 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await asyncio.sleep(0.3)
     assert names(await lease(state)) == []  # due, and quarantined now
     (grant,) = (await lease(state)).grants
-    assert grant.slot == pytest.approx(slot + 0.5, abs=0.1)
+    assert grant.slot == pytest.approx(slot.moment + 0.5, abs=0.1)
 
 
 # acquire
@@ -296,7 +297,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
-    assert reply.next_due == pytest.approx(slot + 2.0, abs=0.1)
+    assert reply.next_due == pytest.approx(slot.moment + 2.0, abs=0.1)
 
 
 async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
@@ -306,7 +307,62 @@ async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pul
     first = await state.scripts.acquire(domain="museum.example")
     second = await state.scripts.acquire(source="museum")
     assert first is not None
-    assert second == pytest.approx(first + 0.5, abs=0.1)
+    assert second is not None
+    assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
+    assert second.moment == pytest.approx(first.moment + 0.5, abs=0.1)
+
+
+# renew
+
+
+async def test_a_slot_that_was_missed_is_exchanged_for_the_present_if_none_was_given_out_after_it(
+    state: State,
+) -> None:
+    await rule(state, ("museum", 2))
+    missed = await state.scripts.acquire(source="museum")
+    assert missed is not None
+    await asyncio.sleep(0.3)
+    renewed = await state.scripts.renew(missed, within=0.0)
+    assert renewed is not None
+    assert 0.28 < renewed.moment - missed.moment < 0.5
+    after = await state.scripts.acquire(source="museum")
+    assert after is not None
+    assert after.at - renewed.at == 500_000
+
+
+async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_soon(state: State) -> None:
+    await rule(state, ("museum", 2))
+    missed, last = [await state.scripts.acquire(source="museum") for _ in range(2)]
+    assert missed is not None
+    assert last is not None
+    assert await state.scripts.renew(missed, within=0.5) is None  # a second ahead
+    renewed = await state.scripts.renew(missed, within=1.1)
+    assert renewed is not None
+    assert renewed.at - last.at == 500_000
+
+
+async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a"), entry("b")])
+    first, last = (await lease(state)).grants
+
+    async def renewed(name: str = last.id, worker: str = "w") -> bool:
+        slot = Slot("museum", last.slot, last.at, last.rate)
+        return await state.scripts.renew(slot, within=1.0, worker=worker, lease=name) is not None
+
+    assert await renewed()
+    assert not await renewed(worker="v")  # it is another's
+    assert not await renewed(name=last.id.replace(".0:", ".1:"))
+    await db(state).sadd(state.keys.halted, "museum")
+    assert not await renewed()
+    await db(state).srem(state.keys.halted, "museum")
+    await db(state).hset(state.keys.circuit_of + "museum", "generation", 1)
+    assert not await renewed()  # its circuit has opened and closed since
+    await db(state).delete(state.keys.circuit_of + "museum")
+    assert await renewed()
+    await db(state).delete(state.keys.pulse)
+    assert not await renewed(name=first.id)
 
 
 # enqueue

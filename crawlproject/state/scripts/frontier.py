@@ -23,12 +23,16 @@ _SETTLE_COLUMNS = (
 
 
 class Grant(NamedTuple):
-    """A lease: its id, its send slot on this worker's clock (s), its source's rate, the stored request."""
+    """A lease: its id, its send slot, its source's rate, the stored request.
+
+    `slot` is on this worker's clock (s); `at` is the same on Redis' (µs).
+    """
 
     id: str
     slot: float
     rate: float
     entry: bytes
+    at: int
 
 
 class LeaseReply(NamedTuple):
@@ -228,7 +232,7 @@ class FrontierScripts(ScriptRunner):
             int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
-                Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry)
+                Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
                 for lease, slot, rate, entry in zip(*(grants[n::4] for n in range(4)), strict=True)
             ],
         )

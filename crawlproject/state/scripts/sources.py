@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from crawlproject.models import Slot
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -50,8 +51,8 @@ class SourceScripts(ScriptRunner):
 
     async def acquire(
         self, *, source: str | None = None, domain: str | None = None, fetch_lock: str | None = None
-    ) -> float | None:
-        """Reserve the next send slot for a request without a lease and return it, on this worker's clock.
+    ) -> Slot | None:
+        """Reserve the next send slot for a request without a lease and return it.
 
         None when there is none to be had at present: no pulse, or a rate of 0. The lock on fetching the robots.txt
         of the origin `fetch_lock` is made to last a minute longer than the slot is ahead.
@@ -59,9 +60,31 @@ class SourceScripts(ScriptRunner):
         target = {"source": source} if source is not None else {"domain": domain}
         if fetch_lock is not None:
             target["fetch_lock"] = fetch_lock
-        ran, slot, _ = await self._run("acquire", **target)
+        ran, slot, payer, rate = await self._run("acquire", **target)
         self._observe(ran)
-        return self._clock.local(int(slot)) if slot else None
+        if not slot:
+            return None
+        return Slot(payer.decode(errors="surrogateescape"), self._clock.local(int(slot)), int(slot), float(rate))
+
+    async def renew(
+        self, slot: Slot, *, within: float, worker: str | None = None, lease: str | None = None
+    ) -> Slot | None:
+        """Exchange a slot that was missed for one at most `within` seconds ahead.
+
+        None when there is none so soon, or nothing may go out: no pulse, a rate of 0, a source that is halted or
+        held, or has changed its state since. The request has the lease `lease` of `worker`, or none.
+        """
+        ran, moment, rate = await self._run(
+            "renew",
+            source=slot.source,
+            missed=slot.at,
+            rate=slot.rate,
+            within=int(within * MICROS),
+            worker=worker,
+            lease=lease,
+        )
+        self._observe(ran)
+        return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate)) if moment else None
 
     async def confirm(self, *, source: str | None = None, domain: str | None = None) -> bool:
         """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""

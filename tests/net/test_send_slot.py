@@ -1,0 +1,96 @@
+"""Leave to send a request, where it is written to its connection; against a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from crawlproject.models import Lease
+from crawlproject.net.send_slot import Passage
+from crawlproject.politeness.slots import LATE_S, RENEWAL_S, tolerance
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def leases(state: State, count: int, rate: float) -> list[Lease]:
+    """Return leases of a source of `rate`, the only ones that it has given out."""
+    await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+    requests = [NewRequest(bytes((1, 0, 0, n)), "00000", n, again=True, source="museum") for n in range(count)]
+    await state.scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
+    reply = await state.scripts.lease(
+        state.worker_id,
+        count,
+        cap=count,
+        cap_alone=count,
+        holding={},
+        horizon=10.0,
+        dead_maxlen=9,
+        max_deliveries=3,
+    )
+    assert len(reply.grants) == count
+    return [
+        Lease(one.id, one.slot, one.slot + tolerance(one.rate), 0, one.entry, one.at, one.rate)
+        for one in reply.grants
+    ]
+
+
+async def missed(lease: Lease) -> None:
+    await asyncio.sleep(max(lease.latest + 0.01 - asyncio.get_running_loop().time(), 0))
+
+
+async def test_a_request_goes_out_late_if_nobody_comes_behind_it(state: State) -> None:
+    (lease,) = await leases(state, 1, rate=1)
+    leave = Passage.of_lease(state, lease)
+    assert leave.is_open
+    await missed(lease)
+    assert not leave.is_open
+    assert await leave.renew()
+    assert leave.is_open
+    now = asyncio.get_running_loop().time()
+    assert lease.latest <= now + LATE_S
+    again = await state.scripts.acquire(source="museum")
+    assert again is not None
+    assert again.moment > now + 0.9
+
+
+async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) -> None:
+    first, last = await leases(state, 2, rate=5)
+    leave = Passage.of_lease(state, first)
+    await missed(first)
+    assert await leave.renew()
+    now = asyncio.get_running_loop().time()
+    assert last.slot + 0.2 - 0.001 <= now <= last.slot + 0.2 + LATE_S
+    assert 0 < leave.waited < RENEWAL_S
+
+
+async def test_no_slot_far_ahead_is_taken(state: State) -> None:
+    first, _ = await leases(state, 2, rate=1)
+    leave = Passage.of_lease(state, first)
+    await missed(first)
+    assert not await leave.renew()
+    assert not leave.is_open
+
+
+async def test_what_was_revoked_is_not_sent_even_in_time(state: State) -> None:
+    (lease,) = await leases(state, 1, rate=1)
+    leave = Passage.of_lease(state, lease)
+    lease.revoked = True
+    assert not leave.is_open
+    assert not await leave.renew()
+
+
+async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None:
+    (lease,) = await leases(state, 1, rate=1)
+    leave = Passage.of_lease(state, lease)
+    await missed(lease)
+    await state.redis.config_set("maxmemory", 1)
+    try:
+        assert not await leave.renew()
+    finally:
+        await state.redis.config_set("maxmemory", 0)
