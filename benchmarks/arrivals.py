@@ -9,7 +9,9 @@ path ends in. Prints the ports, and at SIGTERM a report. A judge that comes late
 none: so nothing is written while requests come, and the report says how late this process was at most.
 
 A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
-seconds late as its third part says.
+seconds late as its third part says. A fourth says how its site hangs: "robots" (no answer to a request for
+robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
+fifth is the delay of each picture (seconds).
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -29,12 +31,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import NamedTuple, Self, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 from PIL import Image
 
@@ -59,12 +61,15 @@ class Report(TypedDict):
 class Listener(NamedTuple):
     """One port: its address, its source (None if the path tells it), and how late it answers handshakes (s).
 
-    `handshake` is None where there is no TLS.
+    `handshake` is None where there is no TLS. `hangs` says how its site hangs, "" if it does not; its pictures
+    come after `delay` seconds.
     """
 
     host: str
     source: str | None
     handshake: float | None = None
+    hangs: str = ""
+    delay: float = 0.0
 
 
 def size_of(number: int) -> tuple[int, int]:
@@ -143,8 +148,10 @@ class _Sites:
 class _Connection(asyncio.Protocol):
     """Answers the requests of one connection; none of them has a body."""
 
-    def __init__(self, source: str | None, sites: _Sites) -> None:
-        self._source = source
+    def __init__(self, listener: Listener, sites: _Sites) -> None:
+        self._source = listener.source
+        self._hangs = listener.hangs
+        self._delay = listener.delay
         self._sites = sites
         self._read = b""
 
@@ -164,7 +171,36 @@ class _Connection(asyncio.Protocol):
         for head in heads:
             path = head.split(b" ", 2)[1].decode("latin-1")
             self._sites.arrivals.setdefault(self._source or path[1:].partition("/")[0], []).append(now)
-            self._sites.say(self._transport, self._sites.answer(self._source, path))
+            answer = self._sites.answer(self._source, path)
+            if self._delay and not path.endswith(ROBOTS):
+                asyncio.get_running_loop().call_later(self._delay, self._sites.say, self._transport, answer)
+            elif self._hangs != "robots" or not path.endswith(ROBOTS):
+                self._sites.say(self._transport, answer)
+
+
+class _Names(asyncio.DatagramProtocol):
+    """A name server that knows the root, and is silent about everything else: its sites' names hang."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if data[12:13] == b"\0":
+            self._transport.sendto(data[:2] + b"\x81\x80" + data[4:6] + bytes(6) + data[12:17], addr)
+
+
+async def _hang(listener: Listener, stack: ExitStack) -> int:
+    """Open a port that gives no answers, or accepts no connections, until `stack` is closed; return it."""
+    if listener.hangs == "names":
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(_Names, (listener.host, 0))
+        return int(transport.get_extra_info("sockname")[1])
+    unanswered = stack.enter_context(socket.create_server((listener.host, 0), backlog=0))
+    for _ in range(3):  # until its queue is full
+        caller = stack.enter_context(socket.socket())
+        caller.setblocking(False)
+        caller.connect_ex(unanswered.getsockname())
+    return int(unanswered.getsockname()[1])
 
 
 async def _serve_stalled(
@@ -196,12 +232,17 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
     if certificate is not None:
         context.load_cert_chain(certificate)
 
-    ports, stalled = [], []
+    stack = ExitStack()
+    stalled: list[asyncio.Task[None]] = []
+    ports = []
     for listener in listeners:
+        if listener.hangs in {"names", "connect"}:
+            ports.append(await _hang(listener, stack))
+            continue
         server = socket.create_server((listener.host, 0), backlog=1024)
         server.setblocking(False)
         ports.append(server.getsockname()[1])
-        protocol = partial(_Connection, listener.source, sites)
+        protocol = partial(_Connection, listener, sites)
         if listener.handshake is None:
             await loop.create_server(protocol, sock=server, backlog=1024)
         else:
@@ -216,6 +257,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         report["late"] = max(report["late"], after - before - _LOOK)
         if after - before - _LOOK > _LAPSE:
             report["lapses"].append((before, after))
+    stack.close()
     return report
 
 

@@ -56,7 +56,7 @@ async def prepare(state: State, names: list[str]) -> None:
         await scripts.heartbeat(f"w{worker}", join=True, timeout=3600, max_deliveries=3)
         await _enqueue(state, names[:256], number)
         await scripts.lease(
-            f"w{worker}", 256, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
+            f"w{worker}", 256, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
         )
     await _enqueue(state, names, number)
 
@@ -78,7 +78,7 @@ async def settle(state: State, names: list[str], number: count[int]) -> float:
         some = names[first : first + 50]
         await _enqueue(state, some, number)
         reply = await state.scripts.lease(
-            "s", 50, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
+            "s", 50, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
         )
         counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000, "error_dns": 1, "error_timeout": 1}
         ends = [

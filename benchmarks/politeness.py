@@ -49,6 +49,7 @@ from crawlproject.state.scripts import LEADER_TTL_S
 
 KEYS = Keys("crawl", "images")
 WANTED_USE = 0.97
+WANTED_BESIDE_HANGING = 0.95
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
 IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
 _START_S = 60.0  # for workers to start
@@ -163,6 +164,16 @@ class Source:
     requests: int | None = None  # None: as many as last for the scenario's length
     redirects: tuple[str, ...] = ()  # the sources that its pictures lead to, one by the other
     handshake: float | None = None  # its TLS handshakes take so many seconds; None: no TLS
+    delay: float = 0.0  # seconds until its site answers
+    hangs: str = ""  # what does: "robots", "connect", "name", "answer"; nobody waits for its seeds then
+
+    @property
+    def listener(self) -> Listener:
+        """Where its site listens."""
+        name = self.name if self.group is None or self.hangs else None
+        if self.hangs == "name":
+            return Listener("127.0.0.1", None, hangs="names")
+        return Listener(self.host, name, self.handshake, self.hangs, self.delay)
 
 
 class Run:
@@ -221,6 +232,11 @@ class Scenario:
     disturb: Disturbance | None = None
     skew_hours: tuple[float, ...] = ()  # of each worker's clock
     settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def wanted_use(self) -> float:
+        """The least share of its rate that a source that does not hang shall get."""
+        return WANTED_BESIDE_HANGING if any(source.hangs for source in self.sources) else WANTED_USE
 
 
 def killed_leader(run: Run) -> None:
@@ -352,6 +368,44 @@ def slow_tls_stopped(seconds: float) -> Scenario:
     return Scenario("slow-tls-stopped", sources, seconds=seconds, disturb=stopped_while_connecting)
 
 
+def hanging_sources(count: int, seconds: float, rate: float = 100) -> Scenario:
+    """Return a crawl of one worker: `count` sources of 20 rps that answer after 25 s, beside one of `rate`."""
+    hanging = (
+        Source(f"hanging-{n}", 20, f"127.1.{n // 250}.{n % 250 + 1}", "hanging", delay=25, hangs="answer")
+        for n in range(count)
+    )
+    return Scenario(
+        f"hanging-sources-{count}",
+        (Source("fast", rate), *hanging),
+        workers=1,
+        seconds=seconds,
+        settings={"CRAWL_SHUTDOWN_GRACE": 1},
+    )
+
+
+def hanging_hosts(count: int, seconds: float, rate: float = 50) -> Scenario:
+    """Return a crawl of one worker: `count` new hosts whose name, connect or robots.txt hangs, beside a source."""
+    kinds = ("name", "connect", "robots")
+    hanging = (
+        Source(
+            f"new-{n}",
+            5,
+            f"new-{n}.example" if kinds[n % 3] == "name" else f"127.1.{n // 250}.{n % 250 + 1}",
+            f"hangs: {kinds[n % 3]}",
+            requests=20,
+            hangs=kinds[n % 3],
+        )
+        for n in range(count)
+    )
+    return Scenario(
+        "hanging-hosts",
+        (Source("fast", rate), *hanging),
+        workers=1,
+        seconds=seconds,
+        settings={"CRAWL_SHUTDOWN_GRACE": 1},
+    )
+
+
 def scenarios() -> list[Scenario]:
     """Return all scenarios in full."""
     crowd = tuple(Source(f"slow-{number}", MINIMUM_RATE, group="slow") for number in range(1000))
@@ -371,6 +425,9 @@ def scenarios() -> list[Scenario]:
         slow_tls(24),
         slow_tls_stopped(24),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
+        *(hanging_sources(count, 60) for count in (4, 30, 200)),
+        hanging_hosts(300, 60),
+        Scenario("slow-answers", (Source("slow", 180, delay=2),), workers=1, seconds=40),
     ]
 
 
@@ -387,6 +444,8 @@ class Result:
     late: float
     missed: int = 0  # send slots, by what the workers that closed have logged
     resumed_late: list[str] = field(default_factory=list)
+    wanted_use: float = WANTED_USE
+    hanging: frozenset[str] = frozenset()  # rows whose use is not judged
 
     def violations(self) -> list[str]:
         """Return what must never happen, however busy the machine."""
@@ -404,26 +463,27 @@ class Result:
     def shortfalls(self) -> list[str]:
         """Return where rates were not used: a fault of the crawl only if nothing else kept the machine busy."""
         return self.resumed_late + [
-            f"{one.source}: the mean is {one.use:.1%} of the rate" for one in self.figures if one.use < WANTED_USE
+            f"{one.source}: the mean is {one.use:.1%} of the rate"
+            for one in self.figures
+            if one.use < self.wanted_use and one.source not in self.hanging
         ]
 
 
 def run(scenario: Scenario, keep: Path | None = None) -> Result:
     """Run a scenario from nothing to nothing; logs and arrivals are left in `keep`, if it is given."""
-    alone = [source for source in scenario.sources if source.group is None]
-    shared = sorted({source.host for source in scenario.sources if source.group is not None})
-    listeners = [*(Listener(source.host, source.name, source.handshake) for source in alone)]
-    listeners += [Listener(host, None) for host in shared]
+    listeners = list(dict.fromkeys(source.listener for source in scenario.sources))
     with tempfile.TemporaryDirectory(prefix="politeness-") as folder, ExitStack() as stack:
         certificate, authority = issue_certificate(Path(folder), {source.host for source in scenario.sources})
         sites = stack.enter_context(Sites(listeners, certificate))
-        settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
-        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
-        write_catalogue(crawl.home / "catalogue.json", scenario.sources)
-        workers = stack.enter_context(Workers(crawl, scenario)).processes
         ports = {
             listener: f"{listener.host}:{port}" for listener, port in zip(listeners, sites.ports, strict=True)
         }
+        settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
+        if (names := Listener("127.0.0.1", None, hangs="names")) in ports:
+            settings["CRAWL_DNS_SERVERS"] = ports[names]
+        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
+        write_catalogue(crawl.home / "catalogue.json", scenario.sources)
+        workers = stack.enter_context(Workers(crawl, scenario)).processes
         seeds = seeds_of(scenario, ports)
         for number in range(0, len(seeds), 1000):
             crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
@@ -431,8 +491,10 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         going = Run(crawl, workers, scenario.seconds)
         if scenario.disturb is not None:
             scenario.disturb(going)
-        broken = finish(crawl, workers, len(seeds), 2 * scenario.seconds + _SEEDS_S)
-        broken += account(crawl, len(seeds)) + skewed(crawl, scenario.skew_hours)
+        hanging = {source.name for source in scenario.sources if source.hangs}
+        waited_for = {name: count for name, count in seeds_by_source(scenario).items() if name not in hanging}
+        broken = finish(crawl, workers, waited_for, 2 * scenario.seconds + _SEEDS_S)
+        broken += account(crawl, len(seeds), with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
             shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
@@ -463,8 +525,8 @@ def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
             "source_name": source.name,
             "image_count": size_for(source.rate),
             "hosts": [] if source.host == "127.0.0.1" else [source.host],
-            "robots": "ignore",
         }
+        | ({} if source.hangs in {"robots", "connect", "name"} else {"robots": "ignore"})
         for source in sources
     ]
     path.write_text(json.dumps(rows))
@@ -481,19 +543,27 @@ def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
     """Return the seeds, so mixed that all sources have work from the beginning to the end."""
     authorities = {listener.source: authority for listener, authority in ports.items() if listener.source}
     schemes = {source.name: "http" if source.handshake is None else "https" for source in scenario.sources}
+    counts = seeds_by_source(scenario)
     found: list[tuple[float, str]] = []
     for source in scenario.sources:
-        count = round(source.rate * scenario.seconds) if source.requests is None else source.requests
-        if source.group is None:
-            base = authorities[source.name]
-        else:
-            base = f"{ports[Listener(source.host, None)]}/{source.name}"
+        count = counts[source.name]
+        base = source.host if source.hangs == "name" else ports[source.listener]
+        if source.listener.source is None:
+            base += f"/{source.name}"
         base += "".join(f"/redirect/{authorities[name]}" for name in source.redirects)
         for number in range(count):
             url = f"{schemes[source.name]}://{base}/{source.name}/{number}"
             seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
             found.append((number / count, json.dumps(seed)))
     return [seed for _, seed in sorted(found)]
+
+
+def seeds_by_source(scenario: Scenario) -> dict[str, int]:
+    """Return how many seeds each source has."""
+    return {
+        source.name: round(source.rate * scenario.seconds) if source.requests is None else source.requests
+        for source in scenario.sources
+    }
 
 
 class Workers:
@@ -548,12 +618,21 @@ def until(what: str, patience: float, condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def finish(crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: int, patience: float) -> list[str]:
-    """Wait until all seeds have ended, and stop the workers; return what went wrong."""
+def finish(
+    crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: Mapping[str, int], patience: float
+) -> list[str]:
+    """Wait until the `seeds` of each source have ended, and stop the workers; return what went wrong."""
     redis: Any = crawl.redis
-    ends = (*KEYS.streams, KEYS.dead)
+    ended_of = [KEYS.counts_of + end for end in ("thumbnails", "link_rot", "failed")]
+
+    def all_have_ended() -> bool:
+        ends = [redis.hmget(key, *seeds) for key in ended_of]
+        return all(
+            sum(int(end or 0) for end in of) >= count for count, *of in zip(seeds.values(), *ends, strict=True)
+        )
+
     try:
-        until("all seeds have ended", patience, lambda: sum(redis.xlen(stream) for stream in ends) >= seeds)
+        until("all seeds have ended", patience, all_have_ended)
         time.sleep(_AFTERWARDS_S)
     except TimeoutError as error:
         broken = [str(error)]
@@ -572,13 +651,16 @@ def finish(crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: int,
     return broken
 
 
-def account(crawl: Crawl, seeds: int) -> list[str]:
-    """Return what is wrong with the ends of the seeds: each shall have become an image, once."""
+def account(crawl: Crawl, seeds: int, *, with_rest: bool) -> list[str]:
+    """Return what is wrong with the ends of the seeds: each shall have become an image, once.
+
+    `with_rest`: or it is still there, or a dead letter.
+    """
     redis: Any = crawl.redis
     ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
     ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
     ends["seeds not read"] = redis.llen(KEYS.seeds)
-    if ends == dict.fromkeys(ends, 0) | {"images": seeds}:
+    if sum(ends.values()) == seeds if with_rest else ends == dict.fromkeys(ends, 0) | {"images": seeds}:
         return []
     return [f"{seeds} seeds: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
 
@@ -609,7 +691,15 @@ def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) ->
             broken.append(f"{unled} requests while nobody led")
     if strays := arrivals.keys() - {source.name for source in scenario.sources}:
         broken.append(f"requests that no source has paid for: {', '.join(sorted(strays))}")
-    return Result(scenario.name, list(rows.values()), broken, report["late"], resumed_late=resumed_late)
+    return Result(
+        scenario.name,
+        list(rows.values()),
+        broken,
+        report["late"],
+        resumed_late=resumed_late,
+        wanted_use=scenario.wanted_use,
+        hanging=frozenset(source.group or source.name for source in scenario.sources if source.hangs),
+    )
 
 
 def table(result: Result) -> str:

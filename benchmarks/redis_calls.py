@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from inspect import signature
 from random import Random
 from typing import Any
 
@@ -114,9 +115,7 @@ class Worker:
         reply = await self.scripts.lease(
             self.worker_id,
             min(room, 64),
-            cap=_CAPACITY // 4,
-            cap_alone=_CAPACITY * 3 // 4,
-            holding=+self.held,
+            **self.shares(),
             horizon=0.25 / _PACE,
             dead_maxlen=10**6,
             max_deliveries=3,
@@ -126,6 +125,13 @@ class Worker:
             source = grant.id.partition(":")[2]
             self.held[source] += 1
             heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / _PACE, grant.id, grant.entry))
+
+    def shares(self) -> dict[str, Any]:
+        """Return how many leases each source may get: far more than it needs."""
+        if "rooms" in signature(self.scripts.lease).parameters:
+            rooms = {source: _CAPACITY - held for source, held in (+self.held).items()}
+            return {"rooms": rooms, "room": _CAPACITY, "idle": not rooms}
+        return {"cap": _CAPACITY // 4, "cap_alone": _CAPACITY * 3 // 4, "holding": +self.held}  # up to 0.1
 
     async def settle(self) -> None:
         """Settle what has been answered."""

@@ -91,6 +91,8 @@ class Lease:
     `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `at` and `rate` are
     those of its `Slot`. `request` is the Scrapy request, from its slot to its settlement; `spent` says that it has
     passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
+    `started` and `fetched` are the moments at which Scrapy got it, and at which its download ended, well or not;
+    None before. `parked` says that it waits for its host's addresses or its robots.txt.
     """
 
     id: str
@@ -103,6 +105,9 @@ class Lease:
     request: Request | None = None
     spent: bool = False
     revoked: bool = False
+    parked: bool = False
+    started: float | None = None
+    fetched: float | None = None
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the slot may still be used at `now`."""

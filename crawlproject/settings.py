@@ -20,10 +20,10 @@ SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
 SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.lease_queue.LeaseQueue"
 DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
 
-# The most leases a worker holds, waiting for their slot or in flight. Scrapy's own slots must never make a
-# request wait: its send slot would pass.
-CONCURRENT_REQUESTS = 256
-CONCURRENT_REQUESTS_PER_DOMAIN = 256
+# The most requests that a worker has in flight; frontier/shares.py shares them out. Scrapy's own slots must never
+# make a request wait: its send slot would pass.
+CONCURRENT_REQUESTS = 2000
+CONCURRENT_REQUESTS_PER_DOMAIN = 2000
 DOWNLOAD_DELAY = 0
 SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
 

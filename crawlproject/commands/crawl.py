@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 
 from scrapy.commands import crawl
 
@@ -10,6 +11,8 @@ from crawlproject import cli, config
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import connect_blocking
 from crawlproject.storage.blobs import check_storage
+
+logger = logging.getLogger(__name__)
 
 
 class Command(crawl.Command):
@@ -29,7 +32,7 @@ class Command(crawl.Command):
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
-        from crawlproject.net.pool import check_open_files
+        from crawlproject.net.pool import fit_open_files
         from crawlproject.sources.reader import read_catalogue
 
         assert self.settings is not None
@@ -42,7 +45,15 @@ class Command(crawl.Command):
             )
         if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
             read_catalogue(settings.sources)
-        check_open_files(self.settings.getint("CONCURRENT_REQUESTS"))
+        wanted = self.settings.getint("CONCURRENT_REQUESTS")
+        if (concurrent := fit_open_files(wanted)) < wanted:
+            logger.warning(
+                "The limit of open files (ulimit -Hn) allows %d requests in flight, CONCURRENT_REQUESTS is %d: "
+                "raise that limit (LimitNOFILE of systemd, --ulimit nofile of a container), or lower the setting",
+                concurrent,
+                wanted,
+            )
+            self.settings.set("CONCURRENT_REQUESTS", concurrent, priority="cmdline")
         if settings.metrics_port is not None:
             from crawlproject.webserver import check_port
 

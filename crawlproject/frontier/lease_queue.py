@@ -8,7 +8,7 @@ import logging
 import math
 import random
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.frontier.shares import MOST_A_CALL, Shares
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
@@ -29,10 +30,10 @@ from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
-_MAX_LEASES_A_CALL = 64  # with ten calls a second, more than a worker can start
+_MAX_WAITING = 128  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
 _SETTLE_BATCH = 200
-_MAX_PARKED = 64  # leases that wait here for their host's addresses or its robots.txt
-_WAIT_IN_REDIS_S = 0.5  # for further such leases
+_MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
+_WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
@@ -48,9 +49,9 @@ class LeaseQueue:
     """Takes the place of scrapy-redis' queue: what Redis has leased to this worker, by send slot.
 
     A lease is in `leases` from its grant to its settlement: first it waits here for its slot, then Scrapy has its
-    request. `capacity` bounds their number; a source is granted at most a quarter of it while others have work,
-    and three quarters when it is alone, so that a newcomer finds room. Whatever happens to a request, its lease
-    ends in `settle`; `flush` sends the collected settlements, and sends them again when that fails.
+    request. `capacity` bounds the latter, `_MAX_WAITING` the former; `shares` says how many of all each source may
+    have. Whatever happens to a request, its lease ends in `settle`; `flush` sends the collected settlements, and
+    sends them again when that fails.
 
     `wake` is called when a request may be ready. Only the coroutines wait for the network.
     """
@@ -67,7 +68,7 @@ class LeaseQueue:
     ) -> None:
         self.state = state
         self.spider = spider
-        self.capacity = capacity
+        self.shares = Shares(capacity)
         self.stats = stats
         self.wake = wake
         self.resolver = resolver
@@ -113,6 +114,8 @@ class LeaseQueue:
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)
             lease.request = request
+            lease.started = now
+            self.shares.start(lease.source, now)
             return request
         self._arm()
         return None
@@ -132,8 +135,8 @@ class LeaseQueue:
         if self.resolver.outage and not self.resolver.knows(url):
             self._put_off(lease)
             return
-        if len(self._parked) >= _MAX_PARKED:
-            self.give_back(lease, delay=_WAIT_IN_REDIS_S)
+        if not self.shares.park(lease.source, _MAX_PARKED - len(self._parked)):
+            self._turn_away(lease)
             return
 
         async def wait() -> None:
@@ -148,9 +151,16 @@ class LeaseQueue:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
             self.give_back(lease, delay=0.0 if known else _WAIT_IN_REDIS_S)
 
+        lease.parked = True
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())
         task.add_done_callback(lambda _: self._parked.pop(lease.id, None))
+
+    def _turn_away(self, lease: Lease) -> None:
+        """Return a lease for which there is no place among those of hosts that have not answered yet."""
+        self.stats.inc_value("frontier/turned_away")
+        self.give_back(lease, delay=_WAIT_IN_REDIS_S)
+        self.shares.turn_away(lease.source, asyncio.get_running_loop().time())
 
     def _put_off(self, lease: Lease) -> None:
         self.stats.inc_value("resolver/returned")
@@ -178,11 +188,28 @@ class LeaseQueue:
 
     def settle(self, lease: Lease, settlement: Settlement) -> bool:
         """End `lease` as `settlement` says; False if it has ended before."""
-        if self.leases.pop(lease.id, None) is None:
+        asked = settlement.fine is not None or settlement.answered
+        if not self._drop(lease, asked, answered=settlement.answered or settlement.latency is not None):
             return False
-        lease.request = None
         self._settlements.append(settlement)
         self.settled.set()
+        return True
+
+    def _drop(self, lease: Lease, asked: bool = False, *, answered: bool = False) -> bool:
+        if self.leases.pop(lease.id, None) is None:
+            return False
+        latency = None
+        if asked and lease.started is not None and lease.fetched is not None:
+            latency = lease.fetched - lease.started
+        self.shares.end(
+            lease.source,
+            asyncio.get_running_loop().time(),
+            started=lease.started is not None,
+            parked=lease.parked,
+            latency=latency,
+            answered=answered,
+        )
+        lease.request = None
         return True
 
     def give_back(
@@ -244,7 +271,7 @@ class LeaseQueue:
     def forget_waiting(self) -> None:
         """Drop all leases that have not been sent: this worker lapsed, and other workers may have them by now."""
         for waiting in self._waiting:
-            self.leases.pop(waiting.lease.id, None)
+            self._drop(waiting.lease)
         self._waiting.clear()
         for lease in self.leases.values():
             lease.revoked = True
@@ -255,12 +282,14 @@ class LeaseQueue:
         """Lease as many requests as there is room for."""
         config = self.state.config
         async with self._exchange:
+            now = asyncio.get_running_loop().time()
+            rooms, room = self.shares.rooms(now, self.robots.under_way)
             reply = await self.state.scripts.lease(
                 self.state.worker_id,
-                min(self.room, _MAX_LEASES_A_CALL),
-                cap=max(self.capacity // 4, 1),
-                cap_alone=max(self.capacity * 3 // 4, 1),
-                holding=Counter(lease.source for lease in self.leases.values()),
+                min(self.room, MOST_A_CALL),
+                rooms=rooms,
+                room=room,
+                idle=not self.leases,
                 horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
@@ -272,6 +301,10 @@ class LeaseQueue:
                 deliveries = codec.deliveries_of(grant.entry)
                 lease = Lease(grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate)
                 self.leases[lease.id] = lease
+                has_room = self.shares.grant(lease.source, grant.rate)
+                if not has_room:
+                    self._turn_away(lease)
+                    continue
                 if (request := self._decoded(lease)) is None:
                     continue
                 self._number += 1
@@ -302,7 +335,8 @@ class LeaseQueue:
         last = max(self.state.config.max_deliveries - 1, 1)
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
-        return self.capacity - len(self.leases)
+        in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
+        return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting)
 
     async def flush(self) -> None:
         """Send all settlements."""

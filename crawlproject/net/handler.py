@@ -90,6 +90,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         finally:
             del self._under_way[request]
             worker.download_budget.end(body)
+            if lease is not None:
+                lease.fetched = asyncio.get_running_loop().time()
         if leave is not None and leave.waited:  # for a slot, not for the site
             request.meta["download_latency"] -= leave.waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):

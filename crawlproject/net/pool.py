@@ -20,6 +20,7 @@ from crawlproject.net.send_slot import Passage
 _IDLE_S = 15.0  # how long an unused connection is kept; Twisted's 240 would keep those of thousands of hosts
 _MAX_IDLE = 128  # unused connections of all hosts together, for each of http and https
 _MAX_IDLE_A_HOST = 64
+_LEAST_CONCURRENT = 16
 _OTHER_FILES = 256  # Redis, the storage, the log, name servers, pictures being decoded
 
 passage: ContextVar[Passage | None] = ContextVar("passage", default=None)  # of the request that connects
@@ -108,21 +109,26 @@ class BoundedPool(HTTPConnectionPool):
             self._idle.popitem(last=False)
 
 
-def check_open_files(concurrent: int) -> None:
-    """Make sure that a worker of `concurrent` requests may open the files it needs; raise the soft limit to that.
+def fit_open_files(concurrent: int) -> int:
+    """Return how many requests a worker may have in flight, at most `concurrent`, without running out of files.
 
-    A host with several addresses may be tried at two of them at a time.
+    Raises the soft limit of open files to what that takes. A host with several addresses may be tried at two of
+    them at a time.
 
     Raises:
-        ConfigError: the hard limit (`ulimit -Hn`) is too low.
+        ConfigError: the hard limit (`ulimit -Hn`) is too low for any.
 
     """
-    needed = 2 * concurrent + 2 * _MAX_IDLE + _OTHER_FILES
+    besides = 2 * _MAX_IDLE + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        concurrent = min(concurrent, (hard - besides) // 2)
+    needed = 2 * concurrent + besides
+    if concurrent < _LEAST_CONCURRENT:
+        raise ConfigError(
+            f"ulimit -n is {hard}: a worker needs {2 * _LEAST_CONCURRENT + besides} open files at least; raise "
+            "the limit (ulimit -Hn, LimitNOFILE of systemd)"
+        )
     if soft != resource.RLIM_INFINITY and soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise ConfigError(
-                f"ulimit -n is {hard}: a worker with CONCURRENT_REQUESTS={concurrent} may need {needed} open "
-                f"files; raise the limit (ulimit -Hn, LimitNOFILE of systemd), or lower CONCURRENT_REQUESTS"
-            )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return concurrent

@@ -76,6 +76,11 @@ class RobotsCache:
         self._lookups: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._calls = asyncio.Semaphore(_MAX_CALLS)
 
+    @property
+    def under_way(self) -> int:
+        """How many robots.txt are being downloaded: requests in flight that no lease counts."""
+        return self.fetcher.under_way
+
     # Verdicts
 
     def knows(self, url: str, source: str) -> bool:

@@ -56,6 +56,11 @@ class RobotsFetcher:
         self.shutdown = shutdown
         self._received: dict[Request, int] = {}  # bytes of the downloads under way
 
+    @property
+    def under_way(self) -> int:
+        """How many downloads there are."""
+        return len(self._received)
+
     async def fetch(self, origin: str, source: str, calls: AbstractAsyncContextManager[object]) -> Fetched:
         """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, others for themselves.
 
@@ -128,8 +133,8 @@ class RobotsFetcher:
             return Fetched("") if response is None else _outcome(response)
 
     def _has_room(self) -> bool:
-        """Tell whether another download may begin: hanging hosts may take half of the downloader at most."""
-        return len(self._received) < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 2, 1)
+        """Tell whether another download may begin: hanging hosts may take a quarter of the worker at most."""
+        return self.under_way < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
 
     async def _download(self, request: Request) -> Response | None:
         """Return the response; None when the worker stops, which does not wait for it."""

@@ -34,7 +34,7 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
         new = NewRequest(entry, "00000", number, again=False, source=source)
         await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
         reply = await state.scripts.lease(
-            "w", 1, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+            "w", 1, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
         )
         lease = reply.grants[0].id
         assert (await state.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
@@ -143,7 +143,7 @@ async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrap
         await state.scripts.lead("leader", ready=True)
         await asyncio.sleep(0.6)
     reply = await state.scripts.lease(
-        "w", 9, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+        "w", 9, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
     )
     requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
     assert sorted(request.meta[IDENTIFIER] for request in requests) == ["1", "2", "3"]

@@ -21,7 +21,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
     requests = [NewRequest(b"\x01\x00\x00%d" % n, "00000", n % 5, again=False, source="museum") for n in range(6)]
     await scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
     reply = await scripts.lease(
-        "w", 4, cap=9, cap_alone=9, holding={}, horizon=60.0, dead_maxlen=1000, max_deliveries=100
+        "w", 4, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
     )
     done, rotten, dead, _ = (grant.id for grant in reply.grants)
     image = ("image_metadata_updates", "{}")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.judges  # judges milliseconds
 class Worker:
     """A queue with what surrounds it."""
 
-    def __init__(self, state: State, capacity: int = 16) -> None:
+    def __init__(self, state: State, capacity: int = 64) -> None:
         self.state = state
         self.redis: Any = state.redis
         self.spider = ImagesSpider()
@@ -52,6 +52,11 @@ class Worker:
         fence = await self.state.scripts.lead("leader", ready=True)
         assert fence is not None
         await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": '{"robots": "ignore"}'})
+
+    async def rate_also(self, *sources: str) -> None:
+        fence = await self.state.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await self.state.scripts.set_rates(fence, [(source, 20.0, 20.0) for source in sources], {})
 
     async def put(self, *names: str) -> None:
         entries = [
@@ -181,17 +186,65 @@ async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(s
     assert await worker.redis.get(state.keys.outstanding) == b"1"
 
 
-async def test_leases_never_exceed_the_room(state: State) -> None:
+async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproject.frontier.lease_queue._MAX_WAITING", 4)
+    worker = Worker(state, capacity=10)
+    await worker.ready()
+    await worker.put(*(str(n) for n in range(40)))
+    await worker.queue.fill()
+    assert len(worker.queue) == 2  # of a source that has not answered yet
+    assert worker.queue.room == 2
+    started = await worker.popped(2)
+    assert worker.queue.room == 4
+    worker.queue.settle(started[0].meta[LEASE], fetched(started[0].meta[LEASE]))
+    while worker.queue.room:
+        await worker.queue.fill()
+        assert len(worker.queue) <= 4
+        started += [request for _ in range(2) if (request := worker.queue.pop()) is not None]
+        await asyncio.sleep(0.01)
+    assert len(worker.queue.leases) <= 10
+    assert len(worker.queue.leases) >= 8
+
+
+async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproject.frontier.lease_queue._WAIT_IN_REDIS_S", 0.05)
+    monkeypatch.setattr("crawlproject.frontier.shares._RECENT_S", 0.1)
     worker = Worker(state, capacity=8)
     await worker.ready()
-    await worker.put(*(str(n) for n in range(20)))
-    await worker.queue.fill()
-    assert worker.queue.room == 2  # a source alone takes three quarters
-    (request,) = await worker.popped(1)
-    worker.queue.settle(request.meta[LEASE], Settlement(request.meta[LEASE].id, "museum", dead="x"))
-    assert worker.queue.room == 3
-    await worker.queue.fill()
-    assert worker.queue.room == 2
+    names = [f"new{n}" for n in range(6)]
+    await worker.rate_also(*names)
+    for number, name in enumerate(names):
+        entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
+        await worker.state.scripts.enqueue(
+            "w", [NewRequest(entry, "00000", number, again=True, source=name)], high_water=99, refuse_unknown=False
+        )
+    while not worker.stat("frontier/turned_away"):
+        await worker.queue.flush()
+        await worker.queue.fill()
+    leases = list(worker.queue.leases.values())
+    assert len(leases) <= 4
+    assert len({lease.source for lease in leases}) == len(leases)
+    for lease in leases:
+        worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
+
+    async def all_came() -> bool:
+        await worker.queue.flush()
+        await worker.queue.fill()
+        for lease in list(worker.queue.leases.values()):
+            worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
+        return bool(await worker.redis.get(state.keys.outstanding) == b"0")
+
+    await until_async(all_came)
+
+
+def fetched(lease: Lease) -> Settlement:
+    """Return the end of a lease whose request was answered."""
+    lease.fetched = asyncio.get_running_loop().time()
+    return Settlement(lease.id, lease.source, event=("link_rot", "{}"), fine=True, status="404", latency=0.01)
 
 
 async def test_a_lease_ends_once(state: State) -> None:
@@ -232,7 +285,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     await worker.ready()
     await worker.put("a", "b", "c")
     await state.scripts.lease(
-        state.worker_id, 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+        state.worker_id, 2, rooms={}, room=9, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
     )  # a reply that is lost
     await worker.queue.fill()
     assert len(worker.queue.leases) == 1
@@ -310,7 +363,7 @@ async def test_a_quarantined_request_leaves_no_room_for_others(state: State) -> 
     assert first.url.endswith("/a")
     lease = first.meta[LEASE]
     worker.queue.settle(lease, Settlement(lease.id, "museum", dead="x"))
-    assert worker.queue.room == 16
+    assert worker.queue.room == 64
     await worker.queue.fill()
     assert worker.queue.room == 0
     (second,) = await worker.popped(1)

@@ -542,7 +542,9 @@ def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl, f
 # Open files
 
 
-def test_a_worker_raises_its_own_limit_of_open_files_or_says_what_it_needs(environment: dict[str, str]) -> None:
+def test_a_worker_raises_its_own_limit_of_open_files_or_has_fewer_requests_in_flight(
+    environment: dict[str, str],
+) -> None:
     def limited(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "scrapy", "crawl", "images", "-s", "CLOSESPIDER_TIMEOUT=1"],
@@ -554,10 +556,16 @@ def test_a_worker_raises_its_own_limit_of_open_files_or_says_what_it_needs(envir
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
         )
 
-    done = limited(300, 600)
+    done = limited(300, 540)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "scrapy crawl: ulimit -n is 600: a worker with CONCURRENT_REQUESTS=256 may need 1024 open files; "
-        "raise the limit (ulimit -Hn, LimitNOFILE of systemd), or lower CONCURRENT_REQUESTS"
+        "scrapy crawl: ulimit -n is 540: a worker needs 544 open files at least; raise the limit (ulimit -Hn, "
+        "LimitNOFILE of systemd)"
     )
-    assert limited(300, 2000).returncode == 0
+    lowered = limited(300, 1024)
+    assert lowered.returncode == 0
+    assert "allows 256 requests in flight, CONCURRENT_REQUESTS is 2000: raise that limit" in lowered.stderr
+    assert "'CONCURRENT_REQUESTS': 256" in lowered.stderr
+    enough = limited(300, 5000)
+    assert enough.returncode == 0
+    assert "requests in flight" not in enough.stderr

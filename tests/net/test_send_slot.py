@@ -26,9 +26,9 @@ async def leases(state: State, count: int, rate: float) -> list[Lease]:
     reply = await state.scripts.lease(
         state.worker_id,
         count,
-        cap=count,
-        cap_alone=count,
-        holding={},
+        rooms={},
+        room=count,
+        idle=True,
         horizon=10.0,
         dead_maxlen=9,
         max_deliveries=3,

@@ -13,6 +13,8 @@ from benchmarks.politeness import (
     Result,
     Scenario,
     Source,
+    hanging_hosts,
+    hanging_sources,
     judge,
     killed_leader,
     lowered,
@@ -37,6 +39,8 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         redirects(4),
         slow_tls(5),
         slow_tls_stopped(4),
+        hanging_sources(30, 4, rate=30),
+        hanging_hosts(30, 4, rate=30),
     ],
     ids=lambda scenario: scenario.name,
 )

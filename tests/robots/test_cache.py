@@ -238,7 +238,7 @@ def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(cr
 
 @pytest.mark.judges
 def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_once(crawl: Crawl) -> None:
-    names = [f"hangs{n}" for n in range(150)]  # more than half of CONCURRENT_REQUESTS
+    names = [f"hangs{n}" for n in range(150)]  # many more than the photos need of the worker
     for name in names:
         set_faults(crawl.source(name, 50), {"/*": {"delay": 2 * PATIENCE_S}})
     site(crawl, "photos", 50, pictures=120)

@@ -53,7 +53,7 @@ class Crawl:
 
     async def lease(self, want: int = 100, horizon: float = 10.0) -> LeaseReply:
         return await self.scripts.lease(
-            "w", want, cap=1000, cap_alone=1000, holding={}, horizon=horizon, dead_maxlen=1000, max_deliveries=3
+            "w", want, rooms={}, room=1000, idle=True, horizon=horizon, dead_maxlen=1000, max_deliveries=3
         )
 
     async def settle(self, grants: list[Grant], results: str, **more: Any) -> None:
@@ -494,7 +494,7 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     await crawl.scripts.settle("w", [moved], refuse_unknown=True)
     await crawl.scripts.forget(crawl.fence, [MUSEUM], [])
     reply = await crawl.scripts.lease(
-        "w", 9, cap=9, cap_alone=9, holding={}, horizon=9.0, dead_maxlen=9, max_deliveries=3, refuse_unknown=True
+        "w", 9, rooms={}, room=9, idle=True, horizon=9.0, dead_maxlen=9, max_deliveries=3, refuse_unknown=True
     )
     assert reply.grants == []
     reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]

@@ -218,7 +218,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
 
     async def lease() -> Any:
         return await scripts.lease(
-            "w", 2, cap=9, cap_alone=9, holding={}, horizon=0.25, dead_maxlen=9, max_deliveries=3
+            "w", 2, rooms={}, room=9, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
         )
 
     await enqueue(1, 2, 3, 4)

@@ -149,7 +149,7 @@ async def put(state: State, source: str, count: int) -> None:
 
 async def lease(state: State) -> list[Grant]:
     reply = await state.scripts.lease(
-        ME, 50, cap=50, cap_alone=50, holding={}, horizon=HORIZON_S, dead_maxlen=10**6, max_deliveries=3
+        ME, 50, rooms={}, room=50, idle=True, horizon=HORIZON_S, dead_maxlen=10**6, max_deliveries=3
     )
     return reply.grants
 

@@ -61,7 +61,7 @@ async def test_a_worker_that_leases_is_told_the_same(frontier: Frontier, state: 
     else:
         await frontier.redis.set(state.keys.paused, paused)
     reply = await state.scripts.lease(
-        "w", 9, cap=9, cap_alone=9, holding={}, horizon=1.0, dead_maxlen=2, max_deliveries=3
+        "w", 9, rooms={}, room=9, idle=True, horizon=1.0, dead_maxlen=2, max_deliveries=3
     )
     told, read = await asked(state)
     assert told == read == Pause(reply.state, reply.reason)

@@ -62,18 +62,17 @@ async def lease(
     want: int = 100,
     worker: str = "w",
     *,
-    cap: int = 100,
-    cap_alone: int = 100,
-    holding: dict[str, int] | None = None,
+    rooms: dict[str, int] | None = None,
+    room: int = 100,
     horizon: float = HORIZON_S,
     dead_maxlen: int = 1000,
 ) -> LeaseReply:
     return await state.scripts.lease(
         worker,
         want,
-        cap=cap,
-        cap_alone=cap_alone,
-        holding=holding or {},
+        rooms=rooms or {},
+        room=room,
+        idle=not rooms,
         horizon=horizon,
         dead_maxlen=dead_maxlen,
         max_deliveries=3,
@@ -152,17 +151,28 @@ async def test_higher_priorities_go_first_and_equal_ones_in_their_order(state: S
     assert names(await lease(state)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
 
 
-async def test_no_source_gets_more_than_its_share_while_others_have_work(state: State) -> None:
+async def test_no_source_gets_more_than_there_is_room_for(state: State) -> None:
     await join(state)
     await rule(state, ("large", 200), ("small", 1))
     await put(state, [entry(str(n)) for n in range(60)], "large")
-    alone = await lease(state, want=40, cap=8, cap_alone=24)
-    assert len(alone.grants) == 24
+    assert len((await lease(state, want=40, room=24)).grants) == 24
     await put(state, [entry("s")], "small")
     await asyncio.sleep(0.2)
-    holding = {"large": 5}
-    reply = await lease(state, want=40, cap=8, cap_alone=24, holding=holding)
+    reply = await lease(state, want=40, rooms={"large": 3}, room=8)
     assert Counter(grant.id.partition(":")[2] for grant in reply.grants) == {"large": 3, "small": 1}
+
+
+async def test_sources_without_room_hide_no_others(state: State) -> None:
+    await join(state)
+    hanging = [f"hanging{n}" for n in range(100)]
+    await rule(state, ("fast", 100), *((name, 20) for name in hanging))
+    for name in hanging:
+        await put(state, [entry("x")], name)
+    await asyncio.sleep(0.01)
+    await put(state, [entry("a"), entry("b")], "fast")
+    reply = await lease(state, want=2, rooms=dict.fromkeys(hanging, 0))
+    assert names(reply) == ["a", "b"]
+    assert len((await lease(state, want=100)).grants) == 100  # they have kept their places
 
 
 async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(state: State) -> None:
@@ -172,7 +182,7 @@ async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(stat
     for name in slow:
         await put(state, [entry("x"), entry("y")], name)
     await put(state, [entry(str(n)) for n in range(100)], "fast")
-    reply = await lease(state, want=40, cap=30, cap_alone=30)
+    reply = await lease(state, want=40, room=30)
     given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
     assert given["fast"] == 20
     assert sum(given.values()) == 40
@@ -202,16 +212,6 @@ async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None
     await put(state, [entry("more")], "s0")
     reply = await lease(state, want=4)
     assert "s0" in [grant.id.partition(":")[2] for grant in reply.grants]
-
-
-async def test_work_that_is_not_due_leaves_a_source_its_room(state: State) -> None:
-    await join(state)
-    await rule(state, ("fast", 200), ("stopped", 0))
-    await put(state, [entry("x")], "stopped")
-    await put(state, [entry(str(n)) for n in range(60)], "fast")
-    await lease(state, want=1)
-    reply = await lease(state, want=40, cap=8, cap_alone=24)
-    assert len(reply.grants) == 24
 
 
 async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
@@ -247,7 +247,7 @@ async def test_a_request_before_its_last_delivery_is_leased_alone(state: State) 
     await put(state, [entry("a"), entry("quarantined", deliveries=2), entry("b", deliveries=1)])
     assert names(await lease(state)) == ["a", "b"]
     await put(state, [entry("c"), entry("d")], "gallery")
-    busy = await lease(state, holding={"museum": 2})  # its turn, but it holds something
+    busy = await lease(state, rooms={"museum": 2})  # its turn, but it holds something
     assert busy.grants == []
     assert names(await lease(state, worker="other", want=1)) == ["c"]  # another goes on
     alone = await lease(state)
@@ -263,7 +263,7 @@ async def test_a_quarantined_request_that_has_no_slot_soon_holds_nobody_up(state
     fence = await rule(state, ("museum", 100), ("gallery", 200))
     await put(state, [entry("quarantined", deliveries=2)])
     assert names(await lease(state)) == []
-    assert names(await lease(state, want=0, holding={"gallery": 1})) == []  # its turn, and it holds another
+    assert names(await lease(state, want=0, rooms={"gallery": 1})) == []  # its turn, and it holds another
     await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
     if rate:
         await state.scripts.acquire(source="museum")
@@ -695,7 +695,7 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     await join(state, "other")
     await rule(state, ("museum", 1000))
     await put(state, [entry(str(n)) for n in range(200)])
-    assert len((await lease(state, want=150, cap_alone=150)).grants) == 150
+    assert len((await lease(state, want=150, room=150)).grants) == 150
     await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
     await asyncio.sleep(0.5)
     for _ in range(4):  # silent itself until now: perhaps Redis was away, and all have their time anew
@@ -706,7 +706,7 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     assert beat.alive
     assert beat.lost == [("w", 150, 0)]
     assert await waiting(state) == [b"s1", b"s2"]
-    reply = await lease(state, want=200, worker="other", cap_alone=200)
+    reply = await lease(state, want=200, worker="other", room=200)
     assert names(reply)[:150] == [str(n) for n in range(150)]
     assert [g.entry[1] for g in reply.grants][149:151] == [1, 0]
     assert await outstanding(state) == 200
@@ -751,12 +751,12 @@ async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(state: S
     await join(state, "other")
     await rule(state, ("museum", 1000))
     await put(state, [entry(str(n)) for n in range(150)])
-    assert len((await lease(state, want=150, cap_alone=150)).grants) == 150
+    assert len((await lease(state, want=150, room=150)).grants) == 150
     await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
     assert await state.scripts.leave("w") == 150
     assert await waiting(state) == [b"s1", b"s2"]
     await asyncio.sleep(0.2)
-    reply = await lease(state, want=200, worker="other", cap_alone=200)
+    reply = await lease(state, want=200, worker="other", room=200)
     assert names(reply) == [str(n) for n in range(150)]
     assert {g.entry[1] for g in reply.grants} == {0}
 

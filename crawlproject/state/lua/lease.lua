@@ -3,10 +3,9 @@
 -- reads: outstanding pulse paused lease_sequence workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --
--- A: worker; want (leases at most); cap (leases one source may hold at this worker while others have work);
---    cap_alone (the same when none has); holding (source -> leases this worker has of it); horizon (us ahead
---    that slots are reserved); spread (us between sources that have waited); min_rate; circuit;
---    refuse_unknown; dead_maxlen; max_deliveries.
+-- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
+--    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
+--    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
 --    see preludes/pause.lua.
@@ -38,17 +37,25 @@ if pause[1] ~= '' then
   return reply
 end
 
--- What is due, by tier. A few more than wanted: sources at their cap stay at the head and must not hide the others.
-local due, with_work, sources = {}, 0, {} -- `due`: {names, scores} for each tier
+-- What is due, by tier. Sources that may get no more stay at the head of a tier, and must not hide the others; nor must
+-- a few that turn out to be halted or held.
+local rooms, full = A.rooms, 0
+for _, room in pairs(rooms) do
+  if room <= 0 then full = full + 1 end
+end
+local due, sources = {}, {} -- `due`: {names, scores} for each tier
 for index, tier in ipairs(TIERS) do
-  local found = read('zset', 'ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'WITHSCORES', 'LIMIT', 0, A.want + 8)
+  local most = A.want + full + 8
+  local found = read('zset', 'ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'WITHSCORES', 'LIMIT', 0, most)
   local names, scores = {}, {}
   for position = 1, #found, 2 do
     local source = found[position]
-    names[#names + 1], sources[#sources + 1] = source, source
-    scores[#scores + 1] = tonumber(found[position + 1])
+    if (rooms[source] or 1) > 0 then
+      names[#names + 1], sources[#sources + 1] = source, source
+      scores[#scores + 1] = tonumber(found[position + 1])
+    end
   end
-  due[index], with_work = {names = names, scores = scores}, with_work + #names
+  due[index] = {names = names, scores = scores}
 end
 local function source_of_quarantined(line)
   local source = line and line:match('^(.-)\n')
@@ -132,7 +139,7 @@ if source_to_prove then
     if redis.call('GET', K.quarantine_turn) == A.worker then
       redis.call('PEXPIRE', K.quarantine_turn, 30000)
       reply[4] = text(slot)
-      if next(A.holding) == nil and slot <= now + A.horizon then
+      if A.idle and slot <= now + A.horizon then
         redis.call('LREM', K.quarantine, 1, quarantined)
         redis.call('SET', K.quarantine_turn, '', 'PX', 1000) -- the next one's turn comes after other work
         give(source, slot, interval, rate, {quarantined:sub(#source + 2)})
@@ -144,8 +151,7 @@ if source_to_prove then
   end
 end
 
-local cap = with_work > 1 and A.cap or A.cap_alone
-local holding, found_quarantined = A.holding, false
+local found_quarantined = false
 
 -- Sources that have waited are all free now. Starting them all now would keep a worker from starting those on
 -- time whose moment it is, so they get their slots one after the other, and keep that distance.
@@ -187,7 +193,7 @@ local function grant(source, tier, budget)
   end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
-  local room = math.min(budget, cap - (holding[source] or 0), admitted(source))
+  local room = math.min(budget, rooms[source] or A.room, admitted(source))
   if room <= 0 then
     if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
     return 0
@@ -199,7 +205,7 @@ local function grant(source, tier, budget)
     quarantine(source, entries)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
   end
-  holding[source] = (holding[source] or 0) + given
+  rooms[source] = (rooms[source] or A.room) - given
   schedule(source)
   return given
 end

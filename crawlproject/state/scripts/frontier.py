@@ -197,9 +197,9 @@ class FrontierScripts(ScriptRunner):
         worker: str,
         want: int,
         *,
-        cap: int,
-        cap_alone: int,
-        holding: Mapping[str, int],
+        rooms: Mapping[str, int],
+        room: int,
+        idle: bool,
         horizon: float,
         dead_maxlen: int,
         max_deliveries: int,
@@ -207,17 +207,16 @@ class FrontierScripts(ScriptRunner):
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
-        `holding` says how many leases of each source the worker has; no source gets more than `cap` while
-        others have work, or `cap_alone` when none has. A request that has been lost `max_deliveries` - 1 times
-        comes alone, to a worker that holds nothing.
+        `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
+        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease.
         """
         ran, state, outstanding, due, *grants = await self._run(
             "lease",
             worker=worker,
             want=want,
-            cap=cap,
-            cap_alone=cap_alone,
-            holding=dict(holding),
+            rooms=dict(rooms),
+            room=room,
+            idle=idle,
             horizon=int(horizon * MICROS),
             spread=_SPREAD_US,
             refuse_unknown=refuse_unknown,

@@ -1,0 +1,193 @@
+"""Who may have how many of a worker's requests in flight: a worker of 2,000, its sources, a clock of our own."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from crawlproject.frontier.shares import MOST_A_CALL, Shares, fair_level
+from crawlproject.politeness.slots import HORIZON_S
+
+TICK_S = 0.15  # between lease calls
+
+
+class Site:
+    """A source as the worker meets it: its rate, and how long its answers take (None: they never come)."""
+
+    def __init__(self, rate: float, latency: float | None) -> None:
+        self.rate = rate
+        self.latency = latency
+        self.under_way: deque[float] = deque()  # the slot of each request
+        self.sent = 0
+        self.served = 0.0
+        self._owed = 0.0
+
+    def wants(self) -> int:
+        self._owed = min(self._owed + self.rate * TICK_S, self.rate * HORIZON_S + 1)
+        return int(self._owed)
+
+    def take(self, now: float, count: int) -> None:
+        self._owed -= count
+        self.sent += count
+        self.under_way.extend([now + HORIZON_S] * count)
+
+
+class Worker:
+    """A worker of `capacity` that leases for `sites` as LeaseQueue does, and sends at once."""
+
+    def __init__(self, sites: dict[str, Site], capacity: int = 2000, time_out: float = 30.0) -> None:
+        self.sites = sites
+        self.shares = Shares(capacity)
+        self.capacity = capacity
+        self.time_out = time_out
+        self.now = 1000.0
+        self.in_flight = 0
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK_S)):
+            self.now += TICK_S
+            self._end()
+            self._lease()
+
+    def _end(self) -> None:
+        for name, site in self.sites.items():
+            lasts = self.time_out if site.latency is None else site.latency
+            while site.under_way and site.under_way[0] + lasts <= self.now:
+                site.under_way.popleft()
+                self.in_flight -= 1
+                answered = site.latency is not None
+                self.shares.end(name, self.now, started=True, parked=False, latency=lasts, answered=answered)
+
+    def _lease(self) -> None:
+        rooms, room = self.shares.rooms(self.now, 0)
+        left = min(MOST_A_CALL, self.capacity - self.in_flight)
+        for name, site in sorted(self.sites.items(), key=lambda item: (item[1].rate < 10, item[1].served)):
+            granted = 0
+            for _ in range(min(site.wants(), rooms.get(name, room), left) if site.served <= self.now else 0):
+                left -= 1
+                site.served = self.now
+                if self.shares.grant(name, site.rate):
+                    self.shares.start(name, self.now)
+                    granted += 1
+                    self.in_flight += 1
+                else:
+                    self.shares.end(name, self.now, started=False, parked=False, latency=None, answered=False)
+                    site.served = self.now + 0.5
+                    break
+            site.take(self.now, granted)
+
+    def held(self, name: str) -> int:
+        return len(self.sites[name].under_way)
+
+    def rate_of(self, name: str, seconds: float) -> float:
+        """Return the requests a second that a source gets in the next `seconds`."""
+        before = self.sites[name].sent
+        self.run(seconds)
+        return (self.sites[name].sent - before) / seconds
+
+
+@pytest.mark.parametrize("latency", [25.0, None])
+@pytest.mark.parametrize("count", [4, 30, 200])
+def test_sources_that_hang_cost_another_nothing(count: int, latency: float | None) -> None:
+    hanging = {f"hangs{n}": Site(20, latency) for n in range(count)}
+    worker = Worker({**hanging, "fast": Site(100, 0.05)})
+    worker.run(3)
+    assert worker.rate_of("fast", 60) > 97
+
+
+@pytest.mark.parametrize("latency", [25.0, None])
+def test_a_newcomer_finds_room_among_sources_that_hang(latency: float | None) -> None:
+    sites = {f"hangs{n}": Site(20, latency) for n in range(200)}
+    worker = Worker(sites)
+    worker.run(40)
+    sites["fast"] = Site(100, 0.05)
+    worker.run(1)
+    assert worker.rate_of("fast", 30) > 97
+
+
+def test_more_newcomers_that_never_answer_than_there_is_room_for_leave_half_to_the_others() -> None:
+    sites = {"fast": Site(100, 0.05)}
+    worker = Worker(sites)
+    worker.run(3)
+    sites |= {f"new{n}": Site(0.2, None) for n in range(5000)}
+    assert worker.rate_of("fast", 20) > 99
+    assert worker.in_flight < 1100
+
+
+def test_a_source_whose_answers_take_long_gets_what_it_needs() -> None:
+    worker = Worker({"slow": Site(180, 2.0)})
+    worker.run(3)
+    assert worker.rate_of("slow", 20) > 179
+    assert 360 <= worker.held("slow") <= 450
+
+
+def test_a_source_that_begins_to_hang_shrinks_to_a_few_and_grows_again() -> None:
+    sites = {"site": Site(100, 0.5)}
+    worker = Worker(sites)
+    assert worker.rate_of("site", 10) > 90
+    sites["site"].latency = None
+    worker.run(40)
+    assert 1 <= worker.held("site") <= 8
+    sites["site"].latency = 0.5
+    worker.run(1)
+    assert worker.rate_of("site", 10) > 95
+
+
+def test_hosts_that_hang_delay_no_others_of_their_source_and_leave_places_to_other_sources() -> None:
+    shares = Shares(2000)
+    for _ in range(10):
+        assert shares.grant("blogs", 10)
+    shares.start("blogs", 1000.0)
+    shares.end("blogs", 1000.1, started=True, parked=False, latency=0.1, answered=True)
+    before = shares.rooms(1000.2, 0)[0]["blogs"]
+    assert shares.park("blogs", 512)
+    assert shares.rooms(1000.2, 0)[0]["blogs"] == before + 1
+    parked = 1
+    while shares.park("blogs", 512 - parked):
+        parked += 1
+    assert 100 < parked < 250
+    shares.grant("other", 1)
+    assert shares.park("other", 512 - parked)
+    assert not shares.park("other", 0)
+
+
+def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
+    worker = Worker({**{f"slow{n}": Site(100, 10.0) for n in range(3)}, "modest": Site(5, 0.1)})
+    worker.run(60)
+    shares = [worker.held(f"slow{n}") for n in range(3)]
+    assert max(shares) - min(shares) < 60
+    assert 1200 < sum(shares) < 1700
+    assert worker.rate_of("modest", 20) > 4.9
+
+
+def test_one_source_alone_may_use_three_quarters() -> None:
+    worker = Worker({"slow": Site(200, 20.0)})
+    worker.run(120)
+    assert 1500 <= worker.held("slow") <= 1600
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5])
+def test_the_smallest_workers_crawl_too(capacity: int) -> None:
+    worker = Worker({"a": Site(20, 0.01), "b": Site(20, 0.01)}, capacity=capacity)
+    assert worker.rate_of("a", 10) > 1
+    assert worker.in_flight <= capacity
+
+
+def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawlproject.frontier.shares._MAX_REMEMBERED", 10)
+    worker = Worker({f"s{n}": Site(0.2, 0.01) for n in range(100)})
+    worker.run(30)
+    for site in worker.sites.values():
+        site.rate = 0.0
+    worker.run(10)
+    assert worker.in_flight == 0
+    assert len(worker.shares._uses) <= 10
+
+
+@pytest.mark.parametrize(
+    ("needs", "available", "level"),
+    [([], 10, 1), ([3], 10, 3), ([30], 10, 10), ([2, 30, 40], 12, 5), ([2, 4, 40], 20, 14), ([5, 5, 5], 2, 1)],
+)
+def test_what_some_do_not_need_goes_to_the_others(needs: list[int], available: int, level: int) -> None:
+    assert fair_level(needs, available) == level
