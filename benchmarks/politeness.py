@@ -371,7 +371,15 @@ def slow_tls_stopped(seconds: float) -> Scenario:
 def hanging_sources(count: int, seconds: float, rate: float = 100) -> Scenario:
     """Return a crawl of one worker: `count` sources of 20 rps that answer after 25 s, beside one of `rate`."""
     hanging = (
-        Source(f"hanging-{n}", 20, f"127.1.{n // 250}.{n % 250 + 1}", "hanging", delay=25, hangs="answer")
+        Source(
+            f"hanging-{n}",
+            20,
+            f"127.1.{n // 250}.{n % 250 + 1}",
+            "hanging",
+            requests=min(round(20 * seconds), 20_000 // count),  # more than it gets
+            delay=25,
+            hangs="answer",
+        )
         for n in range(count)
     )
     return Scenario(
