@@ -17,11 +17,11 @@ from scrapy.http import Response
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
-from crawlproject.robots import cache, fetcher
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy
+from tests.robots_copies import keep_copy
 from tests.test_crawl import Crawl, worst_second
 from tests.waiting import PATIENCE_S
 
@@ -315,7 +315,7 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
 
     async def keep(source: str, delay: float) -> bool:
         place = "http://site.example/robots.txt"
-        return await state.scripts.keep_robots("worker", place, source, kind="rules", ttl=60, delay=delay)
+        return await keep_copy(state, place, source, delay=delay)
 
     assert await asked_at() == [None, None]
     assert await keep("first", 7)
@@ -340,7 +340,7 @@ async def test_whoever_only_looks_learns_what_holds_and_changes_nothing(state: S
         return reply.what, reply.body, round(reply.seconds), reply.reason
 
     async def keep(kind: str, **more: Any) -> None:
-        await state.scripts.keep_robots("worker", origin, "gallery", kind=kind, **more)
+        await keep_copy(state, origin, "gallery", kind=kind, **more)
 
     assert await look() == ("wait", b"", 0, "")
     await keep("unreachable", reason="status 503", retry=90.0)
@@ -371,7 +371,7 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
         await redis.hset(state.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
 
     for origin, delay in ((slow, 50.0), (other, 2.0)):
-        await state.scripts.keep_robots("worker", origin, "museum", kind="rules", ttl=3600, delay=delay)
+        await keep_copy(state, origin, "museum", delay=delay)
     assert await look(other) == 50
     await unasked_for(600)
     assert await look(other) == 50  # ten minutes and its own delay
@@ -469,39 +469,42 @@ async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(sch
     assert not verdict.allowed
 
 
-@pytest.mark.parametrize("patience", [0.3, 5.3])
-async def test_a_robots_txt_of_a_slow_source_is_waited_for(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, patience: float
+async def lead_on(scheduler: FrontierScheduler) -> None:
+    while True:
+        await scheduler.state.scripts.lead("leader", ready=True)
+        await asyncio.sleep(0.5)
+
+
+async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_others(
+    scheduler: FrontierScheduler,
 ) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE_S", patience)
-    monkeypatch.setattr(fetcher, "_PATIENCE_S", patience)
-    await rule(scheduler, 1)
+    await rule(scheduler, 0.25)
+    leading = asyncio.create_task(lead_on(scheduler))
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    await scheduler.state.scripts.acquire(source="museum")  # the next slot is a second ahead
+    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 4 s ahead
+    assert first is not None
     url = "http://museum.example/a.jpg"
-    looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
-    await asyncio.sleep(0.2)
-    lock = KEYS.robots_fetch_of + "http://museum.example/robots.txt"
-    assert await scheduler.state.redis.pttl(lock) > (patience + 0.5) * 1000  # no other worker fetches it meanwhile
-    verdict = await looking
-    if patience < 1:
-        assert verdict is None
-        for _ in range(3):
-            verdict = await scheduler.robots.look_up(url, "museum")
+    assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None
+    redis: Any = scheduler.state.redis
+    assert not await redis.exists(KEYS.robots_fetch_of + "http://museum.example/robots.txt")
+    [standing] = await scheduler.state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 4  # none was reserved
+    assert scheduler.robots.put_off(url, "museum") > 0
+    assert scheduler.robots.put_off("http://other.example/a.jpg", "museum") == 0
+    verdict = await scheduler.robots.look_up(url, "museum")
     assert verdict is not None
     assert verdict.allowed
+    assert asyncio.get_running_loop().time() == pytest.approx(first + 4, abs=1.5)
+    assert scheduler.robots.put_off(url, "museum") == 0
+    leading.cancel()
 
 
-async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(fetcher, "_PATIENCE_S", 0.3)
+async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(scheduler: FrontierScheduler) -> None:
     await rule(scheduler, 0)
     downloader = Downloader(scheduler)
     scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
     for _ in range(3):
-        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum") is None
+        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum", patience=0.3) is None
     assert downloader.tries == 0
     redis: Any = scheduler.state.redis
     assert not await redis.exists(KEYS.robots_of + "http://museum.example/robots.txt")

@@ -118,7 +118,7 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
     first, second = await crawl.lease(100), await crawl.lease(100)
     await crawl.settle(first.grants[:10], "x" * 10)
     assert (await crawl.lease()).grants == []
-    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     assert await crawl.db.smembers("crawl:temp_halted") == {MUSEUM.encode()}
     # what was in flight is noted, and decides nothing
     await crawl.settle(second.grants, "x" * 100)
@@ -304,7 +304,7 @@ async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
     grants = (await crawl.lease(1)).grants
     await crawl.settle(grants, "x", slows=True, hold=0.5)
     assert (await crawl.lease()).grants == []
-    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     await asyncio.sleep(0.55)
     assert len((await crawl.lease()).grants) == 2
 

@@ -95,12 +95,14 @@ def test_slots_keep_their_distance_whoever_asks_and_whenever(redis_url: str, mov
                 await scripts.set_rates(fence, [(MUSEUM, rate, rate)], {})
             else:
                 given = (
-                    [await scripts.acquire(source=MUSEUM)]
+                    [(await scripts.acquire(source=MUSEUM)).slot]
                     if what == "acquire"
                     else [grant.slot for grant in await lease(scripts, int(value), what)]
                 )
                 for slot in given:
-                    assert slot is not None
+                    if slot is None:
+                        continue  # more than a second ahead
+                    assert what != "acquire" or slot < asked + 1.5
                     # Never in the past (but for what the two clocks differ in), and one interval from the last, by
                     # the clock of Redis: how far ours is from it may be known better by now than it was then.
                     assert slot >= asked - 0.02

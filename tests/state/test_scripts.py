@@ -276,7 +276,7 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await join(state)
     await rule(state, ("museum", 2))
     await put(state, [entry("quarantined", deliveries=2)])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     assert names(await lease(state)) == []
     await asyncio.sleep(0.3)
@@ -292,7 +292,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     await join(state)
     await rule(state, ("museum", 0.5))
     await put(state, [entry("a")])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
@@ -300,11 +300,11 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
 
 
 async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
-    assert await state.scripts.acquire(domain="museum.example") is None
+    assert (await state.scripts.acquire(domain="museum.example")).slot is None
     fence = await rule(state, ("museum", 2))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    first = await state.scripts.acquire(domain="museum.example")
-    second = await state.scripts.acquire(source="museum")
+    first, _ = await state.scripts.acquire(domain="museum.example")
+    second, _ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert second == pytest.approx(first + 0.5, abs=0.1)
 
