@@ -17,6 +17,7 @@ import redis
 from crawlproject.config import CircuitRules
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
+from tests.robots_copies import keep_copy
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -500,6 +501,43 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
     assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]
     assert await crawl.db.get("crawl:images:outstanding") == b"0"
+
+
+async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: State) -> None:
+    crawl = Crawl(state, CircuitRules(open=3.0, open_max=3.0))
+    await crawl.start()
+    await crawl.crawl("xxxxxx")
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
+    await crawl.db.hset("crawl:circuit:museum", "ends", 1)  # the period is over
+    for _ in range(2):
+        given = [await crawl.scripts.acquire(source=MUSEUM) for _ in range(20)]
+        slots = [slot for slot, _ in given if slot is not None]
+        # Three probes in three seconds: one a second, and slots are reserved up to a second ahead.
+        assert 1 <= len(slots) <= 2
+        assert all(wait > 0 for slot, wait in given if slot is None)
+        await asyncio.sleep(1.1)
+        await crawl.feed(3)
+        await crawl.lease()
+        assert await crawl.circuit_state() == "half_open"
+
+
+@pytest.mark.parametrize("how", ["halted", "forgiven"])
+async def test_resuming_does_not_forgive_a_crawl_delay(crawl: Crawl, how: str) -> None:
+    origin = "http://museum.example/robots.txt"
+    await keep_copy(crawl.state, origin, MUSEUM, delay=20.0)
+    await crawl.crawl(".")
+    [before] = await crawl.scripts.inspect([MUSEUM])
+    assert before.next_slot - before.now > 19
+    if how == "halted":
+        await crawl.db.sadd("crawl:halted", MUSEUM)
+        await crawl.watch()
+        await crawl.db.srem("crawl:halted", MUSEUM)
+    else:
+        await crawl.db.delete("crawl:statuslast50req:museum")
+    await crawl.db.sadd("crawl:troubled", MUSEUM)
+    await crawl.watch()
+    [after] = await crawl.scripts.inspect([MUSEUM])
+    assert after.next_slot == pytest.approx(before.next_slot, abs=0.001)
 
 
 async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_halted(crawl: Crawl) -> None:

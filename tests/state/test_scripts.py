@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -307,6 +308,54 @@ async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pul
     second, _ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert second == pytest.approx(first + 0.5, abs=0.1)
+
+
+async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
+    await rule(state, ("museum", 0.5), ("gallery", 100))
+    first, wait = await state.scripts.acquire(source="museum")
+    assert first is not None
+    assert wait == 0
+    for _ in range(50):
+        slot, wait = await state.scripts.acquire(source="museum")
+        assert slot is None
+        assert 0.5 < wait < 1.0  # a second before the next slot, which is two seconds after the first
+    [standing] = await state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 2
+    given = [(await state.scripts.acquire(source="gallery")).slot for _ in range(300)]
+    assert 100 <= len([slot for slot in given if slot is not None]) < 290
+    [standing] = await state.scripts.inspect(["gallery"])
+    assert standing.next_slot - standing.now <= 1.01
+
+
+async def acquired(state: State, **more: str | None) -> list[float]:
+    """Return the slots that are to be had of `museum` at once."""
+    slots = []
+    while (slot := (await state.scripts.acquire(source="museum", **more)).slot) is not None:
+        slots.append(slot)
+    return slots
+
+
+async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_there_is_work(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    assert len(await acquired(state, sent_by="stranger")) >= 100  # without work, all within a second
+    await put(state, [entry("a")])
+    await asyncio.sleep(0.8)
+    visits, own = [], []
+    for _ in range(70):
+        slot, wait = await state.scripts.acquire(source="museum", sent_by="stranger")
+        if slot is None:
+            assert wait > 0
+        else:
+            visits.append(slot)
+        slot, _ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
+        assert slot is not None
+        own.append(slot)
+    assert 3 <= len(visits) <= 5
+    assert min(b - a for a, b in pairwise(visits)) > 0.195
+    await lease(state, horizon=9.0)  # no work any more
+    await asyncio.sleep(0.1)
+    assert await acquired(state, sent_by="stranger")
 
 
 # enqueue
