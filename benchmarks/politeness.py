@@ -324,11 +324,19 @@ def redirects(seconds: float) -> Scenario:
     return Scenario("redirects", sources, seconds=seconds)
 
 
-def robots_to_one_host(seconds: float, elsewhere: int, apart: int, ordinary: int, rate: float = 2.0) -> Scenario:
+def robots_to_one_host(
+    seconds: float,
+    elsewhere: int,
+    apart: int,
+    ordinary: int,
+    rate: float = 2.0,
+    least: float = MINIMUM_RATE,
+) -> Scenario:
     """Return a crawl in which the robots.txt of many domains redirects to one host, which has images of its own.
 
     `apart` of the domains are each sent to a URL of their own, the other `elsewhere` to the host's robots.txt.
-    Beside them there are `ordinary` sources, each with a robots.txt of its own.
+    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host has `rate`, all others
+    `least`.
     """
     parking = Source("parking", rate, "127.0.3.1", robots="", visited=True)
     found = [parking]
@@ -336,10 +344,10 @@ def robots_to_one_host(seconds: float, elsewhere: int, apart: int, ordinary: int
         host = f"127.0.{4 + number // 200}.{1 + number % 200}"
         robots = "parking/robots.txt" if number < elsewhere else f"parking/{number}/robots.txt"
         name, row = f"parked-{number}", "parked"
-        found.append(Source(name, MINIMUM_RATE, host, requests=2, robots=robots, row=row, may_wait=True))
+        found.append(Source(name, least, host, requests=2, robots=robots, row=row, may_wait=True))
     for number in range(ordinary):
         host = f"127.0.{9 + number // 200}.{1 + number % 200}"
-        found.append(Source(f"ordinary-{number}", MINIMUM_RATE, host, robots="", row="ordinary"))
+        found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
     return Scenario("robots-to-one-host", found, seconds=seconds)
 
 

@@ -18,6 +18,7 @@ from benchmarks.politeness import (
     lowered,
     redirects,
     restarted_redis,
+    robots_to_one_host,
     run,
     silent_too_long,
 )
@@ -33,6 +34,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis),
         lowered(4),
         redirects(4),
+        robots_to_one_host(4, elsewhere=5, apart=5, ordinary=3, rate=20, least=4),
     ],
     ids=lambda scenario: scenario.name,
 )
