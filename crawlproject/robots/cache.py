@@ -213,7 +213,8 @@ class RobotsCache:
         """Have it looked up again in `wait` seconds, unless nobody needs it any more."""
         loop = asyncio.get_running_loop()
         pending.task = None
-        if loop.time() - pending.wanted > _WANTED_S or self.shutdown.has_begun:
+        closed = self._pending.get(key) is not pending or self.shutdown.has_begun
+        if closed or loop.time() - pending.wanted > _WANTED_S:
             self._end(key, pending)
             return
         pending.again = loop.time() + wait
@@ -254,6 +255,8 @@ class RobotsCache:
             if reply.what == "fetch":
                 fetched = await self._fetch_for_all(reply.url, origin, source, pending.token)
                 if fetched.kind == "":
+                    if reply.seconds:
+                        await self._serve_old(key, pending)
                     return self._wait_for_slot(reply.url, origin, pending, fetched.wait)
             elif reply.what == "wait":
                 pending.looks += 1
@@ -262,6 +265,13 @@ class RobotsCache:
                 await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
                 return None
         return None
+
+    async def _serve_old(self, key: tuple[str, str], pending: _Pending) -> None:
+        """Use the copy that has run out until there is another (RFC 9309, 2.4)."""
+        async with self._calls:
+            reply = await self.state.scripts.look_robots(pending.token, *key, fetches=False)
+        if reply.what != "wait":
+            await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
 
     def _wait_for_slot(self, url: str, origin: str, pending: _Pending, wait: float) -> float:
         """Return after how many seconds to try again what could not be requested: `wait`, or later.
@@ -276,8 +286,6 @@ class RobotsCache:
         if pending.looks % 2:
             return wait + random.uniform(_TRY_AGAIN_S, 2 * _TRY_AGAIN_S)
         return max(wait, min(_LOOK_S * 2.0 ** min(pending.looks, 10), _VISIT_MAX_S)) * random.uniform(1, 1.5)
-
-    # Copies
 
     # Copies
 

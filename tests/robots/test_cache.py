@@ -636,6 +636,23 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
     leading.cancel()
 
 
+async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(scheduler: FrontierScheduler) -> None:
+    await rule(scheduler, 0)
+    await keep_copy(scheduler.state, ORIGIN, "museum", body=NONE_OF_P.encode())
+    await scheduler.state.redis.hset(KEYS.robots_of + ORIGIN, "until", 0)
+    verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum", patience=10)
+    assert verdict is not None
+    assert verdict.reason == "line 2, Disallow: /p/"
+    await rule(scheduler, 50)
+    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    copy = KEYS.robots_of + ORIGIN
+    await until_async(lambda: fresh(scheduler.state, copy))
+
+
+async def fresh(state: State, copy: str) -> bool:
+    return int(await state.redis.hget(copy, "until") or 0) > 0
+
+
 async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(scheduler: FrontierScheduler) -> None:
     await rule(scheduler, 0)
     downloader = Downloader(scheduler)

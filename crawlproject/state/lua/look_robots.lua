@@ -10,7 +10,8 @@
 --    'rules', 'none' a copy: its rules are in `body`, or there is none and everything is allowed
 --    'refused'       it leads to where we do not go: nothing is fetched, `body` is the reason
 --    'unreachable'   not to be had, and no copy: nothing may be fetched; tried again after those seconds
---    'fetch'         the caller fetches `url`, and says by keep_robots what came of it
+--    'fetch'         the caller fetches `url`, and says by keep_robots what came of it; the seconds are not 0 if there is
+--                    a copy that serves meanwhile
 --    'wait'          nobody has it yet; another may be fetching it
 -- The reason says why it could not be fetched: of 'unreachable', and of 'none' after 30 days of that.
 --
@@ -80,7 +81,7 @@ if copy.kind and A.token then
 end
 if A.token and A.fetches then
   for _, wanted in ipairs(missing) do
-    if lock(wanted) then return {'fetch', '', '0', '', slower, wanted} end
+    if lock(wanted) then return {'fetch', '', copy.kind and '10' or '0', '', slower, wanted} end
   end
 end
 if copy.kind then
