@@ -29,7 +29,8 @@ async def try_send_slot(
 ) -> float | NotYet:
     """Take a slot of `source`, or of the source of `domain`, and return it when its moment has come.
 
-    A slot that leases could not have had yet is confirmed before use: its source may have been halted since.
+    A slot that leases could not have had yet is confirmed before use: its source may have been halted since, or
+    the clock set forward.
     `sent_by` is the source whose robots.txt leads there; `calls` bounds the concurrent calls to Redis.
 
     Raises:
@@ -40,12 +41,12 @@ async def try_send_slot(
     calls = calls or nullcontext()
     while True:
         async with calls:
-            slot, wait = await state.scripts.acquire(source=source, domain=domain, sent_by=sent_by)
+            slot, wait, moment = await state.scripts.acquire(source=source, domain=domain, sent_by=sent_by)
         if slot is None:
             return NotYet(wait)
         ahead = slot - loop.time()
         await asyncio.sleep(max(ahead, 0))
-        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(source=source, domain=domain)
+        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(moment, source=source, domain=domain)
         if confirmed and loop.time() - slot <= LATE_S:
             return slot
 

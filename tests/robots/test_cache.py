@@ -618,7 +618,7 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
     await rule(scheduler, 0.25)
     leading = asyncio.create_task(lead_on(scheduler))
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 4 s ahead
+    first, *_ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 4 s ahead
     assert first is not None
     url = "http://museum.example/a.jpg"
     assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None

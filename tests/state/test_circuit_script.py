@@ -511,10 +511,10 @@ async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: 
     await crawl.db.hset("crawl:circuit:museum", "ends", 1)  # the period is over
     for _ in range(2):
         given = [await crawl.scripts.acquire(source=MUSEUM) for _ in range(20)]
-        slots = [slot for slot, _ in given if slot is not None]
+        slots = [slot for slot, *_ in given if slot is not None]
         # Three probes in three seconds: one a second, and slots are reserved up to a second ahead.
         assert 1 <= len(slots) <= 2
-        assert all(wait > 0 for slot, wait in given if slot is None)
+        assert all(wait > 0 for slot, wait, _ in given if slot is None)
         await asyncio.sleep(1.1)
         await crawl.feed(3)
         await crawl.lease()
@@ -541,9 +541,22 @@ async def test_resuming_does_not_forgive_a_crawl_delay(crawl: Crawl, how: str) -
 
 
 async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_halted(crawl: Crawl) -> None:
-    assert await crawl.scripts.confirm(source=MUSEUM)
+    moment = (await crawl.scripts.acquire(source=MUSEUM)).moment + 5_000_000
+    assert await crawl.scripts.confirm(moment, source=MUSEUM)
     await crawl.db.sadd("crawl:halted", "museum")
-    assert not await crawl.scripts.confirm(source=MUSEUM)
+    assert not await crawl.scripts.confirm(moment, source=MUSEUM)
     await crawl.db.srem("crawl:halted", "museum")
+    assert await crawl.scripts.confirm(moment, source=MUSEUM)
     await crawl.db.delete("crawl:pulse")
-    assert not await crawl.scripts.confirm(source=MUSEUM)
+    assert not await crawl.scripts.confirm(moment, source=MUSEUM)
+
+
+@pytest.mark.parametrize("seconds", [2, 4])
+async def test_a_slot_that_was_far_ahead_is_not_used_after_the_clock_was_set_forward(
+    crawl: Crawl, seconds: int
+) -> None:
+    moment = (await crawl.scripts.acquire(source=MUSEUM)).moment + 1_000_000
+    assert await crawl.scripts.confirm(moment, source=MUSEUM)
+    now, _ = await crawl.db.time()
+    await crawl.db.hset("crawl:clock", mapping={"seen": (now + seconds) * 1_000_000, "resume": 0})
+    assert not await crawl.scripts.confirm(moment, source=MUSEUM)

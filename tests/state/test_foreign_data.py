@@ -206,7 +206,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
             await attempt(reject(state, seeds))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
-        await attempt(scripts.confirm(domain="museum.org"))
+        await attempt(scripts.confirm(1, domain="museum.org"))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.hold_robots(ME, ORIGIN))
         pauses: Any = {"retry": 60.0, "retry_max": 3600.0}

@@ -277,7 +277,7 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await join(state)
     await rule(state, ("museum", 2))
     await put(state, [entry("quarantined", deliveries=2)])
-    slot, _ = await state.scripts.acquire(source="museum")
+    slot, *_ = await state.scripts.acquire(source="museum")
     assert slot is not None
     assert names(await lease(state)) == []
     await asyncio.sleep(0.3)
@@ -293,7 +293,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     await join(state)
     await rule(state, ("museum", 0.5))
     await put(state, [entry("a")])
-    slot, _ = await state.scripts.acquire(source="museum")
+    slot, *_ = await state.scripts.acquire(source="museum")
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
@@ -304,19 +304,19 @@ async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pul
     assert (await state.scripts.acquire(domain="museum.example")).slot is None
     fence = await rule(state, ("museum", 2))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    first, _ = await state.scripts.acquire(domain="museum.example")
-    second, _ = await state.scripts.acquire(source="museum")
+    first, *_ = await state.scripts.acquire(domain="museum.example")
+    second, *_ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert second == pytest.approx(first + 0.5, abs=0.1)
 
 
 async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
     await rule(state, ("museum", 0.5), ("gallery", 100))
-    first, wait = await state.scripts.acquire(source="museum")
+    first, wait, _ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert wait == 0
     for _ in range(50):
-        slot, wait = await state.scripts.acquire(source="museum")
+        slot, wait, _ = await state.scripts.acquire(source="museum")
         assert slot is None
         assert 0.5 < wait < 1.0  # a second before the next slot, which is two seconds after the first
     [standing] = await state.scripts.inspect(["museum"])
@@ -343,12 +343,12 @@ async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_ther
     await asyncio.sleep(0.8)
     visits, own = [], []
     for _ in range(70):
-        slot, wait = await state.scripts.acquire(source="museum", sent_by="stranger")
+        slot, wait, _ = await state.scripts.acquire(source="museum", sent_by="stranger")
         if slot is None:
             assert wait > 0
         else:
             visits.append(slot)
-        slot, _ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
+        slot, *_ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
         assert slot is not None
         own.append(slot)
     assert 3 <= len(visits) <= 5

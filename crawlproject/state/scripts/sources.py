@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -51,10 +52,11 @@ class RobotsReply(NamedTuple):
 
 
 class SlotReply(NamedTuple):
-    """Answer to `acquire`: a send slot on this worker's clock, or None and the seconds until to ask again."""
+    """Answer to `acquire`: a send slot on this worker's clock and on Redis', or None and when to ask again (s)."""
 
     slot: float | None
     wait: float
+    moment: int = 0
 
 
 class SourceScripts(ScriptRunner):
@@ -76,12 +78,14 @@ class SourceScripts(ScriptRunner):
             share=_OTHERS_SHARE,
         )
         self._observe(ran)
-        return SlotReply(self._clock.local(int(slot)) if slot else None, int(wait) / MICROS)
+        if not slot:
+            return SlotReply(None, int(wait) / MICROS)
+        return SlotReply(self._clock.local(int(slot)), 0.0, int(slot))
 
-    async def confirm(self, *, source: str | None = None, domain: str | None = None) -> bool:
-        """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""
+    async def confirm(self, moment: int, *, source: str | None = None, domain: str | None = None) -> bool:
+        """Tell whether the slot at `moment`, reserved a while ago, may still be used: nothing was halted since."""
         target = {"source": source} if source is not None else {"domain": domain}
-        return bool(await self._run("confirm", **target))
+        return bool(await self._run("confirm", **target, slot=moment, late=int(LATE_S * MICROS)))
 
     async def set_rates(
         self,
