@@ -49,6 +49,7 @@ from crawlproject.state.scripts import LEADER_TTL_S
 
 KEYS = Keys("crawl", "images")
 WANTED_USE = 0.97
+OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
 IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
 _START_S = 60.0  # for workers to start
@@ -83,6 +84,7 @@ class Figures:
     span: float
     worst: int
     seconds_over: int
+    wanted: float = WANTED_USE  # least share of the rate to be used
 
     @property
     def mean(self) -> float:
@@ -104,6 +106,7 @@ class Figures:
             self.span + other.span,
             max(self.worst, other.worst),
             self.seconds_over + other.seconds_over,
+            self.wanted,
         )
 
 
@@ -163,6 +166,11 @@ class Source:
     requests: int | None = None  # None: as many as last for the scenario's length
     redirects: tuple[str, ...] = ()  # the sources that its pictures lead to, one by the other
     handshake: float | None = None  # its TLS handshakes take so many seconds; None: no TLS
+    # "": its robots.txt is asked for; else it leads there (`source/path`); None: ignored
+    robots: str | None = None
+    row: str = ""  # of the table, if several sources share one
+    visited: bool = False  # also by requests for others' robots.txt, which may take OTHERS_SHARE of its rate
+    may_wait: bool = False  # for a robots.txt elsewhere: how much of its rate is used is not judged
 
 
 class Run:
@@ -179,7 +187,7 @@ class Run:
 
     def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
         """Return the rates of `source` with the name of their row, and from when to when they hold."""
-        name = source.group or source.name
+        name = source.row or source.group or source.name
         if source.name not in self.new_rates:
             return [(name, source.rate, -math.inf, math.inf)]
         at, rate = self.new_rates[source.name]
@@ -327,6 +335,33 @@ def redirects(seconds: float) -> Scenario:
     return Scenario("redirects", sources, seconds=seconds)
 
 
+def robots_to_one_host(
+    seconds: float,
+    elsewhere: int,
+    apart: int,
+    ordinary: int,
+    rate: float = 2.0,
+    least: float = MINIMUM_RATE,
+) -> Scenario:
+    """Return a crawl in which the robots.txt of many domains redirects to one host, which has images of its own.
+
+    `apart` of the domains are each sent to a URL of their own, the other `elsewhere` to the host's robots.txt.
+    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host has `rate`, all others
+    `least`.
+    """
+    parking = Source("parking", rate, "127.0.3.1", robots="", visited=True)
+    found = [parking]
+    for number in range(elsewhere + apart):
+        host = f"127.0.{4 + number // 200}.{1 + number % 200}"
+        robots = "parking/robots.txt" if number < elsewhere else f"parking/{number}/robots.txt"
+        name, row = f"parked-{number}", "parked"
+        found.append(Source(name, least, host, requests=2, robots=robots, row=row, may_wait=True))
+    for number in range(ordinary):
+        host = f"127.0.{9 + number // 200}.{1 + number % 200}"
+        found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
+    return Scenario("robots-to-one-host", found, seconds=seconds)
+
+
 def lowered(seconds: float) -> Scenario:
     """Return a crawl whose fast source is slowed down by an operator."""
     requests = round(100 * (0.4 * seconds + 2) + 20 * 0.4 * seconds)  # some are left when it must hold
@@ -370,6 +405,7 @@ def scenarios() -> list[Scenario]:
         redirects(14),
         slow_tls(24),
         slow_tls_stopped(24),
+        robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
     ]
 
@@ -404,7 +440,7 @@ class Result:
     def shortfalls(self) -> list[str]:
         """Return where rates were not used: a fault of the crawl only if nothing else kept the machine busy."""
         return self.resumed_late + [
-            f"{one.source}: the mean is {one.use:.1%} of the rate" for one in self.figures if one.use < WANTED_USE
+            f"{one.source}: the mean is {one.use:.1%} of the rate" for one in self.figures if one.use < one.wanted
         ]
 
 
@@ -412,7 +448,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
     """Run a scenario from nothing to nothing; logs and arrivals are left in `keep`, if it is given."""
     alone = [source for source in scenario.sources if source.group is None]
     shared = sorted({source.host for source in scenario.sources if source.group is not None})
-    listeners = [*(Listener(source.host, source.name, source.handshake) for source in alone)]
+    listeners = [Listener(source.host, source.name, source.robots or None, source.handshake) for source in alone]
     listeners += [Listener(host, None) for host in shared]
     with tempfile.TemporaryDirectory(prefix="politeness-") as folder, ExitStack() as stack:
         certificate, authority = issue_certificate(Path(folder), {source.host for source in scenario.sources})
@@ -463,7 +499,7 @@ def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
             "source_name": source.name,
             "image_count": size_for(source.rate),
             "hosts": [] if source.host == "127.0.0.1" else [source.host],
-            "robots": "ignore",
+            **({"robots": "ignore"} if source.robots is None else {}),
         }
         for source in sources
     ]
@@ -602,7 +638,13 @@ def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) ->
         outages = [outage for outage in going.outages if outage.source in {None, source.name}]
         for row, rate, begin, end in going.rates_of(source):
             figures = judge(row, rate, [moment for moment in times if begin <= moment < end], outages)
+            if source.visited or source.may_wait:
+                figures = replace(figures, wanted=0.0)
             rows[row] = rows[row].merged(figures) if row in rows else figures
+        if source.visited:
+            row = f"{source.name}, images"
+            own = judge(row, source.rate, report["pictures"].get(source.name, []), outages)
+            rows[row] = replace(own, wanted=WANTED_USE * (1 - OTHERS_SHARE))
         resumed_late += silent_too_long(source, times, outages)
     for begin, end in going.silences:
         if unled := sum(begin < moment < end for times in arrivals.values() for moment in times):

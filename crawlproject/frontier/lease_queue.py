@@ -21,7 +21,7 @@ from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S, tolerance
-from crawlproject.robots.cache import RobotsCache
+from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement
 from crawlproject.state.workers import stored_leases
@@ -126,14 +126,15 @@ class LeaseQueue:
     def _park(self, lease: Lease, url: str) -> None:
         """Keep a lease until its host and robots.txt are known, then return it for a new slot.
 
-        At most `_MAX_PARKED` wait here. While no name server answers, leases of unknown hosts go back at once,
-        with nothing counted.
+        At most `_MAX_PARKED` wait here, and not for long: where a robots.txt takes longer, they wait in Redis.
+        While no name server answers, leases of unknown hosts go back at once, with nothing counted.
         """
         if self.resolver.outage and not self.resolver.knows(url):
             self._put_off(lease)
             return
-        if len(self._parked) >= _MAX_PARKED:
-            self.give_back(lease, delay=_WAIT_IN_REDIS_S)
+        wait_s = self.robots.put_off(url, lease.source)
+        if wait_s or len(self._parked) >= _MAX_PARKED:
+            self.give_back(lease, delay=wait_s or _WAIT_IN_REDIS_S)
             return
 
         async def wait() -> None:
@@ -143,10 +144,13 @@ class LeaseQueue:
                 if not self.resolver.knows(url):
                     self._put_off(lease)
                     return
-                known = self._is_decidable(url, lease.source) or await self.robots.look_up(url, lease.source)
+                known = self._is_decidable(url, lease.source) or await self.robots.look_up(
+                    url, lease.source, patience=SOON_S
+                )
             except Exception:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
-            self.give_back(lease, delay=0.0 if known else _WAIT_IN_REDIS_S)
+            delay = 0.0 if known else self.robots.put_off(url, lease.source) or _WAIT_IN_REDIS_S
+            self.give_back(lease, delay=delay)
 
         self.stats.inc_value("robots/parked")
         task = self._parked[lease.id] = asyncio.create_task(wait())

@@ -13,6 +13,7 @@ import pytest
 from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.scripts import Settlement
+from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -77,9 +78,7 @@ async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, fr
     troubled = ["slowed", "patient", "held", "open", "probed", "halted", "quick"]
     await frontier.catalogue(dict.fromkeys([*troubled, "stopped"], 200.0))
     await frontier.settle("slowed", ["429"], slows=True)
-    await frontier.scripts.keep_robots(
-        "w", "http://patient/robots.txt", "patient", kind="rules", body=b"", ttl=60, delay=10
-    )
+    await keep_copy(frontier.state, "http://patient/robots.txt", "patient", delay=10)
     await frontier.settle("held", ["503"], slows=True, hold=34.0)
     await frontier.settle("open", ["500"] * 6)
     await frontier.settle("probed", ["500"] * 6, CircuitRules(open=0.01, open_max=0.01))

@@ -18,6 +18,7 @@ from benchmarks.politeness import (
     lowered,
     redirects,
     restarted_redis,
+    robots_to_one_host,
     run,
     silent_too_long,
     slow_tls,
@@ -37,6 +38,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         redirects(4),
         slow_tls(5),
         slow_tls_stopped(4),
+        robots_to_one_host(4, elsewhere=5, apart=5, ordinary=3, rate=20, least=4),
     ],
     ids=lambda scenario: scenario.name,
 )

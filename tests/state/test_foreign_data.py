@@ -53,7 +53,9 @@ TYPES = {
     ),
     **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
     **dict.fromkeys(["outstanding", "quarantine_turn", "lease_sequence", "override_rate_of"], "string"),
-    **dict.fromkeys(["robots_fetch_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"),
+    **dict.fromkeys(
+        ["robots_fetch_of", "robots_turn_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"
+    ),
 }
 
 VALUES = [
@@ -204,14 +206,17 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         if seeds := await attempt(scripts.take_seeds(ME, 10)):
             await attempt(reject(state, seeds))
         await attempt(scripts.acquire(source=source))
-        await attempt(scripts.acquire(domain="museum.org"))
+        await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0, worker=ME, lease=f"1.0:{source}"))
-        await attempt(scripts.confirm(domain="museum.org"))
+        await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0)))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
-        await attempt(scripts.keep_robots(ME, ORIGIN, source, kind="unreachable", reason="x"))
+        await attempt(scripts.hold_robots(ME, ORIGIN))
+        pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
+        await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
-        await attempt(scripts.keep_robots(ME, ORIGIN, source, kind="rules", body=b"x", ttl=60, delay=0.01))
+        await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))
+        await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.set_rates(fence, [(source, 90, 90)], {"museum.org": SPOILT}, {}))
         await attempt(scripts.watch(fence))
         await attempt(scripts.trim(fence, maxlen=2))

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -277,7 +278,7 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await join(state)
     await rule(state, ("museum", 2))
     await put(state, [entry("quarantined", deliveries=2)])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     assert names(await lease(state)) == []
     await asyncio.sleep(0.3)
@@ -293,7 +294,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     await join(state)
     await rule(state, ("museum", 0.5))
     await put(state, [entry("a")])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
@@ -301,11 +302,11 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
 
 
 async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
-    assert await state.scripts.acquire(domain="museum.example") is None
+    assert (await state.scripts.acquire(domain="museum.example")).slot is None
     fence = await rule(state, ("museum", 2))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    first = await state.scripts.acquire(domain="museum.example")
-    second = await state.scripts.acquire(source="museum")
+    first, _ = await state.scripts.acquire(domain="museum.example")
+    second, _ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert second is not None
     assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
@@ -319,20 +320,20 @@ async def test_a_slot_that_was_missed_is_exchanged_for_the_present_if_none_was_g
     state: State,
 ) -> None:
     await rule(state, ("museum", 2))
-    missed = await state.scripts.acquire(source="museum")
+    missed, _ = await state.scripts.acquire(source="museum")
     assert missed is not None
     await asyncio.sleep(0.3)
     renewed = await state.scripts.renew(missed, within=0.0)
     assert renewed is not None
     assert 0.28 < renewed.moment - missed.moment < 0.5
-    after = await state.scripts.acquire(source="museum")
+    after, _ = await state.scripts.acquire(source="museum")
     assert after is not None
     assert after.at - renewed.at == 500_000
 
 
 async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_soon(state: State) -> None:
     await rule(state, ("museum", 2))
-    missed, last = [await state.scripts.acquire(source="museum") for _ in range(2)]
+    missed, last = [(await state.scripts.acquire(source="museum")).slot for _ in range(2)]
     assert missed is not None
     assert last is not None
     assert await state.scripts.renew(missed, within=0.5) is None  # a second ahead
@@ -363,6 +364,54 @@ async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> N
     assert await renewed()
     await db(state).delete(state.keys.pulse)
     assert not await renewed(name=first.id)
+
+
+async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
+    await rule(state, ("museum", 0.5), ("gallery", 100))
+    first, wait = await state.scripts.acquire(source="museum")
+    assert first is not None
+    assert wait == 0
+    for _ in range(50):
+        slot, wait = await state.scripts.acquire(source="museum")
+        assert slot is None
+        assert 0.5 < wait < 1.0  # a second before the next slot, which is two seconds after the first
+    [standing] = await state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 2
+    given = [(await state.scripts.acquire(source="gallery")).slot for _ in range(300)]
+    assert 100 <= len([slot for slot in given if slot is not None]) < 290
+    [standing] = await state.scripts.inspect(["gallery"])
+    assert standing.next_slot - standing.now <= 1.01
+
+
+async def acquired(state: State, **more: str | None) -> list[float]:
+    """Return the slots that are to be had of `museum` at once."""
+    slots = []
+    while (slot := (await state.scripts.acquire(source="museum", **more)).slot) is not None:
+        slots.append(slot.moment)
+    return slots
+
+
+async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_there_is_work(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    assert len(await acquired(state, sent_by="stranger")) >= 100  # without work, all within a second
+    await put(state, [entry("a")])
+    await asyncio.sleep(0.8)
+    visits, own = [], []
+    for _ in range(70):
+        slot, wait = await state.scripts.acquire(source="museum", sent_by="stranger")
+        if slot is None:
+            assert wait > 0
+        else:
+            visits.append(slot.moment)
+        slot, _ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
+        assert slot is not None
+        own.append(slot.moment)
+    assert 3 <= len(visits) <= 5
+    assert min(b - a for a, b in pairwise(visits)) > 0.195
+    await lease(state, horizon=9.0)  # no work any more
+    await asyncio.sleep(0.1)
+    assert await acquired(state, sent_by="stranger")
 
 
 # enqueue

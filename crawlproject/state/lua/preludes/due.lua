@@ -1,12 +1,11 @@
 -- How fast a source is crawled, and where it stands in the due sets.
--- needs: rates, slots, queues, circuit
+-- needs: rates, slots, queues, circuit, asked_delay
 -- types: zset due_fast due_mid due_slow
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
 -- save_due() or schedule_all().
 
 local TIERS = {K.due_fast, K.due_mid, K.due_slow}
-local robots_delays = {}
 local places = {} -- source -> its score in its tier, or false
 local moves = {[K.due_fast] = {}, [K.due_mid] = {}, [K.due_slow] = {}} -- what is to be written
 
@@ -23,15 +22,6 @@ local function look_up(sources)
     end
   end
   look_up_halted(sources)
-end
-
--- The longest delay (s) that a robots.txt asks of a source; nil when that cannot be known.
-local function robots_delay_of(source)
-  if robots_delays[source] == nil then
-    local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
-    robots_delays[source] = longest and math.min(tonumber(longest[2] or '') or 0, 86400)
-  end
-  return robots_delays[source]
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's.
