@@ -13,6 +13,8 @@ from benchmarks.politeness import (
     Result,
     Scenario,
     Source,
+    fed_and_resumed,
+    fed_while_halted,
     judge,
     killed_leader,
     lowered,
@@ -37,6 +39,8 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         redirects(4),
         slow_tls(5),
         slow_tls_stopped(4),
+        fed_while_halted(3, 600, 100),
+        fed_and_resumed(4, 60),
     ],
     ids=lambda scenario: scenario.name,
 )

@@ -205,7 +205,7 @@ new ResizeObserver(showChart).observe($("chart"));
 // Sources
 
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.error_rps);
-const working = (s) => s.queued + s.delayed + s.in_flight > 0;
+const working = (s) => s.queued + s.waiting + s.delayed + s.in_flight > 0;
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
 
 // Name, what to sort by, and how it is shown in a cell.
@@ -213,7 +213,7 @@ const COLUMNS = [
   ["source", (s) => s.source, showName],
   ["state", (s) => ["halted", "open", "half_open", "closed"].indexOf(s.state), showTag],
   ["rate", actual, showRate],
-  ["to do", (s) => s.queued + s.delayed, (cell, s) => write(cell, count(s.queued) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
+  ["to do", (s) => s.queued + s.waiting + s.delayed, (cell, s) => write(cell, count(s.queued + s.waiting) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
   ["in flight", (s) => s.in_flight, (cell, s) => write(cell, count(s.in_flight))],
   ["done", (s) => s.successful, (cell, s) => write(cell, count(s.successful))],
   ["failed", (s) => s.error, (cell, s) => write(cell, count(s.error))],
