@@ -31,7 +31,9 @@ class Hold:
             if self._whose is None:
                 self._whose = _sources_of(self.batch)
             if sources := seed_list.sources_with_enough(self.state, *self._whose):
-                return f"{' and '.join(sources)} have enough seeds waiting: see scrapy sources {' '.join(sources)}"
+                have = "has" if len(sources) == 1 else "have"
+                names = " and ".join(sources)
+                return f"{names} {have} enough seeds waiting: see scrapy sources {' '.join(sources)}"
         return ""
 
 

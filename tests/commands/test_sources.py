@@ -57,6 +57,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
         "effective_rate": rate_for(12_000_000),
         "reason": "by size",
         "queued": 3,
+        "waiting": 0,
         "delayed": 1,
         "in_flight": 1,
         "successful": 2,
@@ -190,11 +191,11 @@ async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.feed("flickr", 1)
     head, *rows, last = scrapy("sources").stdout.splitlines()
     assert " ".join(head.split()) == (
-        "source limit rps now rps queued delayed in flight successful failed state eta reason"
+        "source limit rps now rps queued waiting delayed in flight successful failed state eta reason"
     )
     assert [" ".join(row.split()) for row in rows] == [
-        "flickr 200 200 1 0 0 0 0 halted never by size; halted until scrapy resume flickr",
-        "museum 5 5 600 0 0 0 0 closed 0:02:00 by size",
+        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume flickr",
+        "museum 5 5 600 0 0 0 0 0 closed 0:02:00 by size",
     ]
     assert last == "2 sources"
     await frontier.redis.set("crawl:paused", "events unread")
