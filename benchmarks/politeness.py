@@ -6,8 +6,8 @@ Each scenario is a whole crawl: workers as processes, a Redis of its own, and we
 every arrival; most of them disturb it halfway. The judge looks at the arrivals alone, and makes two judgements:
 
 - Violations must never happen, on any machine (the tests judge these, too): a sliding second with more than
-  `1.1 x rate + 1` requests, a mean above the rate, a request while nobody led, a seed that did not end as an
-  image, once.
+  `1.1 x rate + 1` requests, a mean above the rate, a request while nobody led or to a halted source, a seed that
+  did not end as an image, once (of a halted source: that does not wait any more).
 - Shortfalls are parts of a rate that were not used: a mean below 97 % of it while there was work, a source that
   got no request soon after an outage. Other load on the machine causes them, too.
 
@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import trustme
 
@@ -55,6 +55,7 @@ IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
 _START_S = 60.0  # for workers to start
 _TAKEOVER_S = 20.0  # for another worker to lead
 _AFTERWARDS_S = 0.5  # in which an end too many would show
+_FEED_S = 60.0  # for scrapy feed
 _SEEDS_S = 60.0  # for all seeds to end, beyond twice the scenario's length
 _END_S = 60.0  # for a worker to stop
 _SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
@@ -171,6 +172,7 @@ class Source:
     row: str = ""  # of the table, if several sources share one
     visited: bool = False  # also by requests for others' robots.txt, which may take OTHERS_SHARE of its rate
     may_wait: bool = False  # for a robots.txt elsewhere: how much of its rate is used is not judged
+    halted: bool = False  # from the beginning; its seeds come first, and stay until it is resumed
 
 
 class Run:
@@ -183,6 +185,7 @@ class Run:
         self.seconds = seconds
         self.outages: list[Outage] = []
         self.silences: list[tuple[float, float]] = []  # in which no request may arrive
+        self.resumed_at = math.inf  # when those halted from the beginning were resumed
         self.new_rates: dict[str, tuple[float, float]] = {}  # source: from when on, rate
 
     def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
@@ -319,6 +322,13 @@ def lowered_override(run: Run) -> None:
     run.outages.append(Outage(at, at + 2, patience=1, source="fast"))
 
 
+def resumed(run: Run) -> None:
+    """Resume the halted sources."""
+    time.sleep(run.seconds * 0.4)
+    run.resumed_at = time.monotonic()
+    run.redis.delete(KEYS.halted)
+
+
 MIXED = (Source("fast", MAXIMUM_RATE), Source("middle", 40), Source("modest", 5), Source("least", MINIMUM_RATE))
 PAIR = (Source("fast", 100), Source("modest", 5))
 STAY: Mapping[str, object] = {"MAX_IDLE_TIME_BEFORE_CLOSE": 0}  # the seeds come when all workers are there
@@ -360,6 +370,20 @@ def robots_to_one_host(
         host = f"127.0.{9 + number // 200}.{1 + number % 200}"
         found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
     return Scenario("robots-to-one-host", found, seconds=seconds)
+
+
+def fed_while_halted(seconds: float, seeds: int, high_water: int) -> Scenario:
+    """Return a crawl that is fed `seeds` of a halted source, far more than it has room for, then another's."""
+    sources = (Source("modest", 20), Source("held", 20, requests=seeds, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": high_water}
+    return Scenario("fed-while-halted", sources, seconds=seconds, settings=settings)
+
+
+def fed_and_resumed(seconds: float, rate: float) -> Scenario:
+    """Return a crawl in which most seeds of a source wait beyond its share when it is resumed."""
+    sources = (Source("modest", 20), Source("held", rate, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": round(4 * rate)}
+    return Scenario("fed-and-resumed", sources, seconds=seconds, disturb=resumed, settings=settings)
 
 
 def lowered(seconds: float) -> Scenario:
@@ -406,6 +430,8 @@ def scenarios() -> list[Scenario]:
         slow_tls(24),
         slow_tls_stopped(24),
         robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),
+        fed_while_halted(15, 103_000, 1000),
+        fed_and_resumed(20, 100),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
     ]
 
@@ -456,19 +482,26 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
         crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
+        for source in scenario.sources:
+            if source.halted:
+                crawl.redis.sadd(KEYS.halted, source.name)
         workers = stack.enter_context(Workers(crawl, scenario)).processes
         ports = {
             listener: f"{listener.host}:{port}" for listener, port in zip(listeners, sites.ports, strict=True)
         }
         seeds = seeds_of(scenario, ports)
-        for number in range(0, len(seeds), 1000):
-            crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
+        if any(source.halted for source in scenario.sources):
+            feed(crawl, seeds)
+        else:
+            for number in range(0, len(seeds), 1000):
+                crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
         until("an image is done", _START_S, lambda: crawl.redis.xlen(KEYS.image_events))
         going = Run(crawl, workers, scenario.seconds)
         if scenario.disturb is not None:
             scenario.disturb(going)
-        broken = finish(crawl, workers, len(seeds), 2 * scenario.seconds + _SEEDS_S)
-        broken += account(crawl, len(seeds)) + skewed(crawl, scenario.skew_hours)
+        held = held_back(crawl, scenario)
+        broken = finish(crawl, workers, len(seeds) - held, 2 * scenario.seconds + _SEEDS_S)
+        broken += account(crawl, len(seeds), held) + skewed(crawl, scenario.skew_hours)
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
             shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
@@ -528,8 +561,39 @@ def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
         for number in range(count):
             url = f"{schemes[source.name]}://{base}/{source.name}/{number}"
             seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
-            found.append((number / count, json.dumps(seed)))
+            found.append((number / count - source.halted, json.dumps(seed)))
     return [seed for _, seed in sorted(found)]
+
+
+def feed(crawl: Crawl, seeds: Sequence[str]) -> None:
+    """Have `scrapy feed` feed the seeds.
+
+    Raises:
+        TimeoutError: it did not get them in.
+
+    """
+    path = crawl.home / "seeds.jsonl"
+    path.write_text("\n".join(seeds))
+    command = [sys.executable, "-m", "scrapy", "feed", str(path)]
+    try:
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env=crawl.environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=_FEED_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"scrapy feed was held back for {_FEED_S:g} s") from None
+
+
+def held_back(crawl: Crawl, scenario: Scenario) -> int:
+    """Return how many seeds are of sources that are still halted as the scenario has halted them."""
+    halted = cast("set[bytes]", crawl.redis.smembers(KEYS.halted))
+    return sum(
+        source.requests or 0 for source in scenario.sources if source.halted and source.name.encode() in halted
+    )
 
 
 class Workers:
@@ -608,15 +672,16 @@ def finish(crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: int,
     return broken
 
 
-def account(crawl: Crawl, seeds: int) -> list[str]:
-    """Return what is wrong with the ends of the seeds: each shall have become an image, once."""
+def account(crawl: Crawl, seeds: int, held: int) -> list[str]:
+    """Return what is wrong with the ends of the seeds: those not `held` back shall have become images, once."""
     redis: Any = crawl.redis
     ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
     ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
+    ends["outstanding"] += int(redis.get(KEYS.overflow) or 0)
     ends["seeds not read"] = redis.llen(KEYS.seeds)
-    if ends == dict.fromkeys(ends, 0) | {"images": seeds}:
+    if ends == dict.fromkeys(ends, 0) | {"images": seeds - held, "outstanding": held}:
         return []
-    return [f"{seeds} seeds: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
+    return [f"{seeds} seeds, {held} held back: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
 
 
 def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
@@ -635,6 +700,11 @@ def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) ->
     resumed_late: list[str] = []
     for source in scenario.sources:
         times = arrivals.get(source.name, [])
+        if source.halted:
+            if early := sum(moment < going.resumed_at for moment in times):
+                broken.append(f"{source.name}: {early} requests while it was halted")
+            if not times:
+                continue
         outages = [outage for outage in going.outages if outage.source in {None, source.name}]
         for row, rate, begin, end in going.rates_of(source):
             figures = judge(row, rate, [moment for moment in times if begin <= moment < end], outages)

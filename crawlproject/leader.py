@@ -113,7 +113,7 @@ class Leader:
         self._remind_at = now + _REMIND_EVERY_S
         halted = await halted_sources(self.state)
         for status in await self.state.scripts.inspect(halted[:_CHUNK]):
-            if work := status.queued + status.delayed:
+            if work := status.queued + status.waiting + status.delayed:
                 logger.warning(
                     "Source %s is halted with %d requests: scrapy resume %s",
                     status.source,

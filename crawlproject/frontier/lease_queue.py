@@ -268,6 +268,7 @@ class LeaseQueue:
                 horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
+                high_water=config.high_water,
                 refuse_unknown=config.unknown_sources == "refuse",
             )
             urls = []

@@ -73,6 +73,16 @@ class Keys:
         return self._of_spider("outstanding")
 
     @property
+    def overflow_of(self) -> str:
+        """Prefix + priority + `:` + source, list: stored requests beyond its share, the left one next."""
+        return self._of_spider("overflow:")
+
+    @property
+    def overflow(self) -> str:
+        """Integer: requests in the lists above, of all sources; not outstanding."""
+        return self._of_spider("overflow")
+
+    @property
     def quarantine(self) -> str:
         """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")

@@ -71,6 +71,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "effective_rate": 5,
         "reason": "by size",
         "queued": 10,
+        "waiting": 0,
         "delayed": 0,
         "in_flight": 0,
         "successful": 0,

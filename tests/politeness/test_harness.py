@@ -13,6 +13,8 @@ from benchmarks.politeness import (
     Result,
     Scenario,
     Source,
+    fed_and_resumed,
+    fed_while_halted,
     judge,
     killed_leader,
     lowered,
@@ -39,6 +41,8 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
         slow_tls(5),
         slow_tls_stopped(4),
         robots_to_one_host(4, elsewhere=5, apart=5, ordinary=3, rate=20, least=4),
+        fed_while_halted(3, 600, 100),
+        fed_and_resumed(4, 60),
     ],
     ids=lambda scenario: scenario.name,
 )

@@ -20,7 +20,7 @@ class SourceStatus(NamedTuple):
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
-    (seconds). `held_until` is 0 when nothing holds it.
+    (seconds). `held_until` is 0 when nothing holds it. `waiting` are requests beyond its share of the frontier.
     """
 
     source: str
@@ -39,6 +39,7 @@ class SourceStatus(NamedTuple):
     next_slot: float
     generation: int
     probing: int
+    waiting: int
 
 
 class RobotsReply(NamedTuple):
@@ -157,6 +158,7 @@ class SourceScripts(ScriptRunner):
                 int(row[12]) / MICROS,
                 int(row[13]),
                 int(row[14]),
+                int(row[15]),
             )
             for source, row in zip(sources, rows, strict=True)
         ]
