@@ -344,6 +344,21 @@ async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_s
     assert renewed.at - last.at == 500_000
 
 
+@pytest.mark.parametrize(("before", "after"), [(0.2, 1.0), (1.0, 2.0), (2.0, 2.5)])
+async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given_out(
+    state: State, before: float, after: float
+) -> None:
+    fence = await rule(state, ("museum", before))
+    missed, _ = await state.scripts.acquire(source="museum")
+    await state.scripts.set_rates(fence, [("museum", after, after)], {})
+    last, _ = await state.scripts.acquire(source="museum")
+    assert missed is not None
+    assert last is not None
+    renewed = await state.scripts.renew(missed, within=9.0)
+    assert renewed is not None
+    assert renewed.at - last.at == 1e6 / after
+
+
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
