@@ -289,6 +289,32 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     assert grant.slot == pytest.approx(slot.moment + 0.5, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("override", "rate"),
+    [("50", 50.0), ("1e2", 100.0), ("fast", 10.0), ("0x20", 10.0), ("-1", 10.0), ("1e9", 10.0), ("", 10.0)],
+)
+async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
+    state: State, override: str, rate: float
+) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a"), entry("b")])
+    await db(state).set(state.keys.override_rate_of + "museum", override)
+    first, second = (await lease(state)).grants
+    assert first.rate == rate
+    assert second.at - first.at == 1e6 / rate
+    [status] = await state.scripts.inspect(["museum"])
+    assert status.limit == rate
+
+
+async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a")])
+    await db(state).set(state.keys.override_rate_of + "museum", "0")
+    assert (await lease(state)).grants == []
+
+
 # acquire
 
 

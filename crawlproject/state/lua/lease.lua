@@ -62,6 +62,7 @@ if quarantined then
   if source then sources[#sources + 1] = source end
 end
 look_up(sources)
+follow_overrides(sources)
 for index, tier in ipairs(TIERS) do
   for position, source in ipairs(due[index].names) do
     if tier_of(source) == tier then places[source] = due[index].scores[position] end

@@ -70,6 +70,29 @@ local function schedule(source)
   places[source], moves[tier][source] = at, at
 end
 
+-- Changes the rate of a source. The slot after the last one used is counted anew: a source raised from 0.2 rps does
+-- not first wait its five seconds, and one that is lowered gives no slot early.
+local function change_rate(source, written)
+  local slot, before = slot_of(source), interval_of(effective_rate(source))
+  redis.call('HSET', K.rates, source, written)
+  note_rate(source, written)
+  local after = interval_of(effective_rate(source))
+  if slot and before and after then set_slot(source, slot - before + after) end
+end
+
+-- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
+-- When one is gone it is the leader that notices.
+local function follow_overrides(sources)
+  local keys = {}
+  for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
+  for index, value in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do
+    local rate = value and value:match('^[%d.eE+-]+$') and number(value, 0)
+    if rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rate ~= rate_of(sources[index]) then
+      change_rate(sources[index], string.format('%.17g', rate))
+    end
+  end
+end
+
 -- Writes where sources stand, and their slots.
 local function save_due()
   save_slots()
