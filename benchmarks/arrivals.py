@@ -1,17 +1,18 @@
 """Web sites that note who was asked when, in a process of their own.
 
-    python -m benchmarks.arrivals '[["127.0.0.1", "fast"], ["127.0.0.1", null]]' [CERTIFICATE]
+    python -m benchmarks.arrivals '[["127.0.0.1", "fast", null], ["127.0.0.1", null, null]]' [CERTIFICATE]
 
-One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` and
-what is below `/gone` are not there, `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is
-below `/once` fails once with status 500; everything else is a small picture, which one by the number that the
-path ends in. Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were
-none: so nothing is written while requests come, and the report says how late this process was at most.
+One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` leads
+to the source and path that a listener names third (`fast/robots.txt`); where it names none, it is not there, like
+what is below `/gone`. `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is below `/once`
+fails once with status 500; everything else is a small picture, which one by the number that the path ends in.
+Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were none:
+so nothing is written while requests come, and the report says how late this process was at most.
 
 A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
-seconds late as its third part says. A fourth says how its site hangs: "robots" (no answer to a request for
+seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
 robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
-fifth is the delay of each picture (seconds).
+sixth is the delay of each picture (seconds).
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -56,17 +57,19 @@ class Report(TypedDict):
     arrivals: dict[str, list[float]]
     late: float  # seconds; the most that this process was
     lapses: list[tuple[float, float]]  # begin and end of each time that it was late by more than 20 ms
+    pictures: dict[str, list[float]]  # the arrivals that were not for a robots.txt
 
 
 class Listener(NamedTuple):
-    """One port: its address, its source (None if the path tells it), and how late it answers handshakes (s).
+    """One port: its address, its source (None if the path tells it), where its robots.txt leads to, if it does.
 
-    `handshake` is None where there is no TLS. `hangs` says how its site hangs, "" if it does not; its pictures
-    come after `delay` seconds.
+    `handshake` is how late it answers TLS handshakes (s), None where there is no TLS. `hangs` says how its site
+    hangs, "" if it does not; its pictures come after `delay` seconds.
     """
 
     host: str
     source: str | None
+    robots: str | None = None
     handshake: float | None = None
     hangs: str = ""
     delay: float = 0.0
@@ -104,14 +107,26 @@ class _Sites:
 
     def __init__(self) -> None:
         self.arrivals: dict[str, list[float]] = {}
+        self.pictures: dict[str, list[float]] = {}
+        self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
         self.silent = self.away = False
         self._failed: set[tuple[str | None, str]] = set()
         self._unsaid: list[tuple[asyncio.Transport, bytes]] = []
 
-    def answer(self, source: str | None, path: str) -> bytes:
+    def note(self, source: str, path: str, now: float) -> None:
+        """Note an arrival."""
+        self.arrivals.setdefault(source, []).append(now)
+        if not path.endswith(ROBOTS):
+            self.pictures.setdefault(source, []).append(now)
+
+    def answer(self, listener: Listener, path: str) -> bytes:
         """Return the answer to a request."""
+        source = listener.source
         first, _, rest = path[1:].partition("/")
+        if path == f"/{ROBOTS}" and listener.robots is not None:
+            target, _, at = listener.robots.partition("/")
+            return _answer("302 Found", f"Location: http://{self.authorities[target]}/{at}\r\n")
         if path.endswith(ROBOTS) or first == "gone":
             return _NOT_FOUND
         if first == "redirect":
@@ -149,9 +164,7 @@ class _Connection(asyncio.Protocol):
     """Answers the requests of one connection; none of them has a body."""
 
     def __init__(self, listener: Listener, sites: _Sites) -> None:
-        self._source = listener.source
-        self._hangs = listener.hangs
-        self._delay = listener.delay
+        self._listener = listener
         self._sites = sites
         self._read = b""
 
@@ -170,11 +183,13 @@ class _Connection(asyncio.Protocol):
         *heads, self._read = (self._read + data).split(b"\r\n\r\n")
         for head in heads:
             path = head.split(b" ", 2)[1].decode("latin-1")
-            self._sites.arrivals.setdefault(self._source or path[1:].partition("/")[0], []).append(now)
-            answer = self._sites.answer(self._source, path)
-            if self._delay and not path.endswith(ROBOTS):
-                asyncio.get_running_loop().call_later(self._delay, self._sites.say, self._transport, answer)
-            elif self._hangs != "robots" or not path.endswith(ROBOTS):
+            self._sites.note(self._listener.source or path[1:].partition("/")[0], path, now)
+            answer = self._sites.answer(self._listener, path)
+            if self._listener.delay and not path.endswith(ROBOTS):
+                asyncio.get_running_loop().call_later(
+                    self._listener.delay, self._sites.say, self._transport, answer
+                )
+            elif self._listener.hangs != "robots" or not path.endswith(ROBOTS):
                 self._sites.say(self._transport, answer)
 
 
@@ -227,7 +242,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
     loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
-    report = Report(arrivals=sites.arrivals, late=0.0, lapses=[])
+    report = Report(arrivals=sites.arrivals, late=0.0, lapses=[], pictures=sites.pictures)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
         context.load_cert_chain(certificate)
@@ -242,6 +257,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         server = socket.create_server((listener.host, 0), backlog=1024)
         server.setblocking(False)
         ports.append(server.getsockname()[1])
+        sites.authorities[listener.source] = f"{listener.host}:{ports[-1]}"
         protocol = partial(_Connection, listener, sites)
         if listener.handshake is None:
             await loop.create_server(protocol, sock=server, backlog=1024)
@@ -271,7 +287,7 @@ class Sites:
         self._listeners = listeners
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0, lapses=[])
+        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={})
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]

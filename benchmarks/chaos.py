@@ -664,9 +664,10 @@ def _wrong_images(crawl: Crawl, images: Sequence[dict[str, Any]], seeds: Mapping
 
 def _left_behind(redis: Any) -> Iterator[str]:
     """Yield what an empty frontier without workers has no more."""
-    if outstanding := int(redis.get(KEYS.outstanding) or 0):
-        yield f"outstanding is {outstanding}"
-    patterns = (KEYS.leases_of, KEYS.processing_of, KEYS.queue_of, KEYS.delayed_of)
+    for key in (KEYS.outstanding, KEYS.overflow):
+        if left := int(redis.get(key) or 0):
+            yield f"{key} is {left}"
+    patterns = (KEYS.leases_of, KEYS.processing_of, KEYS.queue_of, KEYS.overflow_of, KEYS.delayed_of)
     for pattern in (KEYS.seeds, KEYS.quarantine, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
         for key in redis.scan_iter(pattern):
             yield f"{key.decode()} is left behind"
@@ -708,7 +709,12 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
     Random(0).shuffle(seeds)
     listeners = [Listener("127.0.0.1", source) for source in plan.rates]
     sizes = {source: size_for(rate) for source, rate in plan.rates.items()}
-    settings = SETTINGS | {"CRAWL_HEARTBEAT_TIMEOUT": plan.heartbeat_timeout}
+    settings = SETTINGS | {
+        "CRAWL_HEARTBEAT_TIMEOUT": plan.heartbeat_timeout,
+        # So that most seeds wait beyond their source's share, and many in the list for a place there.
+        "CRAWL_FRONTIER_HIGH_WATER": max(plan.seeds // 5, 100),
+        "CRAWL_OVERFLOW_MAXLEN": max(plan.seeds // 3, 100),
+    }
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         with Sites(listeners) as sites, Crawl(Path(folder) / "crawl", sizes, settings) as crawl:
             authorities = {

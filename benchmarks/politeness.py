@@ -6,8 +6,8 @@ Each scenario is a whole crawl: workers as processes, a Redis of its own, and we
 every arrival; most of them disturb it halfway. The judge looks at the arrivals alone, and makes two judgements:
 
 - Violations must never happen, on any machine (the tests judge these, too): a sliding second with more than
-  `1.1 x rate + 1` requests, a mean above the rate, a request while nobody led, a seed that did not end as an
-  image, once.
+  `1.1 x rate + 1` requests, a mean above the rate, a request while nobody led or to a halted source, a seed that
+  did not end as an image, once (of a halted source: that does not wait any more).
 - Shortfalls are parts of a rate that were not used: a mean below 97 % of it while there was work, a source that
   got no request soon after an outage. Other load on the machine causes them, too.
 
@@ -34,9 +34,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import trustme
 
@@ -50,11 +51,13 @@ from crawlproject.state.scripts import LEADER_TTL_S
 KEYS = Keys("crawl", "images")
 WANTED_USE = 0.97
 WANTED_BESIDE_HANGING = 0.95
+OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
 IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
 _START_S = 60.0  # for workers to start
 _TAKEOVER_S = 20.0  # for another worker to lead
 _AFTERWARDS_S = 0.5  # in which an end too many would show
+_FEED_S = 60.0  # for scrapy feed
 _SEEDS_S = 60.0  # for all seeds to end, beyond twice the scenario's length
 _END_S = 60.0  # for a worker to stop
 _SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
@@ -84,6 +87,7 @@ class Figures:
     span: float
     worst: int
     seconds_over: int
+    wanted: float = WANTED_USE  # least share of the rate to be used
 
     @property
     def mean(self) -> float:
@@ -105,6 +109,7 @@ class Figures:
             self.span + other.span,
             max(self.worst, other.worst),
             self.seconds_over + other.seconds_over,
+            self.wanted,
         )
 
 
@@ -166,14 +171,21 @@ class Source:
     handshake: float | None = None  # its TLS handshakes take so many seconds; None: no TLS
     delay: float = 0.0  # seconds until its site answers
     hangs: str = ""  # what does: "robots", "connect", "name", "answer"; nobody waits for its seeds then
+    # "": its robots.txt is asked for; else it leads there (`source/path`); None: ignored
+    robots: str | None = None
+    row: str = ""  # of the table, if several sources share one
+    visited: bool = False  # also by requests for others' robots.txt, which may take OTHERS_SHARE of its rate
+    may_wait: bool = False  # for a robots.txt elsewhere: how much of its rate is used is not judged
+    halted: bool = False  # from the beginning; its seeds come first, and stay until it is resumed
 
     @property
     def listener(self) -> Listener:
         """Where its site listens."""
-        name = self.name if self.group is None or self.hangs else None
         if self.hangs == "name":
             return Listener("127.0.0.1", None, hangs="names")
-        return Listener(self.host, name, self.handshake, self.hangs, self.delay)
+        if self.group is not None and not self.hangs:
+            return Listener(self.host, None)
+        return Listener(self.host, self.name, self.robots or None, self.handshake, self.hangs, self.delay)
 
 
 class Run:
@@ -186,11 +198,12 @@ class Run:
         self.seconds = seconds
         self.outages: list[Outage] = []
         self.silences: list[tuple[float, float]] = []  # in which no request may arrive
+        self.resumed_at = math.inf  # when those halted from the beginning were resumed
         self.new_rates: dict[str, tuple[float, float]] = {}  # source: from when on, rate
 
     def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
         """Return the rates of `source` with the name of their row, and from when to when they hold."""
-        name = source.group or source.name
+        name = source.row or source.group or source.name
         if source.name not in self.new_rates:
             return [(name, source.rate, -math.inf, math.inf)]
         at, rate = self.new_rates[source.name]
@@ -327,6 +340,13 @@ def lowered_override(run: Run) -> None:
     run.outages.append(Outage(at, at + 2, patience=1, source="fast"))
 
 
+def resumed(run: Run) -> None:
+    """Resume the halted sources."""
+    time.sleep(run.seconds * 0.4)
+    run.resumed_at = time.monotonic()
+    run.redis.delete(KEYS.halted)
+
+
 MIXED = (Source("fast", MAXIMUM_RATE), Source("middle", 40), Source("modest", 5), Source("least", MINIMUM_RATE))
 PAIR = (Source("fast", 100), Source("modest", 5))
 STAY: Mapping[str, object] = {"MAX_IDLE_TIME_BEFORE_CLOSE": 0}  # the seeds come when all workers are there
@@ -341,6 +361,47 @@ def redirects(seconds: float) -> Scenario:
         Source("new", 25, "127.0.0.4", requests=0),
     )
     return Scenario("redirects", sources, seconds=seconds)
+
+
+def robots_to_one_host(
+    seconds: float,
+    elsewhere: int,
+    apart: int,
+    ordinary: int,
+    rate: float = 2.0,
+    least: float = MINIMUM_RATE,
+) -> Scenario:
+    """Return a crawl in which the robots.txt of many domains redirects to one host, which has images of its own.
+
+    `apart` of the domains are each sent to a URL of their own, the other `elsewhere` to the host's robots.txt.
+    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host has `rate`, all others
+    `least`.
+    """
+    parking = Source("parking", rate, "127.0.3.1", robots="", visited=True)
+    found = [parking]
+    for number in range(elsewhere + apart):
+        host = f"127.0.{4 + number // 200}.{1 + number % 200}"
+        robots = "parking/robots.txt" if number < elsewhere else f"parking/{number}/robots.txt"
+        name, row = f"parked-{number}", "parked"
+        found.append(Source(name, least, host, requests=2, robots=robots, row=row, may_wait=True))
+    for number in range(ordinary):
+        host = f"127.0.{9 + number // 200}.{1 + number % 200}"
+        found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
+    return Scenario("robots-to-one-host", found, seconds=seconds)
+
+
+def fed_while_halted(seconds: float, seeds: int, high_water: int) -> Scenario:
+    """Return a crawl that is fed `seeds` of a halted source, far more than it has room for, then another's."""
+    sources = (Source("modest", 20), Source("held", 20, requests=seeds, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": high_water}
+    return Scenario("fed-while-halted", sources, seconds=seconds, settings=settings)
+
+
+def fed_and_resumed(seconds: float, rate: float) -> Scenario:
+    """Return a crawl in which most seeds of a source wait beyond its share when it is resumed."""
+    sources = (Source("modest", 20), Source("held", rate, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": round(4 * rate)}
+    return Scenario("fed-and-resumed", sources, seconds=seconds, disturb=resumed, settings=settings)
 
 
 def lowered(seconds: float) -> Scenario:
@@ -432,6 +493,9 @@ def scenarios() -> list[Scenario]:
         redirects(14),
         slow_tls(24),
         slow_tls_stopped(24),
+        robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),
+        fed_while_halted(15, 103_000, 1000),
+        fed_and_resumed(20, 100),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
         *(hanging_sources(count, 60) for count in (4, 30, 200)),
         hanging_hosts(300, 60),
@@ -473,7 +537,7 @@ class Result:
         return self.resumed_late + [
             f"{one.source}: the mean is {one.use:.1%} of the rate"
             for one in self.figures
-            if one.use < self.wanted_use and one.source not in self.hanging
+            if one.use < min(one.wanted, self.wanted_use) and one.source not in self.hanging
         ]
 
 
@@ -491,18 +555,29 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             settings["CRAWL_DNS_SERVERS"] = ports[names]
         crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
+        if halted := [source.name for source in scenario.sources if source.halted]:
+            crawl.redis.sadd(KEYS.halted, *halted)
         workers = stack.enter_context(Workers(crawl, scenario)).processes
         seeds = seeds_of(scenario, ports)
-        for number in range(0, len(seeds), 1000):
-            crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
+        if halted:
+            feed(crawl, seeds)
+        else:
+            for number in range(0, len(seeds), 1000):
+                crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
         until("an image is done", _START_S, lambda: crawl.redis.xlen(KEYS.image_events))
         going = Run(crawl, workers, scenario.seconds)
         if scenario.disturb is not None:
             scenario.disturb(going)
         hanging = {source.name for source in scenario.sources if source.hangs}
+        held = held_back(crawl, scenario)
         waited_for = {name: count for name, count in seeds_by_source(scenario).items() if name not in hanging}
-        broken = finish(crawl, workers, waited_for, 2 * scenario.seconds + _SEEDS_S)
-        broken += account(crawl, len(seeds), with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
+        have_ended = (
+            partial(_have_ended, crawl, waited_for)
+            if hanging
+            else partial(_all_have_ended, crawl, len(seeds) - held)
+        )
+        broken = finish(workers, have_ended, 2 * scenario.seconds + _SEEDS_S)
+        broken += account(crawl, len(seeds), held, with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
             shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
@@ -534,7 +609,7 @@ def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
             "image_count": size_for(source.rate),
             "hosts": [] if source.host == "127.0.0.1" else [source.host],
         }
-        | ({} if source.hangs in {"robots", "connect", "name"} else {"robots": "ignore"})
+        | ({"robots": "ignore"} if source.robots is None and source.hangs in {"", "answer"} else {})
         for source in sources
     ]
     path.write_text(json.dumps(rows))
@@ -562,7 +637,7 @@ def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
         for number in range(count):
             url = f"{schemes[source.name]}://{base}/{source.name}/{number}"
             seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
-            found.append((number / count, json.dumps(seed)))
+            found.append((number / count - source.halted, json.dumps(seed)))
     return [seed for _, seed in sorted(found)]
 
 
@@ -572,6 +647,37 @@ def seeds_by_source(scenario: Scenario) -> dict[str, int]:
         source.name: round(source.rate * scenario.seconds) if source.requests is None else source.requests
         for source in scenario.sources
     }
+
+
+def feed(crawl: Crawl, seeds: Sequence[str]) -> None:
+    """Have `scrapy feed` feed the seeds.
+
+    Raises:
+        TimeoutError: it did not get them in.
+
+    """
+    path = crawl.home / "seeds.jsonl"
+    path.write_text("\n".join(seeds))
+    command = [sys.executable, "-m", "scrapy", "feed", str(path)]
+    try:
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env=crawl.environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=_FEED_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"scrapy feed was held back for {_FEED_S:g} s") from None
+
+
+def held_back(crawl: Crawl, scenario: Scenario) -> int:
+    """Return how many seeds are of sources that are still halted as the scenario has halted them."""
+    halted = cast("set[bytes]", crawl.redis.smembers(KEYS.halted))
+    return sum(
+        source.requests or 0 for source in scenario.sources if source.halted and source.name.encode() in halted
+    )
 
 
 class Workers:
@@ -626,21 +732,24 @@ def until(what: str, patience: float, condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def finish(
-    crawl: Crawl, workers: Iterable[subprocess.Popen[bytes]], seeds: Mapping[str, int], patience: float
-) -> list[str]:
-    """Wait until the `seeds` of each source have ended, and stop the workers; return what went wrong."""
+def _all_have_ended(crawl: Crawl, seeds: int) -> bool:
     redis: Any = crawl.redis
-    ended_of = [KEYS.counts_of + end for end in ("thumbnails", "link_rot", "failed")]
+    return bool(sum(redis.xlen(stream) for stream in (*KEYS.streams, KEYS.dead)) >= seeds)
 
-    def all_have_ended() -> bool:
-        ends = [redis.hmget(key, *seeds) for key in ended_of]
-        return all(
-            sum(int(end or 0) for end in of) >= count for count, *of in zip(seeds.values(), *ends, strict=True)
-        )
 
+def _have_ended(crawl: Crawl, seeds: Mapping[str, int]) -> bool:
+    """Whether so many seeds of each source have ended."""
+    redis: Any = crawl.redis
+    ends = [redis.hmget(KEYS.counts_of + end, *seeds) for end in ("thumbnails", "link_rot", "failed")]
+    return all(sum(int(end or 0) for end in of) >= count for count, *of in zip(seeds.values(), *ends, strict=True))
+
+
+def finish(
+    workers: Iterable[subprocess.Popen[bytes]], have_ended: Callable[[], bool], patience: float
+) -> list[str]:
+    """Wait until the seeds have ended, and stop the workers; return what went wrong."""
     try:
-        until("all seeds have ended", patience, all_have_ended)
+        until("all seeds have ended", patience, have_ended)
         time.sleep(_AFTERWARDS_S)
     except TimeoutError as error:
         broken = [str(error)]
@@ -659,18 +768,20 @@ def finish(
     return broken
 
 
-def account(crawl: Crawl, seeds: int, *, with_rest: bool) -> list[str]:
-    """Return what is wrong with the ends of the seeds: each shall have become an image, once.
+def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str]:
+    """Return what is wrong with the ends of the seeds: those not `held` back shall have become images, once.
 
-    `with_rest`: or it is still there, or a dead letter.
+    `with_rest`: or they are still there, or dead letters.
     """
     redis: Any = crawl.redis
     ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
     ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
+    ends["outstanding"] += int(redis.get(KEYS.overflow) or 0)
     ends["seeds not read"] = redis.llen(KEYS.seeds)
-    if sum(ends.values()) == seeds if with_rest else ends == dict.fromkeys(ends, 0) | {"images": seeds}:
+    as_wanted = ends == dict.fromkeys(ends, 0) | {"images": seeds - held, "outstanding": held}
+    if sum(ends.values()) == seeds if with_rest else as_wanted:
         return []
-    return [f"{seeds} seeds: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
+    return [f"{seeds} seeds, {held} held back: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
 
 
 def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
@@ -689,10 +800,21 @@ def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) ->
     resumed_late: list[str] = []
     for source in scenario.sources:
         times = arrivals.get(source.name, [])
+        if source.halted:
+            if early := sum(moment < going.resumed_at for moment in times):
+                broken.append(f"{source.name}: {early} requests while it was halted")
+            if not times:
+                continue
         outages = [outage for outage in going.outages if outage.source in {None, source.name}]
         for row, rate, begin, end in going.rates_of(source):
             figures = judge(row, rate, [moment for moment in times if begin <= moment < end], outages)
+            if source.visited or source.may_wait:
+                figures = replace(figures, wanted=0.0)
             rows[row] = rows[row].merged(figures) if row in rows else figures
+        if source.visited:
+            row = f"{source.name}, images"
+            own = judge(row, source.rate, report["pictures"].get(source.name, []), outages)
+            rows[row] = replace(own, wanted=WANTED_USE * (1 - OTHERS_SHARE))
         resumed_late += silent_too_long(source, times, outages)
     for begin, end in going.silences:
         if unled := sum(begin < moment < end for times in arrivals.values() for moment in times):

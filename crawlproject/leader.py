@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.loops import Loops
-from crawlproject.sources.catalogue import Catalogue
+from crawlproject.sources.catalogue import MOST_BAD, Catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, override_of
 from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
@@ -22,23 +20,17 @@ from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _TICK_S = 1.0
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
-_READ_TIMEOUT_S = 60.0  # for one reading
-_CHUNK = 1000  # sources a call
-_MOST_BAD = 10  # bad rows of the catalogue that the log names one by one
+_READ_TIMEOUT_S = 600.0  # for one reading
+_PAGE = 1000  # sources or domains that are compared at once
+_WRITTEN = 200  # of them that are written in one call: it holds up Redis for some 10 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
-_SOURCES_A_TICK = 20_000  # looked at for overrides; that many or fewer are honoured within two seconds
+_MOST_REMINDED = 200
+_SOURCES_A_TICK = 2_500  # looked at for overrides; those with an override are looked at in each tick
 
-
-def batched(rows: Iterable[T]) -> Iterator[list[T]]:
-    """Yield `rows` in lists short enough for one call."""
-    iterator = iter(rows)
-    while batch := list(islice(iterator, _CHUNK)):
-        yield batch
+_Change = tuple[str, float, float | None]  # a source, its rate in force, its rate by size
 
 
 class Leader:
@@ -53,11 +45,12 @@ class Leader:
     def __init__(self, settings: config.Config) -> None:
         self.config = settings
         self._fence: int | None = None
-        self._limits: dict[str, float] = {}
         self._ready = False
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
-        self._writing = asyncio.Lock()  # rates from an older catalogue must not come after a newer one
+        self._writing = (
+            asyncio.Lock()
+        )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
         self._remind_at = 0.0
 
@@ -92,8 +85,7 @@ class Leader:
         fence = self._fence
         if fence is None:
             return
-        async with self._writing:
-            await self._set_rates(fence)
+        await self._follow_overrides(fence)
         await self._watch(fence)
         reason, dropped = await self.state.scripts.trim(fence, maxlen=self.config.stream_maxlen)
         if dropped:
@@ -112,8 +104,8 @@ class Leader:
             return
         self._remind_at = now + _REMIND_EVERY_S
         halted = await halted_sources(self.state)
-        for status in await self.state.scripts.inspect(halted[:_CHUNK]):
-            if work := status.queued + status.delayed:
+        for status in await self.state.scripts.inspect(halted[:_MOST_REMINDED]):
+            if work := status.queued + status.waiting + status.delayed:
                 logger.warning(
                     "Source %s is halted with %d requests: scrapy resume %s",
                     status.source,
@@ -124,10 +116,9 @@ class Leader:
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
-        self._limits = await source_table.rates_by_size(self.state)
         self._overridden = {}
         # Without any rates to rule by there is no pulse, unless none are expected.
-        if self._limits or self.config.sources is None:
+        if self.config.sources is None or await source_table.has_rates(self.state):
             await self._begin()
 
     async def _begin(self) -> None:
@@ -149,85 +140,124 @@ class Leader:
             logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        self._report(catalogue)
-        async with self._writing:
+        with catalogue:
+            self._report(catalogue)
             published = await self._publish(fence, catalogue)
         await asyncio.sleep(_REFRESH_S if published else _TICK_S)
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out."""
         place = without_userinfo(str(self.config.sources))
-        for row in catalogue.bad[:_MOST_BAD]:
+        for row in catalogue.bad:
             logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
-        if (more := len(catalogue.bad) - _MOST_BAD) > 0:
+        if (more := catalogue.left_out - MOST_BAD) > 0:
             logger.error("CRAWL_SOURCES=%s: %d more rows are left out", place, more)
 
     async def _publish(self, fence: int, catalogue: Catalogue) -> bool:
-        """Put the catalogue's rates and hosts into Redis; sources that it has dropped fall to the minimum.
+        """Put what has changed in the catalogue into Redis; sources that it has dropped fall to the minimum.
 
         Those that it has a bad row for keep what they have. False if another has taken the lead in between.
         """
-        scripts = self.state.scripts
-        spoilt = {row.source for row in catalogue.bad} - catalogue.limits.keys()
-        gone = self._limits.keys() - catalogue.limits.keys() - spoilt
-        hosts = await source_table.hosts(self.state)
-        for chunk in batched(catalogue.limits.items()):
-            overrides = await source_table.overrides(self.state, [source for source, _ in chunk])
-            rows = []
-            for (source, rate), override in zip(chunk, overrides, strict=True):
-                self._note_override(source, override, rate)
-                rows.append((source, self._in_force(source, rate), rate))
-            if not await scripts.set_rates(fence, rows, {}, catalogue.options):
-                return False
-        for some in batched(catalogue.hosts.items()):
-            if not await scripts.set_rates(fence, [], dict(some)):
-                return False
-        old = {domain for domain, source in hosts.items() if source not in spoilt}
-        if not await scripts.forget(fence, sorted(gone), sorted(old - catalogue.hosts.keys())):
+        for rows in catalogue.rows(_PAGE):
+            async with self._writing:
+                changes: list[_Change] = []
+                stored = await source_table.stored(self.state, [row.source for row in rows])
+                for row, present in zip(rows, stored, strict=True):
+                    rate = self._in_force(row.source, present.override, row.rate)
+                    wanted = (repr(row.rate), row.options, repr(rate))
+                    if wanted != (_shown(present.by_size), _shown(present.options), _shown(present.rate)):
+                        changes.append((row.source, rate, row.rate))
+                if not await self._write(fence, changes, {row.source: row.options for row in rows}):
+                    return False
+        for hosts in catalogue.hosts(_PAGE):
+            before = await source_table.sources_of_domains(self.state, list(hosts))
+            moved = [item for item, source in zip(hosts.items(), before, strict=True) if item[1] != source]
+            for first in range(0, len(moved), _WRITTEN):
+                if not await self.state.scripts.set_rates(fence, [], dict(moved[first : first + _WRITTEN])):
+                    return False
+        gone = await self._forget(fence, catalogue)
+        if gone is None:
             return False
-        kept = {source: rate for source, rate in self._limits.items() if source in spoilt}
-        self._limits = kept | dict(catalogue.limits)
         await self._begin()
         logger.info(
             "Catalogue read: %d sources, %d no longer in it, %d rows left out",
-            len(catalogue.limits),
-            len(gone),
-            len(catalogue.bad),
+            len(catalogue),
+            gone,
+            catalogue.left_out,
         )
+        return True
+
+    async def _forget(self, fence: int, catalogue: Catalogue) -> int | None:
+        """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
+        count, cursor, more = 0, 0, True
+        while more:
+            cursor, sources = await source_table.scan_limits(self.state, cursor)
+            async with self._writing:
+                gone = catalogue.without_sources(sources)
+                stored = await source_table.stored(self.state, gone) if gone else []
+                if gone and not await self.state.scripts.forget(fence, gone, []):
+                    return None
+                changes = [
+                    (source, self._in_force(source, present.override, MINIMUM_RATE), None)
+                    for source, present in zip(gone, stored, strict=True)
+                ]
+                if not await self._write(fence, changes):
+                    return None
+            count, more = count + len(gone), cursor != 0
+        more = True
+        while more:
+            cursor, hosts = await source_table.scan_hosts(self.state, cursor)
+            domains = catalogue.without_hosts(hosts)
+            if domains and not await self.state.scripts.forget(fence, [], domains):
+                return None
+            more = cursor != 0
+        return count
+
+    async def _write(
+        self, fence: int, changes: Sequence[_Change], options: Mapping[str, str] | None = None
+    ) -> bool:
+        """Write rates, and the options of their sources if given; False if another leads by now."""
+        for first in range(0, len(changes), _WRITTEN):
+            if not await self.state.scripts.set_rates(fence, changes[first : first + _WRITTEN], {}, options):
+                return False
         return True
 
     # Rates
 
-    def _in_force(self, source: str, by_size: float) -> float:
-        override = self._overridden.get(source)
-        rate = None if override is None else override_of(override)
-        return by_size if rate is None else rate
+    async def _follow_overrides(self, fence: int) -> None:
+        """Compare rates in force with what they should be, and write the differences.
 
-    async def _set_rates(self, fence: int) -> None:
-        """Compare the rates in force with what they should be, and write the differences."""
-        async for sources in self._known_sources():
-            overrides = await source_table.overrides(self.state, sources)
-            in_force = await source_table.rates_in_force(self.state, sources)
-            changes: list[tuple[str, float, float | None]] = []
-            for source, override, present in zip(sources, overrides, in_force, strict=True):
-                by_size = self._limits.get(source, MINIMUM_RATE)
-                self._note_override(source, override, by_size)
-                rate = self._in_force(source, by_size)
-                if present != rate:
-                    changes.append((source, rate, self._limits.get(source)))
-            if changes:
-                await self.state.scripts.set_rates(fence, changes, {})
-
-    async def _known_sources(self) -> AsyncIterator[list[str]]:
-        """Yield the known sources in chunks; more than a tick's worth are continued at the next."""
+        The sources that had an override are looked at first, then some of the others in turn. A new override of a
+        source that is crawled is noticed by the lease script, too.
+        """
+        overridden = list(self._overridden)
+        for first in range(0, len(overridden), _PAGE):
+            await self._compare(fence, overridden[first : first + _PAGE])
         seen = 0
         while True:
             self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
             if found:
-                yield found
+                await self._compare(fence, found)
             seen += len(found)
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
+
+    async def _compare(self, fence: int, sources: list[str]) -> None:
+        async with self._writing:
+            changes: list[_Change] = []
+            stored = await source_table.stored(self.state, sources)
+            for source, present in zip(sources, stored, strict=True):
+                by_size = None if present.by_size is None else override_of(present.by_size)
+                rate = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
+                if present.rate is None or override_of(present.rate) != rate:
+                    changes.append((source, rate, by_size))
+            await self._write(fence, changes)
+
+    def _in_force(self, source: str, override: bytes | None, by_size: float) -> float:
+        """Return the rate that a source should have, and note its override."""
+        self._note_override(source, override, by_size)
+        rate = None if override is None else override_of(override)
+        return by_size if rate is None else rate
 
     def _note_override(self, source: str, override: bytes | None, by_size: float) -> None:
         """Remember an override, and log it when it changes."""
@@ -265,3 +295,7 @@ async def _read(place: str) -> Catalogue:
             return await in_thread("catalogue", lambda: read_catalogue(place))
     except TimeoutError:
         raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_READ_TIMEOUT_S:.0f} s to read") from None
+
+
+def _shown(stored: bytes | None) -> str:
+    return "" if stored is None else stored.decode(errors="replace")

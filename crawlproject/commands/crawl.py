@@ -33,7 +33,7 @@ class Command(crawl.Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.net.pool import fit_open_files
-        from crawlproject.sources.reader import read_catalogue
+        from crawlproject.sources.reader import check_catalogue
 
         assert self.settings is not None
         settings = config.load(self.settings)
@@ -43,8 +43,8 @@ class Command(crawl.Command):
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
                 "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
             )
-        if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
-            read_catalogue(settings.sources)
+        if settings.sources is not None:
+            check_catalogue(settings.sources)
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(

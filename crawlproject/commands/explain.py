@@ -88,7 +88,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     due = None
     if hold.seconds is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(hold.seconds, row.next_slot_s, until_robots) + row.queued / row.effective_rate
+        due = max(hold.seconds, row.next_slot_s, until_robots) + (row.queued + row.waiting) / row.effective_rate
     return {
         "url": request.url,
         "identifier": seed.identifier,
@@ -154,7 +154,8 @@ def _for_people(said: dict[str, Any]) -> str:
         "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
-        "work": f"{said['queued']} queued, {said['delayed']} delayed, {said['in_flight']} in flight",
+        "work": f"{said['queued']} queued, {said['waiting']} waiting, {said['delayed']} delayed, "
+        f"{said['in_flight']} in flight",
         "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
         "robots.txt": f"{robots['verdict']}: {robots['reason']}"
         + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),

@@ -6,6 +6,7 @@ import argparse
 import functools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.ingest import files
+from crawlproject.ingest.hold import Hold
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_LOOK_S = 0.2  # between two looks at a list that is long
+_LOOK_S = 0.2  # between two looks at what holds a batch back
+_PATIENCE_S = 5.0  # until that is said
 _RETRY_S = 1.0
 
 # What keeps Redis from taking seeds of a topic for a while; they wait in Kafka.
@@ -77,6 +80,7 @@ class Command(cli.Command):
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
         bar = progress.add_task("feeding", total=total or None)
         say = functools.partial(progress.print, soft_wrap=True)
+        pusher = _Pusher(state, say)
         try:
             with progress:
                 for name in names:
@@ -87,8 +91,8 @@ class Command(cli.Command):
                             continue
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
-                            fed += _push(state, batch)
-                fed += _push(state, batch)
+                            fed += pusher.push(batch)
+                fed += pusher.push(batch)
         finally:
             told = {"fed": fed, "rejected": rejected}
             print(json.dumps(told) if opts.json else f"{fed} seeds fed, {rejected} rejected")
@@ -132,15 +136,27 @@ class Command(cli.Command):
             print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
 
 
-def _push(state: BlockingState, batch: list[str]) -> int:
-    """Put a batch into the list, when there is room, and empty it; return its size."""
-    while seed_list.is_long(state):
-        time.sleep(_LOOK_S)
-    count = len(batch)
-    if batch:
-        seed_list.push(state, batch)
-        batch.clear()
-    return count
+class _Pusher:
+    """Puts batches into the seed list when nothing holds them back; says once what does, when that takes long."""
+
+    def __init__(self, state: BlockingState, say: Callable[[str], object]) -> None:
+        self.state = state
+        self.say = say
+        self.said = ""
+
+    def push(self, batch: list[str]) -> int:
+        """Put a batch into the list, and empty it; return its size."""
+        hold, began = Hold(self.state, batch), time.monotonic()
+        while batch and (reason := hold.reason()):
+            if reason != self.said and time.monotonic() > began + _PATIENCE_S:
+                self.say(f"scrapy feed: waiting: {reason}")
+                self.said = reason
+            time.sleep(_LOOK_S)
+        count = len(batch)
+        if batch:
+            seed_list.push(self.state, batch)
+            batch.clear()
+        return count
 
 
 def _progress(*columns: str | ProgressColumn) -> Progress:

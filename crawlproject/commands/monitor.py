@@ -50,13 +50,13 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
-        from crawlproject.sources.reader import read_catalogue
+        from crawlproject.sources.reader import check_catalogue
         from crawlproject.webserver import check_port
 
         assert self.settings is not None
         settings = config.load(self.settings)
-        if settings.sources is not None and not settings.sources.startswith(("http://", "https://")):
-            read_catalogue(settings.sources)
+        if settings.sources is not None:
+            check_catalogue(settings.sources)
         check_address(settings)
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         if settings.dashboard_port:

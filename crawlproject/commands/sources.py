@@ -50,6 +50,7 @@ _COLUMNS: dict[str, Callable[[SourceRow], str]] = {
     "limit rps": lambda row: f"{row.rate_limit:.4g}",
     "now rps": lambda row: f"{row.effective_rate:.4g}",
     "queued": lambda row: str(row.queued),
+    "waiting": lambda row: str(row.waiting),
     "delayed": lambda row: str(row.delayed),
     "in flight": lambda row: str(row.in_flight),
     "successful": lambda row: str(row.successful),

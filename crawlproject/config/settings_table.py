@@ -111,7 +111,14 @@ class Config:
         "CRAWL_FRONTIER_HIGH_WATER",
         1_000_000,
         whole(4),
-        "most requests in the frontier; seeds of a source that fills a quarter of it wait",
+        "most requests in the frontier; a source's share is a quarter of it, less while others have much, too",
+        unit="requests",
+    )
+    overflow_maxlen: int = _setting(
+        "CRAWL_OVERFLOW_MAXLEN",
+        1_000_000,
+        whole(1),
+        "most seeds that wait beyond their sources' shares of the frontier; then seeds stay in the list",
         unit="requests",
     )
     dead_maxlen: int = _setting(

@@ -22,7 +22,7 @@ from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S, tolerance
-from crawlproject.robots.cache import RobotsCache
+from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement
 from crawlproject.state.workers import stored_leases
@@ -129,11 +129,14 @@ class LeaseQueue:
     def _park(self, lease: Lease, url: str) -> None:
         """Keep a lease until its host and robots.txt are known, then return it for a new slot.
 
-        At most `_MAX_PARKED` wait here. While no name server answers, leases of unknown hosts go back at once,
-        with nothing counted.
+        At most `_MAX_PARKED` wait here, and not for long: where a robots.txt takes longer, they wait in Redis.
+        While no name server answers, leases of unknown hosts go back at once, with nothing counted.
         """
         if self.resolver.outage and not self.resolver.knows(url):
             self._put_off(lease)
+            return
+        if wait_s := self.robots.put_off(url, lease.source):
+            self.give_back(lease, delay=wait_s)
             return
         if not self.shares.park(lease.source, _MAX_PARKED - len(self._parked)):
             self._turn_away(lease)
@@ -146,10 +149,13 @@ class LeaseQueue:
                 if not self.resolver.knows(url):
                     self._put_off(lease)
                     return
-                known = self._is_decidable(url, lease.source) or await self.robots.look_up(url, lease.source)
+                known = self._is_decidable(url, lease.source) or await self.robots.look_up(
+                    url, lease.source, patience=SOON_S
+                )
             except Exception:
                 logger.exception("Bug in looking up a host of source %s", lease.source)
-            self.give_back(lease, delay=0.0 if known else _WAIT_IN_REDIS_S)
+            delay = 0.0 if known else self.robots.put_off(url, lease.source) or _WAIT_IN_REDIS_S
+            self.give_back(lease, delay=delay)
 
         lease.parked = True
         self.stats.inc_value("robots/parked")
@@ -293,6 +299,7 @@ class LeaseQueue:
                 horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
                 max_deliveries=config.max_deliveries,
+                high_water=config.high_water,
                 refuse_unknown=config.unknown_sources == "refuse",
             )
             urls = []

@@ -31,7 +31,7 @@ LONGEST_IDENTIFIER = 1_024  # characters
 _YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 500
 _RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
-_FULL_S = 0.5  # until a full frontier is checked again
+_FULL_S = 0.5  # until a full frontier is checked again; meanwhile room for a batch may come together
 
 
 def parse_seed(line: bytes | str) -> Seed:
@@ -133,6 +133,9 @@ class SeedReader:
 
     A seed is in Redis at every moment: moved from the list to this worker's processing list, and removed from
     there in the same step that enqueues it. `arrived` is called when requests were enqueued.
+
+    No more are taken than there is room for, so that none go to and fro. Most seeds need no place in an overflow:
+    how much of that is left counts only after seeds have come back (`full`), until a whole batch has room there.
     """
 
     def __init__(
@@ -156,17 +159,22 @@ class SeedReader:
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
-        if not self.unfinished:
-            if self.full and await seed_list.frontier_is_full(state):
-                return _FULL_S
-            self.unfinished = True
-            if not self.full and not await seed_list.await_seed(state):
-                # A call that was given up while Redis hung may have been carried out since.
-                self.unfinished = await seed_list.has_taken(state)
-                return 0.0
-        lines = await state.scripts.take_seeds(state.worker_id, _BATCH)
+        if not self.full and not self.unfinished and not await seed_list.await_seed(state):
+            # A call that was given up while Redis hung may have been carried out since.
+            self.unfinished = await seed_list.has_taken(state)
+            return 0.0
+        room = await seed_list.room(state)
+        if room.overflow >= _BATCH:
+            self.full = False
+        count = min(_BATCH, room.frontier, room.overflow if self.full else _BATCH)
+        if not count and not self.unfinished:
+            self.full = True
+            return _FULL_S
+        self.unfinished = True
+        lines = await state.scripts.take_seeds(state.worker_id, count)
         if lines:
-            return await self._enqueue(lines)
+            pause = await self._enqueue(lines)
+            return pause if count == _BATCH else max(pause, _FULL_S)
         self.full = self.unfinished = False
         return _RETRY_S
 
@@ -182,6 +190,7 @@ class SeedReader:
             items,
             seeds=lines,
             high_water=config.high_water,
+            overflow_maxlen=config.overflow_maxlen,
             dead_maxlen=config.dead_maxlen,
             refuse_unknown=config.unknown_sources == "refuse",
         )
@@ -195,8 +204,8 @@ class SeedReader:
             self.arrived()
         if reply.dead:
             logger.warning("%d seeds became dead letters: see scrapy dead list", reply.dead)
-        self.full = reply.deferred > 0
-        return _FULL_S if self.full and not reply.admitted else 0.0
+        self.full = self.full or reply.returned > 0
+        return _FULL_S if reply.returned and not reply.admitted else 0.0
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:

@@ -19,7 +19,7 @@ _GRACE_S = 5.0  # that Kafka has to take the last offsets
 
 
 class SeedTopic:
-    """A member of the consumer group `group`, that takes seeds from `topic`.
+    """A member of the consumer group `group` that takes seeds from `topic`.
 
     `push` puts a batch of seeds into Redis, all or none; `has_room` says whether it may. A message's offset is
     stored when its seed is in Redis, and committed in the second that follows, before its partition goes to
@@ -61,13 +61,13 @@ class SeedTopic:
         """Move a batch of seeds, if one comes within half a second, and return its size.
 
         Raises:
-            KafkaUnavailable: Kafka refuses to give the topic.
+            KafkaUnavailable: Kafka refuses to deliver the topic, or to store an offset.
             RedisError: the batch is kept: call it again.
 
         """
         if not self._batch:
             self._pause_or_resume()
-            # Also while paused: a member that does not poll is taken for dead.
+            # Also while paused: Kafka expels a member that does not poll.
             for message in self.consumer.consume(1 if self.full else _BATCH, _WAIT_S):
                 error = message.error()
                 if error is None:
@@ -97,7 +97,7 @@ class SeedTopic:
         leaving.start()
         leaving.join(_GRACE_S)
         if leaving.is_alive():
-            self.kafka.say("Kafka did not answer at the end: the last seeds that were fed will come again")
+            self.kafka.say("Kafka did not answer at shutdown: the seeds fed last will be fed once more")
 
     def _pause_or_resume(self) -> None:
         full = not self.has_room()
@@ -120,17 +120,19 @@ class SeedTopic:
                 self.consumer.store_offsets(message)
             except KafkaException as error:
                 if error.args[0].code() != error.args[0]._STATE:
-                    raise KafkaUnavailable(f"Kafka takes no offset: {error.args[0].str()}") from None
+                    raise KafkaUnavailable(
+                        f"Kafka did not store the offset ({error.args[0].str()}): start again"
+                    ) from None
 
     def _failed(self, error: KafkaError) -> None:
         refused = {
             error.TOPIC_AUTHORIZATION_FAILED: "allow this user to read it",
-            error.GROUP_AUTHORIZATION_FAILED: f"allow this user to be of group {self.group}",
+            error.GROUP_AUTHORIZATION_FAILED: f"allow this user to join consumer group {self.group}",
             error.UNKNOWN_TOPIC_OR_PART: "create it, or name another",
-            error._AUTO_OFFSET_RESET: "set the offsets of the group",
+            error._AUTO_OFFSET_RESET: f"set the offsets of consumer group {self.group}",
         }
         if error.code() in refused or error.fatal():
             remedy = refused.get(error.code(), "start again")
-            raise KafkaUnavailable(f"Kafka does not give topic {self.topic} ({error.str()}): {remedy}")
+            raise KafkaUnavailable(f"Kafka refuses to deliver topic {self.topic} ({error.str()}): {remedy}")
         if error.code() != error._MAX_POLL_EXCEEDED:  # Redis was away for long; the group is joined again
             self.kafka.failed(error)

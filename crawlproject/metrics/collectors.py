@@ -55,6 +55,7 @@ _BY_SOURCE: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] 
     ("crawl_rate_limit", "Limit in force, in requests a second.", lambda source: source.row.rate_limit),
     ("crawl_effective_rate", "What is left of the limit at present.", lambda source: source.row.effective_rate),
     ("crawl_queued_requests", "Requests that wait for a slot.", lambda source: source.row.queued),
+    ("crawl_overflow_requests", "Requests beyond its share of the frontier.", lambda source: source.row.waiting),
     ("crawl_delayed_requests", "Requests that wait for their retry.", lambda source: source.row.delayed),
     ("crawl_in_flight_requests", "Requests that workers hold.", lambda source: source.row.in_flight),
     ("crawl_dead_letters", "Dead letters at present.", lambda source: source.dead),
@@ -126,7 +127,7 @@ class CrawlCollector(Collector):
             now = sample.sources[name]
             then = before.sources.get(name) if before is not None else None
             done = increase(_results(then), _results(now)) if then is not None else _results(now)
-            return done or now.row.queued + now.row.delayed + now.row.in_flight
+            return done or now.row.queued + now.row.waiting + now.row.delayed + now.row.in_flight
 
         present = [name for name in self._labelled if name in sample.sources and busy(name)]
         idle = [name for name in self._labelled if name in sample.sources and name not in present]
@@ -186,7 +187,8 @@ class CrawlCollector(Collector):
         for name, text, value in (
             ("crawl_outstanding_requests", "Requests queued, delayed or leased.", overview.outstanding),
             ("crawl_leased_requests", "Requests that workers hold, of all sources.", sample.in_flight),
-            ("crawl_waiting_seeds", "Seeds not yet read.", overview.seeds),
+            ("crawl_waiting_seeds", "Seeds in the list.", overview.seeds),
+            ("crawl_all_overflow_requests", "Requests beyond their sources' shares, of all.", overview.overflow),
             ("crawl_all_dead_letters", "Dead letters at present, of all sources.", overview.dead),
             ("crawl_workers", "Workers alive.", overview.alive),
             ("crawl_sources", "Sources known.", overview.known),

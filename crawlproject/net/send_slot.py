@@ -3,61 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Self
+from typing import NamedTuple, Self
 
 from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, LATE_S, RENEWAL_S
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.worker import Shutdown
 
-_TRY_AGAIN_S = 0.25
+_TRY_AGAIN_S = 0.25  # after trouble with Redis
 
 
-async def take_send_slot(
+class NotYet(NamedTuple):
+    """There is no slot within a second; ask again after `wait` seconds."""
+
+    wait: float
+
+
+async def try_send_slot(
     state: State,
-    shutdown: Shutdown,
     *,
     source: str | None = None,
     domain: str | None = None,
-    fetch_lock: str | None = None,
-    patience_s: float = math.inf,
-    is_ready: Callable[[], bool] = lambda: True,
+    sent_by: str | None = None,
     calls: AbstractAsyncContextManager[object] | None = None,
-) -> Slot | None:
-    """Wait for a slot of `source`, or of the source of `domain`, and return it when its moment has come.
+) -> Slot | NotYet:
+    """Take a slot of `source`, or of the source of `domain`, and return it when its moment has come.
 
-    A slot far ahead is confirmed before use: its source may have been halted since. No slot is taken unless
-    `is_ready` says that it could be used. `fetch_lock` names the origin whose lock must outlast the wait; `calls`
-    bounds the concurrent calls to Redis.
+    A slot that leases could not have had yet is confirmed before use: its source may have been halted since, or
+    the clock set forward.
+    `sent_by` is the source whose robots.txt leads there; `calls` bounds the concurrent calls to Redis.
 
-    Returns:
-        The slot; None when the worker stops, or after `patience_s` seconds without a slot.
+    Raises:
+        RedisError, OSError: as the client does (`REDIS_TROUBLE`).
 
     """
     loop = asyncio.get_running_loop()
     calls = calls or nullcontext()
-    give_up_at = loop.time() + patience_s
+    while True:
+        async with calls:
+            slot, wait = await state.scripts.acquire(source=source, domain=domain, sent_by=sent_by)
+        if slot is None:
+            return NotYet(wait)
+        ahead = slot.moment - loop.time()
+        await asyncio.sleep(max(ahead, 0))
+        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(slot)
+        if confirmed and loop.time() - slot.moment <= LATE_S:
+            return slot
+
+
+async def take_send_slot(
+    state: State, shutdown: Shutdown, *, source: str | None = None, domain: str | None = None
+) -> Slot | None:
+    """Wait for a slot, however long that takes, without holding one meanwhile; None when the worker stops."""
     while not shutdown.has_begun:
-        slot = None
         try:
-            if is_ready():
-                async with calls:
-                    slot = await state.scripts.acquire(source=source, domain=domain, fetch_lock=fetch_lock)
-            if slot is not None:
-                ahead = slot.moment - loop.time()
-                await asyncio.sleep(max(ahead, 0))
-                confirmed = ahead <= HORIZON_S or await state.scripts.confirm(source=source, domain=domain)
-                if confirmed and is_ready() and loop.time() - slot.moment <= LATE_S:
-                    return slot
-                continue
+            slot = await try_send_slot(state, source=source, domain=domain)
         except REDIS_TROUBLE as error:
             state.failed(error)
-        if loop.time() > give_up_at:
-            return None
-        await asyncio.sleep(_TRY_AGAIN_S)
+            slot = NotYet(_TRY_AGAIN_S)
+        if not isinstance(slot, NotYet):
+            return slot
+        await asyncio.sleep(min(slot.wait, _TRY_AGAIN_S))
     return None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
+import random
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,13 +18,22 @@ from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.scripts import ROBOTS_LOCK_S
 from crawlproject.texts import printable
 from crawlproject.worker import Shutdown
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 60.0  # how long a request waits for a robots.txt; the lock on fetching it lasts as long
+SOON_S = 2.0  # how long a lease waits at its worker for a robots.txt; what takes longer waits in Redis
+
+_PATIENCE_S = 60.0  # how long a request without a lease waits
+_LOOK_S = 0.25  # between two looks at what another fetches; more each time,
+_LOOK_MAX_S = 5.0  # up to this
+_VISIT_MAX_S = 30.0  # the same between two tries of a request to another source, which many may want to make
+_LONGEST_PUT_OFF_S = 60.0
+_WANTED_S = 120.0  # a robots.txt that nobody has needed for so long is not looked up again
 _TRY_AGAIN_S = 0.25
 _PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can bear that
 _KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
@@ -30,7 +41,8 @@ _MAX_BYTES = 64 * 1024 * 1024  # of memory for the copies
 _PARSED_FACTOR = 34  # bytes of memory per byte of robots.txt, parsed (measured: 5 to 33)
 _LARGE = 32 * 1024  # bytes; a larger robots.txt takes long to parse
 _MAX_ORIGINS = 20_000
-_MAX_LOOKUPS = 512  # at a time; further origins are looked up when their requests are parked
+_MAX_LOOKUPS = 512  # at a time
+_MAX_PENDING = 20_000  # that wait for their next look-up
 _MAX_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
 # How far ahead leases are granted, and a bit more. Where a host turns out to want more time between requests, its
 # rules are published only after that: until then, leases with slots as close together as before are given back.
@@ -57,11 +69,28 @@ class _Copy(NamedTuple):
     refused: Verdict | None  # the verdict on every URL
 
 
+class _Pending:
+    """A robots.txt that is missing, or due for renewal: looked up now (`task`), or again later (`timer`).
+
+    `token` is the name by which its look-ups lock what they fetch.
+    """
+
+    def __init__(self, now: float, token: str) -> None:
+        self.since = self.wanted = now
+        self.token = token
+        self.looks = 0  # that found nothing
+        self.again = 0.0  # when the timer ends
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.over = asyncio.Event()  # it is known, or given up
+
+
 class RobotsCache:
     """The robots.txt verdicts, for every request of every spider.
 
-    `verdict` looks at memory only. `look_up` gets a missing robots.txt from the shared copy in Redis, or fetches
-    it, one worker for all, with slots of the source that pays. Memory is bounded in bytes.
+    `verdict` looks at memory only. A look-up gets a missing robots.txt from the shared copy in Redis, or fetches
+    it, one worker for all, with slots of the source that pays. A look-up never waits: where there is no slot yet,
+    or another one fetches it, it ends, and begins again later. Memory is bounded in bytes.
     """
 
     def __init__(
@@ -73,7 +102,9 @@ class RobotsCache:
         self.fetcher = RobotsFetcher(crawler, state, resolver, shutdown)
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
         self._size = 0
-        self._lookups: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._pending: dict[tuple[str, str], _Pending] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tokens = itertools.count()
         self._calls = asyncio.Semaphore(_MAX_CALLS)
 
     @property
@@ -109,65 +140,159 @@ class RobotsCache:
     async def prepare(self, wanted: Iterable[tuple[str, str]]) -> None:
         """Start look-ups for the (URL, source) pairs; wait at most `_PREPARE_S` for verdicts not yet known."""
         now = asyncio.get_running_loop().time()
-        unknown, origins = set(), set()
+        unknown, keys = set(), set()
         for url, source in wanted:
             with suppress(ValueError):  # an odd URL has no robots.txt
-                origins.add((robots_url(url), source))
-        for origin, source in origins:
-            copy = self._copies.get((origin, source))
-            if (copy is None or copy.renew <= now) and len(self._lookups) < _MAX_LOOKUPS:
-                task = self._start_lookup(origin, source)
-                if copy is None or copy.until <= now + _PREPARE_S:
+                keys.add((robots_url(url), source))
+        for key in keys:
+            copy = self._copies.get(key)
+            has_room = key in self._pending or len(self._pending) < _MAX_PENDING
+            if has_room and (copy is None or copy.renew <= now):
+                task = self._want(key).task
+                if task is not None and (copy is None or copy.until <= now + _PREPARE_S):
                     unknown.add(task)
         if unknown:
             await asyncio.wait(unknown, timeout=_PREPARE_S)
 
-    async def look_up(self, url: str, source: str) -> Verdict | None:
-        """Get the verdict on a URL of `source`; None when that takes too long, or the crawl closes."""
-        if self.knows(url, source):
-            return self.verdict(url, source)
-        await asyncio.wait([self._start_lookup(robots_url(url), source)], timeout=_PATIENCE_S)
+    async def look_up(self, url: str, source: str, patience: float = _PATIENCE_S) -> Verdict | None:
+        """Get the verdict on a URL of `source`; None when that takes too long (s), or the crawl closes."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + patience
+        while not self.knows(url, source):
+            left = give_up_at - loop.time()
+            if left <= 0 or self.shutdown.has_begun:
+                break
+            pending = self._want((robots_url(url), source))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(pending.over.wait(), min(left, _TRY_AGAIN_S))
         return self.verdict(url, source)
 
+    def put_off(self, url: str, source: str) -> float:
+        """Return how long (s) a request had better wait in Redis for its robots.txt; 0 if that may come soon."""
+        try:
+            pending = self._pending.get((robots_url(url), source))
+        except ValueError:
+            return 0.0
+        if pending is None:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        missing_for = now - pending.since
+        again_in = max(pending.again - now, 0.0) if pending.timer else 0.0
+        if missing_for < SOON_S and again_in < SOON_S:
+            return 0.0
+        return min(max(again_in + 1.0, missing_for / 2), _LONGEST_PUT_OFF_S)
+
     async def close(self) -> None:
-        """End the look-ups under way."""
-        tasks = list(self._lookups.values())
-        while any(not task.done() for task in tasks):  # redis-py may swallow a cancellation, on Python 3.11
-            for task in tasks:
+        """End the look-ups."""
+        for pending in self._pending.values():
+            if pending.timer is not None:
+                pending.timer.cancel()
+        self._pending.clear()
+        while any(not task.done() for task in self._tasks):  # redis-py may swallow a cancellation, on Python 3.11
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=1.0)
+            await asyncio.wait(self._tasks, timeout=1.0)
+
+    # Look-ups
+
+    def _want(self, key: tuple[str, str]) -> _Pending:
+        """Have a robots.txt looked up."""
+        now = asyncio.get_running_loop().time()
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = _Pending(now, f"{self.state.worker_id} {next(self._tokens)}")
+            self._begin(key, pending)
+        pending.wanted = now
+        return pending
+
+    def _begin(self, key: tuple[str, str], pending: _Pending) -> None:
+        pending.timer = None
+        if len(self._tasks) >= _MAX_LOOKUPS:
+            self._later(key, pending, _TRY_AGAIN_S)
+            return
+        task = pending.task = asyncio.create_task(self._look_up(key, pending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _later(self, key: tuple[str, str], pending: _Pending, wait: float) -> None:
+        """Have it looked up again in `wait` seconds, unless nobody needs it any more."""
+        loop = asyncio.get_running_loop()
+        pending.task = None
+        closed = self._pending.get(key) is not pending or self.shutdown.has_begun
+        if closed or loop.time() - pending.wanted > _WANTED_S:
+            self._end(key, pending)
+            return
+        pending.again = loop.time() + wait
+        pending.timer = loop.call_later(wait, self._begin, key, pending)
+
+    def _end(self, key: tuple[str, str], pending: _Pending) -> None:
+        pending.task = None
+        pending.over.set()
+        if self._pending.get(key) is pending:
+            del self._pending[key]
+
+    async def _look_up(self, key: tuple[str, str], pending: _Pending) -> None:
+        wait = None
+        try:
+            wait = await self._look(key, pending)
+        except REDIS_TROUBLE as error:
+            self.state.failed(error)
+            wait = _TRY_AGAIN_S
+        except Exception:
+            logger.exception("Bug in looking up %s", key[0])
+            wait = _LOOK_MAX_S
+        finally:
+            if wait is None:
+                self._end(key, pending)
+            else:
+                self._later(key, pending, wait)
+
+    async def _look(self, key: tuple[str, str], pending: _Pending) -> float | None:
+        """Get a robots.txt, and what it redirects to; return None, or after how many seconds to look again."""
+        origin, source = key
+        while not self.shutdown.has_begun:
+            async with self._calls:
+                reply = await self.state.scripts.look_robots(
+                    pending.token, origin, source, fetches=self.fetcher.has_room
+                )
+            if reply.slower:
+                await asyncio.sleep(_LEASED_AHEAD_S)
+            if reply.what == "fetch":
+                fetched = await self._fetch_for_all(reply.url, origin, source, pending.token)
+                if fetched.kind == "":
+                    if reply.seconds:
+                        await self._serve_old(key, pending)
+                    return self._wait_for_slot(reply.url, origin, pending, fetched.wait)
+            elif reply.what == "wait":
+                pending.looks += 1
+                return min(_LOOK_S * 1.5 ** (pending.looks - 1), _LOOK_MAX_S)
+            else:
+                await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
+                return None
+        return None
+
+    async def _serve_old(self, key: tuple[str, str], pending: _Pending) -> None:
+        """Use the copy that has run out until there is another (RFC 9309, 2.4)."""
+        async with self._calls:
+            reply = await self.state.scripts.look_robots(pending.token, *key, fetches=False)
+        if reply.what != "wait":
+            await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
+
+    def _wait_for_slot(self, url: str, origin: str, pending: _Pending, wait: float) -> float:
+        """Return after how many seconds to try again what could not be requested: `wait`, or later.
+
+        A source's own robots.txt is tried just before its slot may be leased for images, which cannot go without
+        it. Of the many that may be sent to another source, few can go at a time: only every other try is made at
+        that moment, the rest are spread out.
+        """
+        if domain_of_url(url) == domain_of_url(origin):
+            return max(wait, _TRY_AGAIN_S)
+        pending.looks += 1
+        if pending.looks % 2:
+            return wait + random.uniform(_TRY_AGAIN_S, 2 * _TRY_AGAIN_S)
+        return max(wait, min(_LOOK_S * 2.0 ** min(pending.looks, 10), _VISIT_MAX_S)) * random.uniform(1, 1.5)
 
     # Copies
-
-    def _start_lookup(self, origin: str, source: str) -> asyncio.Task[None]:
-        key = (origin, source)
-        task = self._lookups.get(key)
-        if task is None:
-            task = self._lookups[key] = asyncio.create_task(self._look_up(origin, source))
-            task.add_done_callback(lambda _: self._lookups.pop(key, None))
-        return task
-
-    async def _look_up(self, origin: str, source: str) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PATIENCE_S
-        while not self.shutdown.has_begun:
-            try:
-                async with self._calls:
-                    reply = await self.state.scripts.look_robots(self.state.worker_id, origin, source)
-                if reply.slower:
-                    await asyncio.sleep(_LEASED_AHEAD_S)
-                if reply.what == "fetch":
-                    if not await self._fetch_for_all(origin, source):
-                        return
-                    continue
-                if reply.what != "wait":
-                    await self._remember((origin, source), reply.what, reply.body, reply.seconds, reply.reason)
-                    return
-            except REDIS_TROUBLE as error:
-                self.state.failed(error)
-            if loop.time() > deadline:
-                return
-            await asyncio.sleep(_TRY_AGAIN_S)
 
     async def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
         rules = refused = None
@@ -195,28 +320,39 @@ class RobotsCache:
 
     # Fetching
 
-    async def _fetch_for_all(self, origin: str, source: str) -> bool:
-        """Fetch a robots.txt and share the result; False if it could not be requested."""
+    async def _fetch_for_all(self, url: str, origin: str, source: str, token: str) -> Fetched:
+        """Request `url`, to which the robots.txt at `origin` leads, and share the result."""
         fetched = Fetched("")
+        holding = asyncio.create_task(self._hold(token, url))
         try:
-            fetched = await self.fetcher.fetch(origin, source, self._calls)
+            fetched = await self.fetcher.fetch(url, origin, source, self._calls)
         finally:
-            await self._share(origin, source, fetched)
-        return fetched.kind != ""
+            holding.cancel()
+            await self._share(token, url, source, fetched)
+        return fetched
 
-    async def _share(self, origin: str, source: str, fetched: Fetched) -> None:
+    async def _hold(self, token: str, url: str) -> None:
+        """Make the lock on fetching `url` last: it is short, so that nobody waits long for a dead worker."""
+        held = True
+        while held:
+            await asyncio.sleep(ROBOTS_LOCK_S / 4)
+            try:
+                held = await self.state.scripts.hold_robots(token, url)
+            except REDIS_TROUBLE as error:
+                self.state.failed(error)
+
+    async def _share(self, token: str, url: str, source: str, fetched: Fetched) -> None:
         delay = 0.0
         if fetched.kind == "rules":
             delay = (await _parse(fetched.body)).delay or 0.0
             if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
-            logger.debug("%s cannot be fetched: %s", origin, printable(fetched.reason), extra={"source": source})
+            logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         async with self._calls:
-            slower = await self.state.scripts.keep_robots(
-                self.state.worker_id,
-                origin,
-                source,
+            kept = await self.state.scripts.keep_robots(
+                token,
+                url,
                 kind=fetched.kind,
                 body=fetched.body,
                 ttl=_REFUSED_S if fetched.kind == "refused" else freshness(fetched.cache_control),
@@ -225,8 +361,8 @@ class RobotsCache:
                 retry=self.config.retry_delay,
                 retry_max=self.config.retry_delay_max,
             )
-        if slower:
-            await asyncio.sleep(_LEASED_AHEAD_S)
+        if not kept:
+            logger.debug("%s took too long, another fetches it", url, extra={"source": source})
 
 
 def refusal_for_delay(rules: Rules, config: Config) -> str | None:

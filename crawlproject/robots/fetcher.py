@@ -1,4 +1,4 @@
-"""Fetches a robots.txt, following redirects; each request has a send slot of the source that pays for it."""
+"""Requests one URL of a robots.txt or of where it redirects, with a send slot of the source that pays for it."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
-from urllib.parse import urljoin
+from urllib.parse import urldefrag, urljoin, urlsplit
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
+from w3lib.url import safe_url_string
 
 from crawlproject.errors import AddressRefused, NoNameServer, SlotMissed
 from crawlproject.models import SLOT, SOURCE
 from crawlproject.net.resolver import Resolver
-from crawlproject.net.send_slot import take_send_slot
+from crawlproject.net.send_slot import NotYet, try_send_slot
 from crawlproject.politeness.addresses import check_url
-from crawlproject.politeness.robots_txt import MAX_BYTES
+from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.client import State
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
 from crawlproject.worker import Shutdown
 
-MAX_REDIRECTS = 5  # RFC 9309, 2.3.1.2: at least five are to be followed
-
-_PATIENCE_S = 60.0  # for a send slot; twice as long as a download may take
+_DOWNLOAD_S = 30.0  # the longest time that a download may take
 _POLL_S = 0.25  # between checks whether the worker stops
-_MAX_DOWNLOAD = (
-    50_000_000  # bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read
-)
+_NO_ROOM_S = 1.0  # until one that found no room in the downloader is tried again
+_NO_NAME_SERVER_S = 5.0
+_TRY_AGAIN_S = 0.25  # after trouble with Redis
+# Bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read.
+_MAX_DOWNLOAD = 50_000_000
 
 
 class Fetched(NamedTuple):
-    """The result of a fetch.
+    """The result of a request.
 
-    `kind` is "rules" (in `body`), "none" (there is no robots.txt: everything is allowed), "refused" (it leads to a
-    refused address, see `body`), "unreachable" (see `reason`), or "" when nothing was requested.
+    `kind` is "rules" (in `body`), "none" (there is no robots.txt: everything is allowed), "redirect" (to the URL
+    in `body`), "refused" (it leads to a refused address, see `body`), "unreachable" (see `reason`), or "" when
+    nothing was requested; it may be tried again after `wait` seconds.
     """
 
     kind: str
     body: bytes = b""
     cache_control: bytes | None = None
     reason: str = ""
+    wait: float = 0.0
 
 
 class RobotsFetcher:
@@ -55,71 +58,82 @@ class RobotsFetcher:
         self.resolver = resolver
         self.shutdown = shutdown
         self._received: dict[Request, int] = {}  # bytes of the downloads under way
+        self._places = 0  # taken in the downloader, or about to be
 
     @property
     def under_way(self) -> int:
-        """How many downloads there are."""
-        return len(self._received)
+        """How many downloads there are, or are about to be."""
+        return self._places
 
-    async def fetch(self, origin: str, source: str, calls: AbstractAsyncContextManager[object]) -> Fetched:
-        """Fetch the robots.txt at `origin`; `source` pays within its registrable domain, others for themselves.
+    @property
+    def has_room(self) -> bool:
+        """Whether another download may begin: hanging hosts may take a quarter of the worker at most."""
+        return self._places < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
 
-        `calls` bounds the concurrent calls to Redis.
+    async def fetch(
+        self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
+    ) -> Fetched:
+        """Request `url`, to which the robots.txt at `origin` has led, unless no slot is to be had within a second.
+
+        `source` pays within the registrable domain of `origin`, others for themselves. `calls` bounds the
+        concurrent calls to Redis.
         """
-        url = origin
-        for _ in range(MAX_REDIRECTS + 1):
+        try:
+            if refusal := await self._refusal(url):
+                return refusal
+            if not self.has_room:
+                return Fetched("", wait=_NO_ROOM_S)
+            self._places += 1
             try:
-                outcome = await self._refusal(url) or await self._get(url, source, origin, calls)
-                if isinstance(outcome, Fetched):
-                    return outcome
-                url = outcome
-            except AddressRefused as error:
-                return _refused(str(error))
-            except IgnoreRequest as error:
-                # Without a name server nothing was requested.
-                return Fetched("" if isinstance(error, NoNameServer) else "unreachable", reason=str(error))
-            except Exception as error:  # whatever a download can meet, and a Location can be
-                return Fetched("unreachable", reason=f"{type(error).__name__}: {error}".strip())
-        return Fetched("none")  # RFC 9309, 2.3.1.2: after too many redirects it may be taken for unavailable
+                return await self._get(url, origin, source, calls)
+            finally:
+                self._places -= 1
+        except AddressRefused as error:
+            return _refused(str(error))
+        except NoNameServer:  # nothing was requested
+            return Fetched("", wait=_NO_NAME_SERVER_S)
+        except Exception as error:  # whatever a download can meet, and a Location can be
+            reason = str(error) if isinstance(error, IgnoreRequest) else f"{type(error).__name__}: {error}".strip()
+            return Fetched("unreachable", reason=reason)
 
     async def _refusal(self, url: str) -> Fetched | None:
         """Return why `url` cannot be requested, before a slot is spent on it; None if it can."""
         await self.resolver.look_up(url)
         if not self.resolver.knows(url):
-            return Fetched("")
+            return Fetched("", wait=_NO_NAME_SERVER_S)
         if refused := self.resolver.refusal(url):
             return _refused(refused)
         failure = self.resolver.failure(url)
         return Fetched("unreachable", reason=failure) if failure else None
 
     async def _get(
-        self, url: str, source: str, origin: str, calls: AbstractAsyncContextManager[object]
-    ) -> Fetched | str:
-        """Return the result of requesting `url`, or the URL that it redirects to.
-
-        Waiting for a slot takes up no place in the downloader. The slot may be minutes ahead, if the source is
-        slow; the lock on `origin` outlasts it.
-        """
+        self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
+    ) -> Fetched:
+        """Return the result of requesting `url`."""
         domain = domain_of_url(url)
-        payer = {"source": source} if domain == domain_of_url(origin) else {"domain": domain}
+        own = domain == domain_of_url(origin)
         while True:
-            slot = await take_send_slot(
-                self.state,
-                self.shutdown,
-                **payer,
-                fetch_lock=origin,
-                patience_s=_PATIENCE_S,
-                is_ready=self._has_room,
-                calls=calls,
-            )
-            if slot is None:
+            try:
+                slot = await try_send_slot(
+                    self.state,
+                    source=source if own else None,
+                    domain=None if own else domain,
+                    sent_by=None if own else source,
+                    calls=calls,
+                )
+            except REDIS_TROUBLE as error:
+                self.state.failed(error)
+                return Fetched("", wait=_TRY_AGAIN_S)
+            if isinstance(slot, NotYet):
+                return Fetched("", wait=slot.wait)
+            if self.shutdown.has_begun:
                 return Fetched("")
             meta: dict[str, Any] = {
                 SLOT: slot,
-                SOURCE: payer.get("source", domain),  # for the log
+                SOURCE: source if own else domain,  # for the log
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
-                "download_timeout": min(self.state.config.download_timeout, _PATIENCE_S / 2),
+                "download_timeout": min(self.state.config.download_timeout, _DOWNLOAD_S),
                 "download_maxsize": _MAX_DOWNLOAD,
             }
             # Not compressed, so that the bytes read can be counted.
@@ -132,10 +146,6 @@ class RobotsFetcher:
                 continue
             return Fetched("") if response is None else _outcome(response)
 
-    def _has_room(self) -> bool:
-        """Tell whether another download may begin: hanging hosts may take a quarter of the worker at most."""
-        return self.under_way < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
-
     async def _download(self, request: Request) -> Response | None:
         """Return the response; None when the worker stops, which does not wait for it."""
         connect: Callable[..., None] = self.crawler.signals.connect
@@ -143,9 +153,8 @@ class RobotsFetcher:
             connect(self._bytes_received, signal=signals.bytes_received)
         self._received[request] = 0
         download = asyncio.ensure_future(self.crawler.engine.download_async(request))
-        download.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # retrieved, for asyncio's log
+        # Its exception is retrieved, or asyncio would log it.
+        download.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not download.done():
                 await asyncio.wait([download], timeout=_POLL_S)
@@ -173,26 +182,29 @@ def _refused(reason: str) -> Fetched:
 
 
 def _redirected(url: str, location: bytes) -> str:
-    """Return where a redirect leads.
+    """Return where a redirect leads, spelled one way, so that all who are sent there share what is found.
 
     Raises:
-        ValueError: the URL is too long.
+        ValueError: the URL is too long, or none.
         AddressRefused: the URL must not be requested.
 
     """
     if len(location) > LONGEST_URL:
         raise ValueError(f"it redirects to a URL of {len(location)} characters")
-    target = urljoin(url, location.decode("latin-1").strip())
+    target, _ = urldefrag(urljoin(url, location.decode("latin-1").strip()))
     if fault := check_url(target):
         raise AddressRefused(fault)
-    return target
+    target = safe_url_string(target)
+    parts = urlsplit(target)
+    own_place = parts.path == "/robots.txt" and not parts.query and not parts.username
+    return robots_url(target) if own_place else target
 
 
-def _outcome(response: Response) -> Fetched | str:
-    """Return what a response means (RFC 9309, 2.3.1), or the URL that it redirects to."""
-    if 300 <= response.status < 400 and (location := response.headers.get("Location")):
-        return _redirected(response.url, location)
+def _outcome(response: Response) -> Fetched:
+    """Return what a response means (RFC 9309, 2.3.1)."""
     cache_control = response.headers.get("Cache-Control")
+    if 300 <= response.status < 400 and (location := response.headers.get("Location")):
+        return Fetched("redirect", _redirected(response.url, location).encode(), cache_control)
     if 200 <= response.status < 300:
         return Fetched("rules", response.body[: MAX_BYTES + 1], cache_control)
     if 300 <= response.status < 500:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import codecs
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import Any, NamedTuple, Self
 
 from crawlproject.config import CircuitRules
 from crawlproject.errors import CatalogueError
 from crawlproject.sources.domains import domain_of, domain_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.sources.rates import rate_for
+
+MOST_BAD = 10  # bad rows that are kept with their reasons
+_LONGEST_ROW = 1_000_000  # characters
+_BLANKS = re.compile(r"[ \t\r\n]+")
+_DECODER = json.JSONDecoder()
+
+_TABLES = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -16000;
+CREATE TABLE sources (source TEXT PRIMARY KEY, rate REAL, options TEXT) WITHOUT ROWID;
+CREATE TABLE hosts (domain TEXT PRIMARY KEY, rate REAL, source TEXT) WITHOUT ROWID;
+CREATE TABLE spoilt (source TEXT PRIMARY KEY) WITHOUT ROWID;
+BEGIN;
+"""
 
 
 class BadRow(NamedTuple):
@@ -23,60 +41,243 @@ class BadRow(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    """The parsed catalogue: the rate of each source by its size, and the source of each registrable domain.
+class Row(NamedTuple):
+    """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
-    `options` has everything else: source to JSON with `circuit` (rules as the scripts read them) and `robots`
-    ("ignore"). `bad` are the rows that were left out.
+    The JSON has `circuit` (rules as the scripts read them) and `robots` ("ignore").
     """
 
-    limits: Mapping[str, float]
-    hosts: Mapping[str, str]
-    options: Mapping[str, str] = field(default_factory=dict)
-    bad: Sequence[BadRow] = ()
+    source: str
+    rate: float
+    options: str
 
 
-def parse_catalogue(text: str | bytes) -> Catalogue:
-    """Parse a catalogue: a JSON array of rows as docs/flow.md describes them.
+class Catalogue:
+    """The parsed catalogue, in a temporary database on disk: a million rows do not fit into a worker's memory.
 
-    A domain that several sources claim goes to the smallest: a seed without a source must not be fetched faster
-    than the smallest of them can bear. An invalid row is left out; so is the second of two rows for the same
-    source.
+    A domain that several sources claim belongs to the smallest: a seed without a source must not be fetched faster
+    than the smallest of them can bear. Of the rows that were left out, `left_out` is the number, and `bad` has the
+    first ten.
+    """
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._db.executescript(_TABLES)
+        self.bad: list[BadRow] = []
+        self.left_out = 0
+
+    def close(self) -> None:
+        """Delete the database."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        (count,) = self._db.execute("SELECT count(*) FROM sources").fetchone()
+        return int(count)
+
+    def add(self, row: Any) -> None:
+        """Add a row.
+
+        Raises:
+            ValueError: it is invalid, or its source has one already.
+
+        """
+        source, size, domains = _row(row)
+        options, rate = _options(row), rate_for(size)
+        values = (source, rate, json.dumps(options) if options else "")
+        if not self._db.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?)", values).rowcount:
+            raise ValueError(f"{source} is listed twice")
+        self._db.executemany(
+            "INSERT INTO hosts VALUES (?1, ?2, ?3) ON CONFLICT (domain) DO UPDATE SET rate = ?2, source = ?3 "
+            "WHERE (?2, ?3) < (rate, source)",
+            [(domain, rate, source) for domain in domains],
+        )
+
+    def leave_out(self, bad: BadRow) -> None:
+        """Note a row that is left out."""
+        self.left_out += 1
+        if len(self.bad) < MOST_BAD:
+            self.bad.append(bad)
+        if bad.source is not None:
+            self._db.execute("INSERT OR IGNORE INTO spoilt VALUES (?)", (bad.source,))
+
+    def rows(self, count: int) -> Iterator[list[Row]]:
+        """Yield all rows, `count` at a time."""
+        with closing(self._db.execute("SELECT source, rate, options FROM sources")) as found:
+            while batch := found.fetchmany(count):
+                yield [Row(*row) for row in batch]
+
+    def hosts(self, count: int) -> Iterator[dict[str, str]]:
+        """Yield the source of each registrable domain, `count` domains at a time."""
+        with closing(self._db.execute("SELECT domain, source FROM hosts")) as found:
+            while batch := found.fetchmany(count):
+                yield dict(batch)
+
+    def without_sources(self, sources: Iterable[str]) -> list[str]:
+        """Return those of `sources` that it has no row for, not even a bad one."""
+        there = "SELECT 1 FROM sources WHERE source = ?1 UNION ALL SELECT 1 FROM spoilt WHERE source = ?1"
+        return [source for source in sources if not self._has(there, source)]
+
+    def without_hosts(self, hosts: Mapping[str, str]) -> list[str]:
+        """Return those of `hosts` (domain to source) that it does not name, unless their source has a bad row."""
+        there = "SELECT 1 FROM hosts WHERE domain = ?1"
+        spoilt = "SELECT 1 FROM spoilt WHERE source = ?1"
+        return [
+            domain
+            for domain, source in hosts.items()
+            if not self._has(there, domain) and not self._has(spoilt, source)
+        ]
+
+    def _has(self, query: str, name: str) -> bool:
+        if not name.isprintable():  # of others than crawlproject; the database takes valid Unicode only
+            return False
+        return self._db.execute(query, (name,)).fetchone() is not None
+
+
+def parse_catalogue(chunks: Iterable[bytes], most: int | None = None) -> Catalogue:
+    """Parse a catalogue, at most its first `most` rows: a JSON array or JSON lines, as docs/flow.md describes.
+
+    An invalid row is left out; so is the second of two rows for the same source. Nothing but the database grows
+    with the number of rows.
 
     Raises:
-        CatalogueError: it is not such an array, or none of its rows is valid.
+        CatalogueError: it is neither, or none of its rows is valid.
 
     """
+    catalogue = Catalogue()
     try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CatalogueError(f"the catalogue is not JSON: {error}") from None
-    if not isinstance(rows, list):
-        raise CatalogueError(f"the catalogue must be a JSON array of rows, not {type(rows).__name__}")
-    limits: dict[str, float] = {}
-    options: dict[str, str] = {}
-    claims: dict[str, tuple[float, str]] = {}
-    bad: list[BadRow] = []
-    for number, row in enumerate(rows, 1):
+        count = 0
+        for count, row in enumerate(islice(_rows(chunks), most), 1):
+            try:
+                if isinstance(row, ValueError):
+                    raise row
+                catalogue.add(row)
+            except ValueError as error:
+                catalogue.leave_out(BadRow(count, _source_of(row), str(error)))
+        if catalogue.left_out == count > 0:
+            first = catalogue.bad[0]
+            raise CatalogueError(
+                f"none of the {count} rows of the catalogue is valid; row {first.number}: {first.reason}"
+            )
+    except sqlite3.Error as error:
+        catalogue.close()
+        raise CatalogueError(f"the temporary folder does not hold the catalogue: {error}") from None
+    except BaseException:
+        catalogue.close()
+        raise
+    return catalogue
+
+
+def _rows(chunks: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the rows of a JSON array, or of JSON lines; a line that is not JSON as the ValueError that says so."""
+    text = _Text(chunks)
+    first = text.peek()
+    if first == "[":
+        yield from _array(text)
+    elif first == "{":
+        yield from _json_lines(text)
+    else:
+        kind = type(text.value()).__name__
+        raise CatalogueError(f"the catalogue must be a JSON array of rows, or JSON lines, not {kind}")
+
+
+def _array(text: _Text) -> Iterator[Any]:
+    text.skip()
+    if text.peek() != "]":
+        yield text.value()
+        while text.peek() == ",":
+            text.skip()
+            yield text.value()
+    if text.peek() != "]":
+        raise text.error("expected , or ]")
+    text.skip()
+    if text.peek():
+        raise text.error("more after the end of the array")
+
+
+def _json_lines(text: _Text) -> Iterator[Any]:
+    while text.peek():
         try:
-            source, size, hosts = _row(row)
-            of_source = _options(row)
-            if source in limits:
-                raise ValueError(f"{source} is listed twice")
-        except ValueError as error:
-            bad.append(BadRow(number, _source_of(row), str(error)))
-            continue
-        limits[source] = rate_for(size)
-        if of_source:
-            options[source] = json.dumps(of_source)
-        for host in hosts:
-            claims[host] = min(claims.get(host, (math.inf, "")), (limits[source], source))
-    if bad and not limits:
-        raise CatalogueError(
-            f"none of the {len(rows)} rows of the catalogue is valid; row {bad[0].number}: {bad[0].reason}"
-        )
-    return Catalogue(limits, {host: source for host, (_, source) in claims.items()}, options, bad)
+            yield json.loads(text.line())
+        except (ValueError, RecursionError) as error:
+            yield ValueError(f"not JSON: {error}")
+
+
+class _Text:
+    """A JSON text that comes in chunks. Only what is being parsed is kept, `_LONGEST_ROW` characters at most."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._at = 0  # in `_text`
+        self._before = 0  # characters of the catalogue before `_text`
+        self._ended = False
+
+    def peek(self) -> str:
+        """Return the next character that is not a blank, "" at the end."""
+        while True:
+            blank = _BLANKS.match(self._text, self._at)
+            self._at = blank.end() if blank else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._read():
+                return ""
+
+    def skip(self) -> None:
+        """Leave out the character that `peek` returned."""
+        self._at += 1
+
+    def value(self) -> Any:
+        """Return the value that begins here."""
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, RecursionError) or not self._read():
+                    raise self.error(str(error)) from None
+                continue
+            if end < len(self._text) or not self._read():  # else it may be a part of a number
+                self._at = end
+                return value
+
+    def line(self) -> str:
+        """Return what is left of the line."""
+        while (end := self._text.find("\n", self._at)) < 0 and self._read():
+            pass
+        end = len(self._text) if end < 0 else end
+        line, self._at = self._text[self._at : end], end
+        return line
+
+    def error(self, reason: str) -> CatalogueError:
+        """Return the error of a text that is not JSON."""
+        return CatalogueError(f"the catalogue is not JSON after character {self._before + self._at}: {reason}")
+
+    def _read(self) -> bool:
+        """Read as much again as there is; False at the end."""
+        if self._ended:
+            return False
+        self._before, self._text, self._at = self._before + self._at, self._text[self._at :], 0
+        if len(self._text) > _LONGEST_ROW:
+            raise self.error(f"a row of more than {_LONGEST_ROW} characters")
+        wanted = max(len(self._text), 1)
+        more: list[str] = []
+        while wanted > 0 and not self._ended:
+            chunk = next(self._chunks, b"")
+            self._ended = not chunk
+            try:
+                more.append(self._decoder.decode(chunk, final=self._ended))
+            except UnicodeDecodeError as error:
+                raise self.error(f"not UTF-8: {error.reason}") from None
+            wanted -= len(more[-1])
+        self._text += "".join(more)
+        return True
 
 
 def _source_of(row: Any) -> str | None:

@@ -4,37 +4,60 @@ from __future__ import annotations
 
 import http.client
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from crawlproject.errors import CatalogueError
 from crawlproject.sources.catalogue import Catalogue, parse_catalogue
 from crawlproject.texts import without_userinfo
 
-_MAX_CATALOGUE = 256 * 1024 * 1024  # bytes
+_MAX_CATALOGUE = 1024 * 1024 * 1024  # bytes
+_CHUNK = 65_536  # bytes
+_CHECKED = 1000  # rows that a start looks at
 
 
-def read_catalogue(place: str) -> Catalogue:
-    """Read the catalogue from a file or an HTTP URL. Blocks.
+def read_catalogue(place: str, most: int | None = None) -> Catalogue:
+    """Read the catalogue from a file or an HTTP URL, or its first `most` rows. Blocks.
 
     Raises:
         CatalogueError: it cannot be read, or is invalid.
 
     """
+    shown = without_userinfo(place)
     try:
-        if place.startswith(("http://", "https://")):
-            request = urllib.request.Request(place, headers={"Accept": "application/json"})
-            with urllib.request.urlopen(request, timeout=30) as response:
-                text = response.read(_MAX_CATALOGUE + 1)
-        else:
-            with Path(place.removeprefix("file://")).open("rb") as file:
-                text = file.read(_MAX_CATALOGUE + 1)
+        return parse_catalogue(_chunks(place), most)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CatalogueError(
-            f"CRAWL_SOURCES={without_userinfo(place)} cannot be read: {without_userinfo(str(error))}"
-        ) from None
-    if len(text) > _MAX_CATALOGUE:
-        raise CatalogueError(f"CRAWL_SOURCES={without_userinfo(place)} is larger than {_MAX_CATALOGUE} bytes")
-    try:
-        return parse_catalogue(text)
+        raise CatalogueError(f"CRAWL_SOURCES={shown} cannot be read: {without_userinfo(str(error))}") from None
     except CatalogueError as error:
-        raise CatalogueError(f"CRAWL_SOURCES={without_userinfo(place)}: {error}") from None
+        raise CatalogueError(f"CRAWL_SOURCES={shown}: {error}") from None
+
+
+def check_catalogue(place: str) -> None:
+    """Look at the beginning of the catalogue in a file; the leader reads all of it. What a URL serves may change.
+
+    Raises:
+        CatalogueError: it cannot be read, or is invalid.
+
+    """
+    if not place.startswith(("http://", "https://")):
+        read_catalogue(place, _CHECKED).close()
+
+
+def _chunks(place: str) -> Iterator[bytes]:
+    read = 0
+    with _opened(place) as file:
+        while chunk := file.read(_CHUNK):
+            read += len(chunk)
+            if read > _MAX_CATALOGUE:
+                raise CatalogueError(f"larger than {_MAX_CATALOGUE} bytes")
+            yield chunk
+        if missing := getattr(file, "length", 0):  # of an HTTP response, by its Content-Length
+            raise OSError(f"the connection was closed {missing} bytes before the end")
+
+
+def _opened(place: str) -> Any:
+    if place.startswith(("http://", "https://")):
+        request = urllib.request.Request(place, headers={"Accept": "application/json"})
+        return urllib.request.urlopen(request, timeout=30)
+    return Path(place.removeprefix("file://")).open("rb")

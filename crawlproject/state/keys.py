@@ -73,6 +73,16 @@ class Keys:
         return self._of_spider("outstanding")
 
     @property
+    def overflow_of(self) -> str:
+        """Prefix + priority + `:` + source, list: stored requests beyond its share, the left one next."""
+        return self._of_spider("overflow:")
+
+    @property
+    def overflow(self) -> str:
+        """Integer: requests in the lists above, of all sources; not outstanding."""
+        return self._of_spider("overflow")
+
+    @property
     def quarantine(self) -> str:
         """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")
@@ -163,13 +173,18 @@ class Keys:
 
     @property
     def robots_of(self) -> str:
-        """Prefix + origin, hash: its robots.txt, when it was fetched and last needed, and how long it holds."""
+        """Prefix + URL, hash: a robots.txt, or where it leads; when it was last needed, and how long it holds."""
         return f"{self.namespace}:robots:"
 
     @property
     def robots_fetch_of(self) -> str:
-        """Prefix + origin, string, TTL a minute, counted from its slot: the worker that fetches its robots.txt."""
+        """Prefix + URL, string, TTL 5 s: the look-up that fetches that robots.txt, which makes it last."""
         return f"{self.namespace}:robots_fetch:"
+
+    @property
+    def robots_turn_of(self) -> str:
+        """Prefix + source, string, TTL: from when on it may be sent a request for others' robots.txt (µs)."""
+        return f"{self.namespace}:robots_turn:"
 
     @property
     def robots_delays_of(self) -> str:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
+from crawlproject.models import PRIORITIES
 from crawlproject.state.client import BlockingState, State
 
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
+_SHARES = 2  # so many sources at most can have this part of the overflow
 _WAIT_S = 1
+
+
+class Room(NamedTuple):
+    """How many requests the frontier takes, and how many seeds may wait beyond their sources' shares of it."""
+
+    frontier: int
+    overflow: int
 
 
 # For those who feed
@@ -27,20 +36,51 @@ def is_long(state: BlockingState) -> bool:
 
 def has_room(state: BlockingState) -> bool:
     """Tell whether the list takes more seeds, and the frontier behind it, too."""
-    outstanding: Any = state.redis.get(state.keys.outstanding)
-    return int(outstanding or 0) < state.config.high_water and not is_long(state)
+    counters = state.redis.mget(state.keys.outstanding, state.keys.overflow)
+    return all(_room(state, counters)) and not is_long(state)
+
+
+def is_overflow_half_full(state: BlockingState) -> bool:
+    """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier."""
+    overflow: Any = state.redis.get(state.keys.overflow)
+    return int(overflow or 0) >= _half(state)
+
+
+def sources_with_enough(state: BlockingState, named: Collection[str], domains: Collection[str]) -> list[str]:
+    """Return the sources `named`, and those of the registrable `domains`, if each has half of the overflow.
+
+    Else, and if there are none, return an empty list.
+    """
+    redis, keys = state.redis, state.keys
+    by_host: Any = redis.hmget(keys.hosts, sorted(domains)) if domains else []
+    found = (
+        source.decode() if source else domain for source, domain in zip(by_host, sorted(domains), strict=True)
+    )
+    sources = sorted({*named, *found})
+    if len(sources) > _SHARES:
+        return []
+    for source in sources:
+        lengths = (redis.llen(f"{keys.overflow_of}{priority}:{source}") for priority in range(PRIORITIES))
+        if sum(cast("Iterable[int]", lengths)) < _half(state):
+            return []
+    return sources
+
+
+def _half(state: BlockingState) -> int:
+    return max(state.config.overflow_maxlen // _SHARES, 1)
 
 
 # For the worker that reads
 
 
 async def await_seed(state: State) -> bool:
-    """Wait a second at most for a seed, move it to this worker's processing list, and tell whether one came.
+    """Wait a second at most for a seed, and tell whether there is one. Nothing is moved.
 
-    The one blocking command that a worker sends: it hears of a seed at once.
+    The one blocking command that a worker sends: it hears of a seed at once. The command takes the last seed and
+    puts it back to its place: carried out late, when the worker has been given up, it does no harm.
     """
-    processing = state.keys.processing_of + state.worker_id
-    return await state.redis.blmove(state.keys.seeds, processing, _WAIT_S, "RIGHT", "LEFT") is not None
+    seeds = state.keys.seeds
+    return await state.redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
 
 
 async def has_taken(state: State) -> bool:
@@ -49,6 +89,12 @@ async def has_taken(state: State) -> bool:
     return bool(taken)
 
 
-async def frontier_is_full(state: State) -> bool:
-    """Tell whether the frontier is at CRAWL_FRONTIER_HIGH_WATER."""
-    return int(await state.redis.get(state.keys.outstanding) or 0) >= state.config.high_water
+async def room(state: State) -> Room:
+    """Return how many seeds the frontier and the overflows have room for."""
+    return _room(state, await state.redis.mget(state.keys.outstanding, state.keys.overflow))
+
+
+def _room(state: State | BlockingState, counters: Any) -> Room:
+    outstanding, overflow = (int(value or 0) for value in counters)
+    config = state.config
+    return Room(max(config.high_water - outstanding, 0), max(config.overflow_maxlen - overflow, 0))

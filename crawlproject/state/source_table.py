@@ -5,9 +5,8 @@ Operators and others write here, too: a name is decoded whatever it is, a rate t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from crawlproject.sources.rates import override_of
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
@@ -37,23 +36,54 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     return [source for source, in_set, limit in known if not in_set and limit is None]
 
 
-async def rates_by_size(state: State) -> dict[str, float]:
-    """Return the rate (rps) that the last catalogue gave to each of its sources."""
-    stored: Any = await state.redis.hgetall(state.keys.limits)
-    rates = {_text(source): override_of(rate) for source, rate in stored.items()}
-    return {source: rate for source, rate in rates.items() if rate is not None}
+class Stored(NamedTuple):
+    """What is stored of a source, each None where there is nothing: rates in requests a second, as written.
+
+    `by_size` and `options` are the catalogue's, `override` is the operator's, `rate` the one in force.
+    """
+
+    by_size: bytes | None
+    options: bytes | None
+    override: bytes | None
+    rate: bytes | None
 
 
-async def rates_in_force(state: State, sources: list[str]) -> list[float | None]:
-    """Return the rate limit (rps) of each of `sources`, overrides included; None where there is none."""
-    stored: Any = await state.redis.hmget(state.keys.rates, sources)
-    return [None if rate is None else override_of(rate) for rate in stored]
+async def stored(state: State, sources: list[str]) -> list[Stored]:
+    """Return what is stored of each of `sources`."""
+    keys = state.keys
+    async with state.redis.pipeline(transaction=False) as pipe:
+        pipe.hmget(keys.limits, sources)
+        pipe.hmget(keys.options, sources)
+        pipe.mget([keys.override_rate_of + name for name in sources])
+        pipe.hmget(keys.rates, sources)
+        return [Stored(*columns) for columns in zip(*await pipe.execute(), strict=True)]
 
 
-async def hosts(state: State) -> dict[str, str]:
-    """Return the source that the last catalogue gave to each registrable domain."""
-    stored: Any = await state.redis.hgetall(state.keys.hosts)
-    return {_text(domain): _text(source) for domain, source in stored.items()}
+async def has_rates(state: State) -> bool:
+    """Tell whether the last catalogue gave a rate to any source."""
+    redis: Any = state.redis
+    return bool(await redis.hlen(state.keys.limits))
+
+
+async def scan_limits(state: State, cursor: int) -> tuple[int, list[str]]:
+    """Return the cursor of the next page and this page of the sources with a rate by size; 0 begins and ends."""
+    redis: Any = state.redis
+    following, page = await redis.hscan(state.keys.limits, cursor, count=_PAGE)
+    return following, [_text(source) for source in page]
+
+
+async def scan_hosts(state: State, cursor: int) -> tuple[int, dict[str, str]]:
+    """Return the cursor of the next page and this page of the catalogue's domains with their sources."""
+    redis: Any = state.redis
+    following, page = await redis.hscan(state.keys.hosts, cursor, count=_PAGE)
+    return following, {_text(domain): _text(source) for domain, source in page.items()}
+
+
+async def sources_of_domains(state: State, domains: list[str]) -> list[str | None]:
+    """Return the source that the catalogue gives each of `domains`, None where there is none."""
+    redis: Any = state.redis
+    found = await redis.hmget(state.keys.hosts, domains)
+    return [None if source is None else _text(source) for source in found]
 
 
 async def source_of_domain(state: State, domain: str) -> str | None:
@@ -61,13 +91,6 @@ async def source_of_domain(state: State, domain: str) -> str | None:
     redis: Any = state.redis
     source: bytes | None = await redis.hget(state.keys.hosts, domain)
     return None if source is None else _text(source)
-
-
-async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
-    """Return the operator's rate of each of `sources` as it was written, None where there is none."""
-    redis: Any = state.redis
-    stored: list[bytes | None] = await redis.mget([state.keys.override_rate_of + name for name in sources])
-    return stored
 
 
 async def set_override(state: State, source: str, rate: str) -> None:

@@ -16,10 +16,11 @@ def totals(state: BlockingState) -> dict[str, Any]:
     """Return the totals since the crawl began: of the frontier, of the seeds, and per source.
 
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
+    `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier.
     """
     keys = state.keys
     with state.redis.pipeline(transaction=False) as pipe:
-        pipe.get(keys.outstanding)
+        pipe.mget(keys.outstanding, keys.overflow)
         pipe.llen(keys.seeds)
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
@@ -27,7 +28,7 @@ def totals(state: BlockingState) -> dict[str, Any]:
         pipe.hgetall(keys.rates)
         for count in _COUNTS:
             pipe.hgetall(keys.counts_of + count)
-        outstanding, seeds, dead, workers, sums, rates, *counts = pipe.execute()
+        (outstanding, overflow), seeds, dead, workers, sums, rates, *counts = pipe.execute()
     with state.redis.pipeline(transaction=False) as pipe:
         for worker in workers:
             pipe.hlen(keys.leases_of.encode() + worker)
@@ -44,7 +45,7 @@ def totals(state: BlockingState) -> dict[str, Any]:
             row[count] = int(number)
     return {
         "workers": len(alive_workers(state)),
-        "seeds_waiting": seeds,
+        "seeds_waiting": seeds + int(overflow or 0),
         "outstanding": int(outstanding or 0),
         "leased": leased,
         "dead_letters": dead,

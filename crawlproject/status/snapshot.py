@@ -131,6 +131,7 @@ class Specific:
     success_rps: float | None
     error_rps: float | None
     queued: int
+    waiting: int
     delayed: int
     in_flight: int
     dead: int
@@ -215,7 +216,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         outstanding=overview.outstanding,
         in_flight=sample.in_flight,
         dead=overview.dead,
-        seeds_waiting=overview.seeds,
+        seeds_waiting=overview.seeds + overview.overflow,
         eta_s=eta(sample),
         workers=overview.alive,
         sources=overview.known,
@@ -252,6 +253,7 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         success_rps=rate("successful", row.successful),
         error_rps=rate("failed", row.failed),
         queued=row.queued,
+        waiting=row.waiting,
         delayed=row.delayed,
         in_flight=row.in_flight,
         dead=source.dead,
@@ -294,8 +296,8 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
 def eta(sample: CrawlSample) -> float | None:
     """Return the seconds until the sources that may go on have done their work: those of the slowest of them.
 
-    0 without work, None when there is some and nothing goes out. What waits as seeds has no source yet, and is
-    left out.
+    0 without work, None when there is some and nothing goes out. Seeds in the list have no source yet, and
+    are left out.
     """
     if not sample.overview.outstanding:
         return 0.0

@@ -20,7 +20,8 @@ _BATCH = 200  # sources a call, which takes Redis some 5 ms
 class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
-    `successful` counts thumbnails and link rot. `eta_s` is 0 without work, None when nothing goes out.
+    `waiting` are seeds beyond its share of the frontier. `successful` counts thumbnails and link rot. `eta_s` is
+    0 without work, None when nothing goes out.
     """
 
     source: str
@@ -28,6 +29,7 @@ class SourceRow(NamedTuple):
     effective_rate: float
     reason: str
     queued: int
+    waiting: int
     delayed: int
     in_flight: int
     successful: int
@@ -70,13 +72,14 @@ async def source_statuses(
 
 
 def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, failed: int) -> SourceRow:
-    work, hold = status.queued + status.delayed + leased, hold_of(status)
+    work, hold = status.queued + status.waiting + status.delayed + leased, hold_of(status)
     return SourceRow(
         source=status.source,
         rate_limit=status.limit,
         effective_rate=status.effective,
         reason="; ".join(part for part in (_rate_reason(status), hold.reason) if part),
         queued=status.queued,
+        waiting=status.waiting,
         delayed=status.delayed,
         in_flight=leased,
         successful=thumbnails + link_rot,

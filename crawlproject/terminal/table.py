@@ -45,7 +45,7 @@ COLUMNS = (
     Column("limit", lambda name, source: digits(source.rate_limit), 4),
     Column("allowed", lambda name, source: digits(source.effective_rate), 3),
     Column("seen", lambda name, source: "-" if (rate := rate_of(source)) is None else digits(rate), 2),
-    Column("queued", lambda name, source: count(source.queued), 2),
+    Column("queued", lambda name, source: count(source.queued + source.waiting), 2),
     Column("delayed", lambda name, source: count(source.delayed), 10),
     Column("in flight", lambda name, source: count(source.in_flight), 5),
     Column("done", lambda name, source: count(source.successful), 3),
@@ -187,7 +187,7 @@ def _pace(source: Specific) -> int:
 
 
 def _work(source: Specific) -> int:
-    return source.queued + source.delayed + source.in_flight
+    return source.queued + source.waiting + source.delayed + source.in_flight
 
 
 def statuses(counts: Mapping[str, int]) -> str:

@@ -14,6 +14,7 @@ import pytest_asyncio
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.spiders.images import ImagesSpider
+from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -32,7 +33,7 @@ async def museum(frontier: Frontier) -> Frontier:
 
 
 async def keep(frontier: Frontier, kind: str, body: bytes = b"", **more: Any) -> None:
-    await frontier.scripts.keep_robots("w", ROBOTS, "citymuseum", kind=kind, body=body, ttl=3600, **more)
+    await keep_copy(frontier.state, ROBOTS, "citymuseum", kind=kind, body=body, **more)
 
 
 def explained(scrapy: Scrapy, *args: str, **environ: Any) -> dict[str, Any]:
@@ -70,6 +71,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "effective_rate": 5,
         "reason": "by size",
         "queued": 10,
+        "waiting": 0,
         "delayed": 0,
         "in_flight": 0,
         "successful": 0,

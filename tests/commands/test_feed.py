@@ -118,6 +118,34 @@ def test_it_waits_while_the_list_is_long(environment: dict[str, str], redis_url:
         assert client.llen(KEYS.seeds) == 100_001
 
 
+def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
+    environment: dict[str, str], redis_url: str
+) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        overflow = f"{KEYS.overflow_of}0:museum.org"
+        client.rpush(overflow, *["x"] * 5)
+        client.set(KEYS.overflow, 5)
+        command = [sys.executable, "-m", "scrapy", "feed", "-"]
+        with subprocess.Popen(
+            command,
+            env=environment | {"CRAWL_OVERFLOW_MAXLEN": "10"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as feed:
+            assert feed.stdin is not None
+            assert feed.stderr is not None
+            feed.stdin.write(f"{A}\n")
+            feed.stdin.close()
+            said = "scrapy feed: waiting: museum.org has enough seeds waiting: see scrapy sources museum.org\n"
+            assert feed.stderr.readline() == said
+            assert client.llen(KEYS.seeds) == 0
+            client.lpop(overflow)
+            assert feed.wait(30) == 0
+    assert seeds(redis_url) == [A]
+
+
 def test_on_a_terminal_there_is_a_progress_bar(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:

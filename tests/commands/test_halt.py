@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.robots_copies import keep_copy
+
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
@@ -61,10 +63,10 @@ async def test_a_resumed_source_has_its_robots_txt_read_anew(scrapy: Scrapy, fro
         return (await frontier.scripts.look_robots("w", origin, "museum")).what
 
     for origin, delay in ((asks, 60.0), (silent, 0.0)):
-        await frontier.scripts.keep_robots("w", origin, "museum", kind="rules", ttl=3600, delay=delay)
+        await keep_copy(frontier.state, origin, "museum", delay=delay)
     assert scrapy("resume", "museum").returncode == 0
     assert [await looked(asks), await looked(silent)] == ["fetch", "rules"]
-    await frontier.scripts.keep_robots("w", asks, "museum", kind="rules", ttl=3600, delay=0)
+    await keep_copy(frontier.state, asks, "museum", delay=0)
     [standing] = await frontier.scripts.inspect(["museum"])
     assert standing.robots_delay is None
 

@@ -12,7 +12,8 @@ import pytest
 
 from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import rate_for
-from crawlproject.state.scripts import Settlement
+from crawlproject.state.scripts import NewRequest, Settlement
+from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -57,6 +58,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
         "effective_rate": rate_for(12_000_000),
         "reason": "by size",
         "queued": 3,
+        "waiting": 0,
         "delayed": 1,
         "in_flight": 1,
         "successful": 2,
@@ -77,9 +79,7 @@ async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, fr
     troubled = ["slowed", "patient", "held", "open", "probed", "halted", "quick"]
     await frontier.catalogue(dict.fromkeys([*troubled, "stopped"], 200.0))
     await frontier.settle("slowed", ["429"], slows=True)
-    await frontier.scripts.keep_robots(
-        "w", "http://patient/robots.txt", "patient", kind="rules", body=b"", ttl=60, delay=10
-    )
+    await keep_copy(frontier.state, "http://patient/robots.txt", "patient", delay=10)
     await frontier.settle("held", ["503"], slows=True, hold=34.0)
     await frontier.settle("open", ["500"] * 6)
     await frontier.settle("probed", ["500"] * 6, CircuitRules(open=0.01, open_max=0.01))
@@ -139,6 +139,31 @@ async def test_a_request_that_is_to_be_leased_alone_is_queued(scrapy: Scrapy, fr
     assert {source: row["queued"] for source, row in listed(scrapy).items()} == {"museum": 1, "museum-of-art": 0}
 
 
+async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    await frontier.redis.lpush(frontier.state.keys.seeds, *range(20))
+    await frontier.scripts.enqueue(
+        "w",
+        [NewRequest(b"\x01\x00\x00x", "00000", number, again=False, source="museum") for number in range(20)],
+        seeds=await frontier.scripts.take_seeds("w", 20),
+        high_water=40,
+        overflow_maxlen=100,
+        dead_maxlen=100,
+        refuse_unknown=False,
+    )
+    await frontier.redis.lpush(frontier.state.keys.seeds, "http://museum.org/")
+    row = listed(scrapy)["museum"]
+    assert (row["queued"], row["waiting"], row["eta_s"]) == (10, 10, 4)
+    stats = json.loads(scrapy("stats", "--json").stdout)
+    assert (stats["outstanding"], stats["seeds_waiting"], stats["admitted"]) == (10, 11, 20)
+    [sample] = json.loads(scrapy("top", "--json", "--interval", "1").stdout)["specific"].values()
+    assert (sample["queued"], sample["waiting"]) == (10, 10)
+    explained = scrapy("explain", "--source", "museum", "http://127.0.0.1/").stdout
+    assert "10 queued, 10 waiting, 0 delayed, 0 in flight" in explained
+
+
 async def test_only_the_sources_asked_for(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 5.0, "flickr": 200.0})
     assert list(listed(scrapy, "MUSEUM", "museum")) == ["museum"]
@@ -190,11 +215,11 @@ async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.feed("flickr", 1)
     head, *rows, last = scrapy("sources").stdout.splitlines()
     assert " ".join(head.split()) == (
-        "source limit rps now rps queued delayed in flight successful failed state eta reason"
+        "source limit rps now rps queued waiting delayed in flight successful failed state eta reason"
     )
     assert [" ".join(row.split()) for row in rows] == [
-        "flickr 200 200 1 0 0 0 0 halted never by size; halted until scrapy resume flickr",
-        "museum 5 5 600 0 0 0 0 closed 0:02:00 by size",
+        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume flickr",
+        "museum 5 5 600 0 0 0 0 0 closed 0:02:00 by size",
     ]
     assert last == "2 sources"
     await frontier.redis.set("crawl:paused", "events unread")

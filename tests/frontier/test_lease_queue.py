@@ -47,11 +47,11 @@ class Worker:
     def _wake(self) -> None:
         self.woken += 1
 
-    async def ready(self, rate: float = 200.0) -> None:
+    async def ready(self, rate: float = 200.0, options: str = '{"robots": "ignore"}') -> None:
         await self.state.scripts.heartbeat(self.state.worker_id, join=True, timeout=30, max_deliveries=3)
         fence = await self.state.scripts.lead("leader", ready=True)
         assert fence is not None
-        await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": '{"robots": "ignore"}'})
+        await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": options})
 
     async def rate_also(self, *sources: str) -> None:
         fence = await self.state.scripts.lead("leader", ready=True)
@@ -368,3 +368,39 @@ async def test_a_quarantined_request_leaves_no_room_for_others(state: State) -> 
     assert worker.queue.room == 0
     (second,) = await worker.popped(1)
     assert second.url.endswith("/s")
+
+
+@pytest.mark.parametrize("deliveries", [0, 2])
+async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
+    state: State, deliveries: int
+) -> None:
+    worker = Worker(state)
+    await worker.ready(options="{}")
+    origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"
+    assert (await state.scripts.look_robots(token, origin, "museum")).what == "fetch"
+
+    async def hang() -> None:
+        while await state.scripts.hold_robots(token, origin):
+            await asyncio.sleep(1)
+
+    hanging = asyncio.create_task(hang())
+    request = Request("http://museum.localhost/s", meta={"identifier": "s"})
+    await worker.put_entries(codec.encode(request, worker.spider, deliveries=deliveries))
+
+    async def parked() -> bool:
+        assert await worker._popped() is None
+        return worker.stat("robots/parked") == 1
+
+    await until_async(parked)
+    begin = asyncio.get_running_loop().time()
+    await until_async(
+        lambda: not worker.queue.leases
+    )  # also of one that is quarantined, for which all others wait
+    assert asyncio.get_running_loop().time() - begin < 5
+    await worker.queue.flush()
+    delayed = worker.redis.zrange(state.keys.delayed_of + "museum", 0, -1, withscores=True)
+    [(_, due)] = await delayed
+    seconds, _ = await worker.redis.time()
+    assert due / 1_000_000 > seconds + 0.5
+    await worker.robots.close()
+    hanging.cancel()

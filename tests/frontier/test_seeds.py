@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawlproject import config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
 
 URL = "https://museum.org/a.jpg"
@@ -353,3 +358,78 @@ def test_large_deep_or_odd_seeds_are_parsed_quickly(line: bytes | str) -> None:
 def test_of_two_equal_keys_the_last_counts() -> None:
     seed = parse_seed('{"url": "http://a/", "uuid": "1", "url": "http://b/", "uuid": "2"}')
     assert (seed.url, seed.identifier) == ("http://b/", "2")
+
+
+# Reading, while there is room
+
+
+@pytest_asyncio.fixture
+async def crawl(redis_url: str) -> AsyncIterator[State]:
+    """A crawl of small bounds, with this process as a registered worker, and a pulse."""
+    bounds = {"CRAWL_FRONTIER_HIGH_WATER": 400, "CRAWL_OVERFLOW_MAXLEN": 1000}
+    state = State(config.load({"REDIS_URL": redis_url, **bounds}), "images")
+    await state.open()
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await state.scripts.set_rates(fence, [("museum", 20, 20), ("archive", 20, 20)], {})
+    await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
+    yield state
+    await state.close()
+
+
+def lines(source: str, count: int, first: int = 0) -> list[str]:
+    urls = (f"http://{source}.org/{number}.jpg" for number in range(first, first + count))
+    return [json.dumps({"url": url, "source": source}) for url in urls]
+
+
+def reader_of(state: State) -> SeedReader:
+    stats: Any = SimpleNamespace(inc_value=lambda *_: None)
+    return SeedReader(state, SPIDER, SPIDER.request_for, SeenFilter(), stats, lambda: None)
+
+
+async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> None:
+    redis: Any = crawl.redis
+    await redis.sadd(crawl.keys.halted, "museum")
+    await redis.lpush(crawl.keys.seeds, *lines("museum", 900), *lines("archive", 50))
+    reader = reader_of(crawl)
+    while await redis.llen(crawl.keys.seeds):
+        await reader.read()
+    assert await redis.llen(crawl.keys.queue_of + "0:museum") == 100
+    assert await redis.llen(crawl.keys.overflow_of + "0:museum") == 800
+    assert await redis.llen(crawl.keys.queue_of + "0:archive") == 50
+
+
+async def test_nothing_moves_while_nothing_has_room(crawl: State) -> None:
+    """Seeds that went to and fro filled a disk with what Redis logs of them."""
+    redis: Any = crawl.redis
+    await redis.lpush(crawl.keys.seeds, *lines("museum", 1500))
+    readers = [reader_of(crawl) for _ in range(2)]
+    for _ in range(5):
+        for reader in readers:
+            await reader.read()
+    assert await redis.get(crawl.keys.overflow) == b"1000"
+    waiting = await redis.lrange(crawl.keys.seeds, 0, -1)
+    assert [line.decode() for line in reversed(waiting)] == lines("museum", 400, first=1100)
+    before = await redis.info("persistence")
+    for _ in range(10):
+        for reader in readers:
+            assert await reader.read() > 0  # a pause, and no busy loop
+    after = await redis.info("persistence")
+    assert after["rdb_changes_since_last_save"] == before["rdb_changes_since_last_save"]
+
+
+async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: State) -> None:
+    redis: Any = crawl.redis
+    await redis.set(crawl.keys.outstanding, 397)
+    await redis.lpush(crawl.keys.seeds, *lines("archive", 20))
+    reader = reader_of(crawl)
+    assert await reader.read() > 0  # so that room for more than a few comes together
+    assert await redis.llen(crawl.keys.seeds) == 17
+    before = await redis.info("persistence")
+    for _ in range(3):
+        assert await reader.read() > 0
+    after = await redis.info("persistence")
+    assert after["rdb_changes_since_last_save"] - before["rdb_changes_since_last_save"] <= 1  # the first wait's
+    await redis.set(crawl.keys.outstanding, 390)
+    await reader.read()
+    assert await redis.llen(crawl.keys.seeds) == 7

@@ -17,13 +17,16 @@ from scrapy.http import Response
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
-from crawlproject.robots import cache, fetcher
+from crawlproject.robots import cache
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from crawlproject.state.robots_copies import expire_copies
+from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy
+from tests.robots_copies import keep_copy
 from tests.test_crawl import Crawl, worst_second
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_async
 
 KEYS = Keys("crawl", "images")
 DAY = 86400.0
@@ -315,7 +318,7 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
 
     async def keep(source: str, delay: float) -> bool:
         place = "http://site.example/robots.txt"
-        return await state.scripts.keep_robots("worker", place, source, kind="rules", ttl=60, delay=delay)
+        return await keep_copy(state, place, source, delay=delay)
 
     assert await asked_at() == [None, None]
     assert await keep("first", 7)
@@ -340,7 +343,7 @@ async def test_whoever_only_looks_learns_what_holds_and_changes_nothing(state: S
         return reply.what, reply.body, round(reply.seconds), reply.reason
 
     async def keep(kind: str, **more: Any) -> None:
-        await state.scripts.keep_robots("worker", origin, "gallery", kind=kind, **more)
+        await keep_copy(state, origin, "gallery", kind=kind, **more)
 
     assert await look() == ("wait", b"", 0, "")
     await keep("unreachable", reason="status 503", retry=90.0)
@@ -371,7 +374,7 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
         await redis.hset(state.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
 
     for origin, delay in ((slow, 50.0), (other, 2.0)):
-        await state.scripts.keep_robots("worker", origin, "museum", kind="rules", ttl=3600, delay=delay)
+        await keep_copy(state, origin, "museum", delay=delay)
     assert await look(other) == 50
     await unasked_for(600)
     assert await look(other) == 50  # ten minutes and its own delay
@@ -431,15 +434,148 @@ def test_scrapy_fetch_obeys_it(crawl: Crawl, environment: dict[str, str], scrapy
         assert [arrival["path"] for arrival in crawl.gallery.arrivals()] == ["/robots.txt", "/0.jpg"]
 
 
+# --- fetched by one, for all -------------------------------------------------------------------------------------
+
+ORIGIN = "http://museum.example/robots.txt"
+PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0}
+
+
+async def looked(state: State, token: str, origin: str = ORIGIN, source: str = "museum") -> tuple[str, str]:
+    """Return what a look-up is told, and about which URL."""
+    reply = await state.scripts.look_robots(token, origin, source)
+    return reply.what, reply.url
+
+
+async def redirect(state: State, url: str, target: str) -> None:
+    """Have a copy say that `url` redirects to `target`."""
+    await keep_copy(state, url, "museum", kind="redirect", body=target.encode())
+
+
+async def test_a_look_up_whose_reply_was_lost_fetches_and_others_wait(state: State) -> None:
+    assert await looked(state, "w 1") == ("fetch", ORIGIN)
+    assert await looked(state, "w 1") == ("fetch", ORIGIN)
+    assert await looked(state, "w 2") == ("wait", ORIGIN)
+    assert 0 < await state.redis.pttl(KEYS.robots_fetch_of + ORIGIN) <= 5000
+    assert (await state.scripts.look_robots("w 1", ORIGIN, "museum", fetches=False)).what == "wait"
+
+
+async def test_a_lock_from_before_the_clock_was_set_back_is_broken(state: State) -> None:
+    await state.redis.set(KEYS.robots_fetch_of + ORIGIN, "dead", px=3_600_000)
+    assert await looked(state, "w 1") == ("fetch", ORIGIN)
+
+
+async def test_what_comes_after_the_lock_was_lost_is_not_kept(state: State) -> None:
+    keep = state.scripts.keep_robots
+    assert await looked(state, "late") == ("fetch", ORIGIN)
+    await state.redis.delete(KEYS.robots_fetch_of + ORIGIN)  # its time is over
+    assert await looked(state, "next") == ("fetch", ORIGIN)
+    assert not await state.scripts.hold_robots("late", ORIGIN)
+    assert await state.scripts.hold_robots("next", ORIGIN)
+    assert not await keep("late", ORIGIN, kind="rules", body=b"old", ttl=60, **PAUSES)
+    assert await looked(state, "third") == ("wait", ORIGIN)
+    assert await keep("next", ORIGIN, kind="rules", body=b"new", ttl=60, **PAUSES)
+    assert not await keep("late", ORIGIN, kind="unreachable", **PAUSES)
+    reply = await state.scripts.look_robots("third", ORIGIN, "museum")
+    assert (reply.what, reply.body) == ("rules", b"new")
+
+
+async def test_a_worker_that_dies_while_it_fetches_blocks_others_for_seconds(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "ROBOTS_LOCK_S", 0.5)
+    await rule(scheduler, 50)
+    leading = asyncio.create_task(lead_on(scheduler))
+    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    assert await looked(scheduler.state, "dead") == ("fetch", ORIGIN)
+    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum", patience=10)
+    assert verdict is not None
+    assert verdict.allowed
+    leading.cancel()
+
+
+async def test_a_lock_lasts_as_long_as_the_download(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sources, cache):
+        monkeypatch.setattr(module, "ROBOTS_LOCK_S", 0.8)
+    await rule(scheduler, 50)
+    downloader = Downloader(scheduler, takes=2.0)
+    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
+    url = "http://museum.example/a.jpg"
+    looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
+    await until_async(lambda: downloader.tries)
+    while not looking.done() and not await scheduler.state.redis.exists(KEYS.robots_of + ORIGIN):
+        assert (await looked(scheduler.state, "other"))[0] != "fetch"
+        await asyncio.sleep(0.05)
+    verdict = await looking
+    assert verdict is not None
+    assert verdict.allowed
+    assert downloader.tries == 1
+
+
+async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state: State) -> None:
+    hosts = [f"http://parked{n}.example/robots.txt" for n in range(3)]
+    target = "http://parking.example/robots.txt"
+    for number, host in enumerate(hosts):
+        source = f"parked{number}"
+        assert await looked(state, source, host, source) == ("fetch", host)
+        await redirect(state, host, target)
+    assert await looked(state, "first", hosts[0], "parked0") == ("fetch", target)
+    assert await looked(state, "second", hosts[1], "parked1") == ("wait", target)
+    assert await state.scripts.keep_robots("first", target, kind="rules", body=b"x", ttl=60, delay=7, **PAUSES)
+    for number, host in enumerate(hosts):
+        reply = await state.scripts.look_robots("any", host, f"parked{number}")
+        assert (reply.what, reply.body, reply.url, round(reply.seconds)) == ("rules", b"x", target, 60)
+    delays = await state.scripts.inspect(["parked0", "parked2", "parking.example"])
+    assert [standing.robots_delay for standing in delays] == [7, 7, None]  # it binds those who are sent there
+
+    await state.redis.hset(KEYS.robots_of + target, "until", 0)  # it has run out: it serves until there is another
+    assert await looked(state, "third", hosts[2], "parked2") == ("fetch", target)
+    assert await looked(state, "second", hosts[1], "parked1") == ("rules", target)
+    assert await state.scripts.keep_robots("third", target, kind="unreachable", reason="status 503", **PAUSES)
+    assert await looked(state, "second", hosts[1], "parked1") == ("rules", target)
+
+    await expire_copies(state, "parked0")  # what it leads to as well
+    assert await state.redis.hget(KEYS.robots_of + hosts[0], "until") is None
+    assert await state.redis.hget(KEYS.robots_of + hosts[1], "until") is not None
+    assert await looked(state, "first", hosts[0], "parked0") == ("fetch", hosts[0])
+
+
+async def test_a_target_that_cannot_be_fetched_is_not_tried_by_each_who_is_sent_there(state: State) -> None:
+    other, target = "http://other.example/robots.txt", "http://down.example/robots.txt"
+    for origin in (ORIGIN, other):
+        await redirect(state, origin, target)
+    assert await looked(state, "first") == ("fetch", target)
+    assert await state.scripts.keep_robots("first", target, kind="unreachable", reason="status 503", **PAUSES)
+    reply = await state.scripts.look_robots("second", other, "museum")
+    assert (reply.what, reply.reason, round(reply.seconds)) == ("unreachable", "status 503", 60)
+
+
+@pytest.mark.parametrize(("redirects", "what"), [(5, "rules"), (6, "none")])
+async def test_five_redirects_are_followed(state: State, redirects: int, what: str) -> None:
+    urls = [ORIGIN, *(f"http://hop{n}.example/robots.txt" for n in range(redirects))]
+    for url, target in pairwise(urls):
+        assert (await looked(state, "w"))[0] == "fetch"
+        await redirect(state, url, target)
+    await keep_copy(state, urls[-1], "other", body=b"x")
+    assert (await looked(state, "w"))[0] == what
+
+
+async def test_a_redirect_to_itself_allows_everything(state: State) -> None:
+    await redirect(state, ORIGIN, ORIGIN)
+    assert (await looked(state, "w"))[0] == "none"
+
+
 # --- slots, one by one -------------------------------------------------------------------------------------------
 
 
 class Downloader:
     """The engine's downloader with the gate before it, and a site that answers at once."""
 
-    def __init__(self, scheduler: FrontierScheduler, missed: int = 0) -> None:
+    def __init__(self, scheduler: FrontierScheduler, missed: int = 0, takes: float = 0.0) -> None:
         self.gate = TokenMiddleware(scheduler.crawler)
         self.missed = missed
+        self.takes = takes
         self.tries = 0
 
     async def __call__(self, request: Any) -> Response:
@@ -447,6 +583,7 @@ class Downloader:
         if self.tries <= self.missed:
             time.sleep(0.06)  # a busy worker: the slot passes
         await self.gate.process_request(request)
+        await asyncio.sleep(self.takes)
         return Response(request.url, body=NONE_OF_P.encode(), request=request)
 
 
@@ -469,39 +606,59 @@ async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(sch
     assert not verdict.allowed
 
 
-@pytest.mark.parametrize("patience", [0.3, 5.3])
-async def test_a_robots_txt_of_a_slow_source_is_waited_for(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, patience: float
+async def lead_on(scheduler: FrontierScheduler) -> None:
+    while True:
+        await scheduler.state.scripts.lead("leader", ready=True)
+        await asyncio.sleep(0.5)
+
+
+async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_others(
+    scheduler: FrontierScheduler,
 ) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE_S", patience)
-    monkeypatch.setattr(fetcher, "_PATIENCE_S", patience)
-    await rule(scheduler, 1)
+    await rule(scheduler, 0.25)
+    leading = asyncio.create_task(lead_on(scheduler))
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    await scheduler.state.scripts.acquire(source="museum")  # the next slot is a second ahead
+    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 4 s ahead
+    assert first is not None
     url = "http://museum.example/a.jpg"
-    looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
-    await asyncio.sleep(0.2)
-    lock = KEYS.robots_fetch_of + "http://museum.example/robots.txt"
-    assert await scheduler.state.redis.pttl(lock) > (patience + 0.5) * 1000  # no other worker fetches it meanwhile
-    verdict = await looking
-    if patience < 1:
-        assert verdict is None
-        for _ in range(3):
-            verdict = await scheduler.robots.look_up(url, "museum")
+    assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None
+    redis: Any = scheduler.state.redis
+    assert not await redis.exists(KEYS.robots_fetch_of + "http://museum.example/robots.txt")
+    [standing] = await scheduler.state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 4  # none was reserved
+    assert scheduler.robots.put_off(url, "museum") > 0
+    assert scheduler.robots.put_off("http://other.example/a.jpg", "museum") == 0
+    verdict = await scheduler.robots.look_up(url, "museum")
     assert verdict is not None
     assert verdict.allowed
+    assert asyncio.get_running_loop().time() == pytest.approx(first.moment + 4, abs=1.5)
+    assert scheduler.robots.put_off(url, "museum") == 0
+    leading.cancel()
 
 
-async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(fetcher, "_PATIENCE_S", 0.3)
+async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(scheduler: FrontierScheduler) -> None:
+    await rule(scheduler, 0)
+    await keep_copy(scheduler.state, ORIGIN, "museum", body=NONE_OF_P.encode())
+    await scheduler.state.redis.hset(KEYS.robots_of + ORIGIN, "until", 0)
+    verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum", patience=10)
+    assert verdict is not None
+    assert verdict.reason == "line 2, Disallow: /p/"
+    await rule(scheduler, 50)
+    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    copy = KEYS.robots_of + ORIGIN
+    await until_async(lambda: fresh(scheduler.state, copy))
+
+
+async def fresh(state: State, copy: str) -> bool:
+    return int(await state.redis.hget(copy, "until") or 0) > 0
+
+
+async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(scheduler: FrontierScheduler) -> None:
     await rule(scheduler, 0)
     downloader = Downloader(scheduler)
     scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
     for _ in range(3):
-        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum") is None
+        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum", patience=0.3) is None
     assert downloader.tries == 0
     redis: Any = scheduler.state.redis
     assert not await redis.exists(KEYS.robots_of + "http://museum.example/robots.txt")

@@ -8,12 +8,27 @@ from typing import Any
 import pytest
 
 from crawlproject.errors import CatalogueError
-from crawlproject.sources.catalogue import parse_catalogue
+from crawlproject.sources import catalogue as catalogues
+from crawlproject.sources.catalogue import Catalogue, parse_catalogue
 from crawlproject.sources.rates import rate_for
 
 
 def row(name: str, size: Any, **more: Any) -> dict[str, Any]:
     return {"source_name": name, "image_count": size, **more}
+
+
+def parse(text: str | bytes, size: int = 7) -> Catalogue:
+    """Parse a catalogue that comes in chunks of `size` bytes."""
+    whole = text.encode() if isinstance(text, str) else text
+    return parse_catalogue(whole[first : first + size] for first in range(0, len(whole), size))
+
+
+def limits(catalogue: Catalogue) -> dict[str, float]:
+    return {row.source: row.rate for rows in catalogue.rows(2) for row in rows}
+
+
+def hosts_of(catalogue: Catalogue) -> dict[str, str]:
+    return {domain: source for hosts in catalogue.hosts(2) for domain, source in hosts.items()}
 
 
 def test_a_catalogue_gives_each_source_its_rate() -> None:
@@ -26,21 +41,21 @@ def test_a_catalogue_gives_each_source_its_rate() -> None:
         ]
     )
     for form in (text, text.encode(), b"\xef\xbb\xbf" + text.encode()):
-        catalogue = parse_catalogue(form)
-        assert catalogue.limits == {"flickr": 200.0, "museum": 0.2, "both": 0.2, "nowhere": 0.2}
-        assert catalogue.hosts == {"flickr.com": "flickr"}
+        catalogue = parse(form)
+        assert limits(catalogue) == {"flickr": 200.0, "museum": 0.2, "both": 0.2, "nowhere": 0.2}
+        assert hosts_of(catalogue) == {"flickr.com": "flickr"}
 
 
 def test_an_empty_catalogue_is_valid() -> None:
-    catalogue = parse_catalogue("[]")
-    assert (dict(catalogue.limits), dict(catalogue.hosts)) == ({}, {})
+    catalogue = parse("[]")
+    assert (limits(catalogue), hosts_of(catalogue)) == ({}, {})
 
 
 def test_hosts_are_registrable_domains() -> None:
     hosts = ["img.museum.org", "www.museum.org", "cdn.museum.co.uk", "127.0.0.1", "Bücher.de"]
-    catalogue = parse_catalogue(json.dumps([row("museum", 1, hosts=hosts, source_url="https://museum.net/x")]))
+    catalogue = parse(json.dumps([row("museum", 1, hosts=hosts, source_url="https://museum.net/x")]))
     domains = ("museum.org", "museum.co.uk", "127.0.0.1", "xn--bcher-kva.de", "museum.net")
-    assert catalogue.hosts == dict.fromkeys(domains, "museum")
+    assert hosts_of(catalogue) == dict.fromkeys(domains, "museum")
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
@@ -50,13 +65,13 @@ def test_a_host_that_several_claim_goes_to_the_smallest(order: tuple[int, ...]) 
         row("small", 6_000, hosts=["cdn.org"]),
         row("middle", 1_000_000, source_url="http://cdn.org"),
     ]
-    assert parse_catalogue(json.dumps([rows[number] for number in order])).hosts == {"cdn.org": "small"}
+    assert hosts_of(parse(json.dumps([rows[number] for number in order]))) == {"cdn.org": "small"}
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[str, str]) -> None:
     rows = [row(name, 1, hosts=["cdn.org"]) for name in names]
-    assert parse_catalogue(json.dumps(rows)).hosts == {"cdn.org": "a"}
+    assert hosts_of(parse(json.dumps(rows))) == {"cdn.org": "a"}
 
 
 @pytest.mark.parametrize(
@@ -66,14 +81,18 @@ def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[st
         ("{", "not JSON"),
         (b"\xff\xfe\xff", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("{}", "array"),
+        ('[{"source_name": "museum", "image_count": 1}] and more', "not JSON"),
+        ('[{"source_name": "museum", "image_count": 1}', "not JSON"),
+        ("{}", "none of the 1 rows"),
+        ('{"rows":\n[]}', "row 1: not JSON"),
         ('"flickr"', "array"),
         ("null", "array"),
     ],
 )
 def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
-    with pytest.raises(CatalogueError, match=complaint):
-        parse_catalogue(text)
+    for size in (1, 70_000):
+        with pytest.raises(CatalogueError, match=complaint):
+            parse(text, size)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +122,9 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
     ],
 )
 def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
-    catalogue = parse_catalogue(json.dumps([row("good", 1), bad, row("late", 6_000, hosts=["late.org"])]))
-    assert catalogue.limits == {"good": 0.2, "late": rate_for(6_000)}
-    assert catalogue.hosts == {"late.org": "late"}
+    catalogue = parse(json.dumps([row("good", 1), bad, row("late", 6_000, hosts=["late.org"])]))
+    assert limits(catalogue) == {"good": 0.2, "late": rate_for(6_000)}
+    assert hosts_of(catalogue) == {"late.org": "late"}
     (left_out,) = catalogue.bad
     assert left_out.number == 2
     assert complaint in left_out.reason
@@ -115,13 +134,55 @@ def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
 
 def test_a_bad_row_names_its_source() -> None:
     rows = [row("good", 1), row(" Museum", -1), {"image_count": 1}]
-    assert [left_out.source for left_out in parse_catalogue(json.dumps(rows)).bad] == ["museum", None]
+    assert [left_out.source for left_out in parse(json.dumps(rows)).bad] == ["museum", None]
 
 
 def test_a_catalogue_without_a_valid_row_is_refused() -> None:
     with pytest.raises(CatalogueError) as caught:
-        parse_catalogue(json.dumps([row("museum", -1), 5]))
+        parse(json.dumps([row("museum", -1), 5]))
     assert str(caught.value) == (
         "none of the 2 rows of the catalogue is valid; row 1: "
         "image_count of museum must be a whole number from 0, not -1"
     )
+
+
+def test_a_catalogue_may_be_json_lines() -> None:
+    lines = [json.dumps(row("museum", 5_000, hosts=["museum.org"])), "", "{", json.dumps(row("flickr", 10**9))]
+    catalogue = parse("\n".join(lines))
+    assert limits(catalogue) == {"museum": 0.2, "flickr": 200.0}
+    assert hosts_of(catalogue) == {"museum.org": "museum"}
+    assert [(bad.number, bad.source) for bad in catalogue.bad] == [(2, None)]
+    assert catalogue.bad[0].reason.startswith("not JSON: ")
+
+
+@pytest.mark.parametrize("start", ['{"source_name": "', '[{"source_name": "', "["])
+def test_a_row_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, start: str) -> None:
+    monkeypatch.setattr(catalogues, "_LONGEST_ROW", 1000)
+    with pytest.raises(CatalogueError, match="a row of more than 1000 characters"):
+        parse(start + "1" * 3000)
+
+
+def test_what_it_no_longer_names_can_be_told_from_what_it_names_badly() -> None:
+    rows = [row("museum", 1, hosts=["museum.org"]), row("louvre", -1)]
+    catalogue = parse(json.dumps(rows))
+    assert catalogue.without_sources(["museum", "louvre", "flickr", "caf\udce9"]) == ["flickr", "caf\udce9"]
+    hosts = {"museum.org": "museum", "louvre.fr": "louvre", "flickr.com": "flickr", "old.org": "museum"}
+    assert catalogue.without_hosts(hosts) == ["flickr.com", "old.org"]
+
+
+def test_of_many_bad_rows_ten_are_kept_and_all_are_counted() -> None:
+    catalogue = parse(json.dumps([row("museum", 1), *([5] * 1000)]), 4096)
+    assert (len(catalogue), len(catalogue.bad), catalogue.left_out) == (1, 10, 1000)
+
+
+def test_the_start_of_a_catalogue_can_be_parsed_alone() -> None:
+    rows = ", ".join(json.dumps(row(f"s{number}", 1)) for number in range(100))
+    assert len(parse_catalogue([f"[{rows}, spoilt".encode()], 50)) == 50
+
+
+def test_a_full_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        catalogues, "_TABLES", catalogues._TABLES.replace("BEGIN", "PRAGMA max_page_count = 9; BEGIN")
+    )
+    with pytest.raises(CatalogueError, match="the temporary folder does not hold the catalogue"):
+        parse(json.dumps([row(f"source{number}", 1) for number in range(5000)]), 70_000)

@@ -15,8 +15,10 @@ import pytest_asyncio
 import redis
 
 from crawlproject.config import CircuitRules
+from crawlproject.models import Slot
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
+from tests.robots_copies import keep_copy
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -118,7 +120,7 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
     first, second = await crawl.lease(100), await crawl.lease(100)
     await crawl.settle(first.grants[:10], "x" * 10)
     assert (await crawl.lease()).grants == []
-    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     assert await crawl.db.smembers("crawl:temp_halted") == {MUSEUM.encode()}
     # what was in flight is noted, and decides nothing
     await crawl.settle(second.grants, "x" * 100)
@@ -304,7 +306,7 @@ async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
     grants = (await crawl.lease(1)).grants
     await crawl.settle(grants, "x", slows=True, hold=0.5)
     assert (await crawl.lease()).grants == []
-    assert await crawl.scripts.acquire(source=MUSEUM) is None
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     await asyncio.sleep(0.55)
     assert len((await crawl.lease()).grants) == 2
 
@@ -502,10 +504,67 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     assert await crawl.db.get("crawl:images:outstanding") == b"0"
 
 
+async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: State) -> None:
+    crawl = Crawl(state, CircuitRules(open=3.0, open_max=3.0))
+    await crawl.start()
+    await crawl.crawl("xxxxxx")
+    assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
+    await crawl.db.hset("crawl:circuit:museum", "ends", 1)  # the period is over
+    for _ in range(2):
+        given = [await crawl.scripts.acquire(source=MUSEUM) for _ in range(20)]
+        slots = [slot for slot, _ in given if slot is not None]
+        # Three probes in three seconds: one a second, and slots are reserved up to a second ahead.
+        assert 1 <= len(slots) <= 2
+        assert all(wait > 0 for slot, wait in given if slot is None)
+        await asyncio.sleep(1.1)
+        await crawl.feed(3)
+        await crawl.lease()
+        assert await crawl.circuit_state() == "half_open"
+
+
+@pytest.mark.parametrize("how", ["halted", "forgiven"])
+async def test_resuming_does_not_forgive_a_crawl_delay(crawl: Crawl, how: str) -> None:
+    origin = "http://museum.example/robots.txt"
+    await keep_copy(crawl.state, origin, MUSEUM, delay=20.0)
+    await crawl.crawl(".")
+    [before] = await crawl.scripts.inspect([MUSEUM])
+    assert before.next_slot - before.now > 19
+    if how == "halted":
+        await crawl.db.sadd("crawl:halted", MUSEUM)
+        await crawl.watch()
+        await crawl.db.srem("crawl:halted", MUSEUM)
+    else:
+        await crawl.db.delete("crawl:statuslast50req:museum")
+    await crawl.db.sadd("crawl:troubled", MUSEUM)
+    await crawl.watch()
+    [after] = await crawl.scripts.inspect([MUSEUM])
+    assert after.next_slot == pytest.approx(before.next_slot, abs=0.001)
+
+
+async def far_ahead(crawl: Crawl, micros: int) -> Slot:
+    """Take a slot; return one that is so much later."""
+    slot, _ = await crawl.scripts.acquire(source=MUSEUM)
+    assert slot is not None
+    return replace(slot, at=slot.at + micros)
+
+
 async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_halted(crawl: Crawl) -> None:
-    assert await crawl.scripts.confirm(source=MUSEUM)
+    slot = await far_ahead(crawl, 5_000_000)
+    assert await crawl.scripts.confirm(slot)
     await crawl.db.sadd("crawl:halted", "museum")
-    assert not await crawl.scripts.confirm(source=MUSEUM)
+    assert not await crawl.scripts.confirm(slot)
     await crawl.db.srem("crawl:halted", "museum")
+    assert await crawl.scripts.confirm(slot)
     await crawl.db.delete("crawl:pulse")
-    assert not await crawl.scripts.confirm(source=MUSEUM)
+    assert not await crawl.scripts.confirm(slot)
+
+
+@pytest.mark.parametrize("seconds", [2, 4])
+async def test_a_slot_that_was_far_ahead_is_not_used_after_the_clock_was_set_forward(
+    crawl: Crawl, seconds: int
+) -> None:
+    slot = await far_ahead(crawl, 1_000_000)
+    assert await crawl.scripts.confirm(slot)
+    now, _ = await crawl.db.time()
+    await crawl.db.hset("crawl:clock", mapping={"seen": (now + seconds) * 1_000_000, "resume": 0})
+    assert not await crawl.scripts.confirm(slot)

@@ -221,13 +221,32 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
             "w", 2, rooms={}, room=9, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
         )
 
+    async def enqueue_seeds(*numbers: int) -> Any:
+        seeds = client.lrange(keys.processing_of + "w", 0, -1)
+        return await scripts.enqueue(
+            "w",
+            requests(*numbers),
+            seeds=seeds[::-1],
+            high_water=16,
+            overflow_maxlen=9,
+            dead_maxlen=100,
+            refuse_unknown=False,
+        )
+
+    client.lpush(keys.seeds, "a", "b")
+    await scripts.take_seeds("w", 2)
     await enqueue(1, 2, 3, 4)
+    await enqueue_seeds(6, 7)  # beyond the share
+    assert client.get(keys.overflow) == b"2"
     grants = (await lease()).grants
     client.lpush(keys.seeds, "a")
+    await scripts.take_seeds("w", 1)
+    client.lpush(keys.seeds, "b")
     client.config_set("maxmemory", "100kb")
     before = {key: client.dump(key) for key in client.keys("*")}
     for call in (
         enqueue(5),
+        enqueue_seeds(8),
         lease(),
         scripts.take_seeds("w", 5),
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),

@@ -30,16 +30,17 @@ SUFFIXES = {
     "processing_of": [ME, SILENT],
     "leases_of": [ME, SILENT],
     "queue_of": [f"{priority}:{SPOILT}" for priority in range(5)],
+    "overflow_of": [f"{priority}:{SPOILT}" for priority in range(5)],
     "seen_of": ["00000"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
-COUNTERS = {"outstanding", "lease_sequence", "fence"}
+COUNTERS = {"outstanding", "overflow", "lease_sequence", "fence"}
 
 TYPES = {
-    **dict.fromkeys(["seeds", "processing_of", "queue_of", "quarantine", "statuses_of"], "list"),
+    **dict.fromkeys(["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of"], "list"),
     **dict.fromkeys(
         ["delayed_of", "due_fast", "due_mid", "due_slow", "workers", "slots", "robots_delays_of", "active"], "zset"
     ),
@@ -52,8 +53,12 @@ TYPES = {
         "hash",
     ),
     **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
-    **dict.fromkeys(["outstanding", "quarantine_turn", "lease_sequence", "override_rate_of"], "string"),
-    **dict.fromkeys(["robots_fetch_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"),
+    **dict.fromkeys(
+        ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of"], "string"
+    ),
+    **dict.fromkeys(
+        ["robots_fetch_of", "robots_turn_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"
+    ),
 }
 
 VALUES = [
@@ -149,9 +154,33 @@ async def put(state: State, source: str, count: int) -> None:
 
 async def lease(state: State) -> list[Grant]:
     reply = await state.scripts.lease(
-        ME, 50, rooms={}, room=50, idle=True, horizon=HORIZON_S, dead_maxlen=10**6, max_deliveries=3
+        ME,
+        50,
+        rooms={},
+        room=50,
+        idle=True,
+        horizon=HORIZON_S,
+        dead_maxlen=10**6,
+        max_deliveries=3,
+        high_water=40,
     )
     return reply.grants
+
+
+async def overflow(state: State, source: str, seeds: list[bytes]) -> None:
+    """Make requests of the seeds on the processing list, more than the source's share of a frontier of 40."""
+    requests = [
+        NewRequest(bytes((1, 0, n % 5)) + b"x", "00000", n, again=True, source=source) for n in range(len(seeds))
+    ]
+    await state.scripts.enqueue(
+        ME,
+        requests,
+        seeds=seeds,
+        high_water=40,
+        overflow_maxlen=100,
+        dead_maxlen=10**6,
+        refuse_unknown=False,
+    )
 
 
 async def reject(state: State, seeds: list[bytes]) -> None:
@@ -203,15 +232,22 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         await attempt(db(state).lpush(state.keys.seeds, "noise"))
         if seeds := await attempt(scripts.take_seeds(ME, 10)):
             await attempt(reject(state, seeds))
+        await attempt(db(state).lpush(state.keys.seeds, *range(20)))
+        if seeds := await attempt(scripts.take_seeds(ME, 20)):
+            await attempt(overflow(state, source, seeds))
+        await attempt(lease(state))
         await attempt(scripts.acquire(source=source))
-        await attempt(scripts.acquire(domain="museum.org"))
+        await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0, worker=ME, lease=f"1.0:{source}"))
-        await attempt(scripts.confirm(domain="museum.org"))
+        await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0)))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
-        await attempt(scripts.keep_robots(ME, ORIGIN, source, kind="unreachable", reason="x"))
+        await attempt(scripts.hold_robots(ME, ORIGIN))
+        pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
+        await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
-        await attempt(scripts.keep_robots(ME, ORIGIN, source, kind="rules", body=b"x", ttl=60, delay=0.01))
+        await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))
+        await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.set_rates(fence, [(source, 90, 90)], {"museum.org": SPOILT}, {}))
         await attempt(scripts.watch(fence))
         await attempt(scripts.trim(fence, maxlen=2))

@@ -98,9 +98,10 @@ def test_slots_keep_their_distance_whoever_asks_and_whenever(redis_url: str, mov
             else:
                 given: list[Slot] = []
                 if what == "acquire":
-                    acquired = await scripts.acquire(source=MUSEUM)
-                    assert acquired is not None
-                    given = [acquired]
+                    acquired, _ = await scripts.acquire(source=MUSEUM)
+                    if acquired is not None:  # else it would be more than a second ahead
+                        assert acquired.moment < asked + 1.5
+                        given = [acquired]
                 elif what == "renew":  # the last one of those whose moment has come
                     missed = next((slot for slot in reversed(slots) if slot.moment < asked), None)
                     renewed = missed and await scripts.renew(missed, within=0.5)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import redis
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadRetry, LeaseReply, NewRequest, Rejected, Settlement
+from crawlproject.state.scripts import DeadRetry, EnqueueReply, LeaseReply, NewRequest, Rejected, Settlement
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -66,6 +67,7 @@ async def lease(
     room: int = 100,
     horizon: float = HORIZON_S,
     dead_maxlen: int = 1000,
+    high_water: int = 1_000_000,
 ) -> LeaseReply:
     return await state.scripts.lease(
         worker,
@@ -76,6 +78,7 @@ async def lease(
         horizon=horizon,
         dead_maxlen=dead_maxlen,
         max_deliveries=3,
+        high_water=high_water,
     )
 
 
@@ -277,13 +280,39 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
     await join(state)
     await rule(state, ("museum", 2))
     await put(state, [entry("quarantined", deliveries=2)])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     assert names(await lease(state)) == []
     await asyncio.sleep(0.3)
     assert names(await lease(state)) == []  # due, and quarantined now
     (grant,) = (await lease(state)).grants
     assert grant.slot == pytest.approx(slot.moment + 0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("override", "rate"),
+    [("50", 50.0), ("1e2", 100.0), ("fast", 10.0), ("0x20", 10.0), ("-1", 10.0), ("1e9", 10.0), ("", 10.0)],
+)
+async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
+    state: State, override: str, rate: float
+) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a"), entry("b")])
+    await db(state).set(state.keys.override_rate_of + "museum", override)
+    first, second = (await lease(state)).grants
+    assert first.rate == rate
+    assert second.at - first.at == 1e6 / rate
+    [status] = await state.scripts.inspect(["museum"])
+    assert status.limit == rate
+
+
+async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a")])
+    await db(state).set(state.keys.override_rate_of + "museum", "0")
+    assert (await lease(state)).grants == []
 
 
 # acquire
@@ -293,7 +322,7 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
     await join(state)
     await rule(state, ("museum", 0.5))
     await put(state, [entry("a")])
-    slot = await state.scripts.acquire(source="museum")
+    slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     reply = await lease(state)
     assert reply.grants == []
@@ -301,11 +330,11 @@ async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: Sta
 
 
 async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
-    assert await state.scripts.acquire(domain="museum.example") is None
+    assert (await state.scripts.acquire(domain="museum.example")).slot is None
     fence = await rule(state, ("museum", 2))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    first = await state.scripts.acquire(domain="museum.example")
-    second = await state.scripts.acquire(source="museum")
+    first, _ = await state.scripts.acquire(domain="museum.example")
+    second, _ = await state.scripts.acquire(source="museum")
     assert first is not None
     assert second is not None
     assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
@@ -319,26 +348,41 @@ async def test_a_slot_that_was_missed_is_exchanged_for_the_present_if_none_was_g
     state: State,
 ) -> None:
     await rule(state, ("museum", 2))
-    missed = await state.scripts.acquire(source="museum")
+    missed, _ = await state.scripts.acquire(source="museum")
     assert missed is not None
     await asyncio.sleep(0.3)
     renewed = await state.scripts.renew(missed, within=0.0)
     assert renewed is not None
     assert 0.28 < renewed.moment - missed.moment < 0.5
-    after = await state.scripts.acquire(source="museum")
+    after, _ = await state.scripts.acquire(source="museum")
     assert after is not None
     assert after.at - renewed.at == 500_000
 
 
 async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_soon(state: State) -> None:
     await rule(state, ("museum", 2))
-    missed, last = [await state.scripts.acquire(source="museum") for _ in range(2)]
+    missed, last = [(await state.scripts.acquire(source="museum")).slot for _ in range(2)]
     assert missed is not None
     assert last is not None
     assert await state.scripts.renew(missed, within=0.5) is None  # a second ahead
     renewed = await state.scripts.renew(missed, within=1.1)
     assert renewed is not None
     assert renewed.at - last.at == 500_000
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.2, 1.0), (1.0, 2.0), (2.0, 2.5)])
+async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given_out(
+    state: State, before: float, after: float
+) -> None:
+    fence = await rule(state, ("museum", before))
+    missed, _ = await state.scripts.acquire(source="museum")
+    await state.scripts.set_rates(fence, [("museum", after, after)], {})
+    last, _ = await state.scripts.acquire(source="museum")
+    assert missed is not None
+    assert last is not None
+    renewed = await state.scripts.renew(missed, within=9.0)
+    assert renewed is not None
+    assert renewed.at - last.at == 1e6 / after
 
 
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
@@ -365,13 +409,61 @@ async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> N
     assert not await renewed(name=first.id)
 
 
+async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
+    await rule(state, ("museum", 0.5), ("gallery", 100))
+    first, wait = await state.scripts.acquire(source="museum")
+    assert first is not None
+    assert wait == 0
+    for _ in range(50):
+        slot, wait = await state.scripts.acquire(source="museum")
+        assert slot is None
+        assert 0.5 < wait < 1.0  # a second before the next slot, which is two seconds after the first
+    [standing] = await state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 2
+    given = [(await state.scripts.acquire(source="gallery")).slot for _ in range(300)]
+    assert 100 <= len([slot for slot in given if slot is not None]) < 290
+    [standing] = await state.scripts.inspect(["gallery"])
+    assert standing.next_slot - standing.now <= 1.01
+
+
+async def acquired(state: State, **more: str | None) -> list[float]:
+    """Return the slots that are to be had of `museum` at once."""
+    slots = []
+    while (slot := (await state.scripts.acquire(source="museum", **more)).slot) is not None:
+        slots.append(slot.moment)
+    return slots
+
+
+async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_there_is_work(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    assert len(await acquired(state, sent_by="stranger")) >= 100  # without work, all within a second
+    await put(state, [entry("a")])
+    await asyncio.sleep(0.8)
+    visits, own = [], []
+    for _ in range(70):
+        slot, wait = await state.scripts.acquire(source="museum", sent_by="stranger")
+        if slot is None:
+            assert wait > 0
+        else:
+            visits.append(slot.moment)
+        slot, _ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
+        assert slot is not None
+        own.append(slot.moment)
+    assert 3 <= len(visits) <= 5
+    assert min(b - a for a, b in pairwise(visits)) > 0.195
+    await lease(state, horizon=9.0)  # no work any more
+    await asyncio.sleep(0.1)
+    assert await acquired(state, sent_by="stranger")
+
+
 # enqueue
 
 
 async def take(state: State, *seeds: str) -> list[bytes]:
     """Have worker w take these seeds, pushed in this order."""
     await db(state).lpush(state.keys.seeds, *seeds)
-    return await state.scripts.take_seeds("w", 100)
+    return await state.scripts.take_seeds("w", 1000)
 
 
 async def processing_list(state: State) -> list[bytes]:
@@ -386,9 +478,9 @@ async def waiting(state: State) -> list[bytes]:
     return found[::-1]
 
 
-def request(name: str, member: int, **more: object) -> NewRequest:
+def request(name: str, member: int, *, priority: int = 0, **more: object) -> NewRequest:
     values = {"again": False, "source": "museum", "domain": None, **more}
-    return NewRequest(entry(name), "00000", member, **values)  # type: ignore[arg-type]
+    return NewRequest(entry(name, priority=priority), "00000", member, **values)  # type: ignore[arg-type]
 
 
 async def test_seeds_are_taken_in_order_and_leave_the_processing_list_with_the_batch(state: State) -> None:
@@ -473,17 +565,143 @@ async def test_a_processing_list_holds_few_bytes_but_any_one_seed(state: State) 
     assert [await take() for _ in range(5)] == [["40a", "70b"], ["200c"], ["1d", "99e"], ["1f"], []]
 
 
-async def test_a_source_at_a_quarter_of_the_high_water_mark_lets_others_pass(state: State) -> None:
+async def feed(state: State, *items: NewRequest, high_water: int = 8, overflow_maxlen: int = 100) -> EnqueueReply:
+    """Have worker w enqueue these requests as seeds; each seed is spelled as its request."""
+    await take(state, *(item.entry[3:].decode() for item in items))
+    seeds = await processing_list(state)
+    reply = await state.scripts.enqueue(
+        "w",
+        items,
+        seeds=seeds,
+        high_water=high_water,
+        overflow_maxlen=overflow_maxlen,
+        dead_maxlen=1000,
+        refuse_unknown=False,
+    )
+    assert reply is not None
+    return reply
+
+
+def requests(names: str, priority: int = 0, source: str = "museum") -> list[NewRequest]:
+    """Return a request for each letter; equal letters are equal requests."""
+    return [request(name, ord(name), priority=priority, source=source) for name in names]
+
+
+async def lists_of(state: State, prefix: str, source: str = "museum") -> dict[int, str]:
+    """Return the names of the requests in the lists of a source, by priority."""
+    found = {}
+    for priority in range(5):
+        entries = await db(state).lrange(f"{prefix}{priority}:{source}", 0, -1)
+        if entries:
+            found[priority] = "".join(entry[3:].decode() for entry in entries)
+    return found
+
+
+async def queued(state: State, source: str = "museum") -> dict[int, str]:
+    return await lists_of(state, state.keys.queue_of, source)
+
+
+async def overflowing(state: State, source: str = "museum") -> dict[int, str]:
+    """Return what waits beyond the share of a source, and see that it is counted."""
+    counted = int(await db(state).get(state.keys.overflow) or 0)
+    lists = [await db(state).llen(key) for key in await db(state).keys(state.keys.overflow_of + "*")]
+    assert counted == sum(lists)
+    return await lists_of(state, state.keys.overflow_of, source)
+
+
+async def test_seeds_of_a_source_at_its_share_wait_apart_and_let_others_pass(state: State) -> None:
     await join(state)
     await rule(state)
-    await take(state, *"abcd")
-    items = [request("a", 1), request("b", 2), request("c", 3), request("d", 4, source="other")]
+    assert await feed(state, *requests("abcd"), *requests("x", source="other")) == (5, 0, 0, 0, 3)
+    assert (await queued(state), await overflowing(state)) == ({0: "ab"}, {0: "cd"})
+    assert await queued(state, "other") == {0: "x"}
+    assert await waiting(state) == []
+    assert await feed(state, *requests("ed")) == (1, 1, 0, 0, 3)  # what waits was seen
+    assert await overflowing(state) == {0: "cde"}
+
+
+async def test_what_is_taken_from_a_queue_is_filled_up_in_order(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 200))
+    await feed(state, *requests("abcdefgh"))
+    given = ""
+    for _ in range(100):
+        reply = await lease(state, want=1, high_water=8)
+        given += "".join(names(reply))
+        assert await outstanding(state) <= 3
+        await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x") for grant in reply.grants])
+        if len(given) == 8:
+            break
+        await asyncio.sleep(0.005)
+    assert given == "abcdefgh"
+    assert (await overflowing(state), await outstanding(state)) == ({}, 0)
+
+
+async def test_no_priority_waits_behind_a_lower_one_of_its_source(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await feed(state, *requests("abc"))
+    assert (await feed(state, *requests("x", priority=4))).outstanding == 2
+    assert (await queued(state), await overflowing(state)) == ({0: "a", 4: "x"}, {0: "bc"})
+    await feed(state, *requests("d"), *requests("yz", priority=4), *requests("m", priority=2))
+    assert (await queued(state), await overflowing(state)) == ({4: "xy"}, {0: "abcd", 2: "m", 4: "z"})
+
+
+async def test_only_what_needs_an_overflow_goes_back_when_those_are_at_their_bound(state: State) -> None:
+    await join(state)
+    await rule(state)
+    batch = [*requests("abcde"), *requests("p", priority=1), *requests("x", source="other"), *requests("f")]
+    assert await feed(state, *batch, overflow_maxlen=1) == (5, 0, 0, 3, 3)
+    assert (await queued(state), await overflowing(state)) == ({0: "a", 1: "p"}, {0: "bc"})
+    assert await waiting(state) == [b"d", b"e", b"f"]  # in order, and not seen
+    seeds = await state.scripts.take_seeds("w", 9)
     reply = await state.scripts.enqueue(
-        "w", items, seeds=await processing_list(state), high_water=8, dead_maxlen=1000, refuse_unknown=False
+        "w",
+        requests("def"),
+        seeds=seeds,
+        high_water=8,
+        overflow_maxlen=9,
+        dead_maxlen=9,
+        refuse_unknown=False,
     )
-    assert reply == (3, 0, 0, 1, 3)
-    await db(state).lpush(state.keys.seeds, "later")
-    assert await waiting(state) == [b"c", b"later"]
+    assert reply == (3, 0, 0, 0, 3)
+    assert await overflowing(state) == {0: "bcdef"}
+
+
+async def test_each_source_at_its_share_leaves_room_for_the_next(state: State) -> None:
+    await join(state)
+    await rule(state)
+    for source in range(8):
+        batch = [request(f"{source}-{n}", source * 1000 + n, source=f"s{source}") for n in range(450)]
+        reply = await feed(state, *batch, high_water=1600, overflow_maxlen=10_000)
+        assert (reply.admitted, reply.returned) == (450, 0)
+        assert (
+            await db(state).llen(f"{state.keys.queue_of}0:s{source}")
+            == [400, 300, 225, 168, 126, 95, 71, 53][source]
+        )
+
+
+async def test_a_source_with_seeds_apart_is_crawled_whatever_has_become_of_its_queue(state: State) -> None:
+    """Its queue was emptied by an operator, or was raised with the high-water mark."""
+    await join(state)
+    await rule(state, ("museum", 200))
+    await feed(state, *requests("abcdef"))
+    await db(state).delete(state.keys.queue_of + "0:museum")
+    assert (await lease(state, high_water=80)).grants == []
+    await asyncio.sleep(0.01)
+    assert names(await lease(state, high_water=80)) == ["c", "d", "e", "f"]
+
+
+async def test_seeds_apart_keep_the_crawl_open_unless_their_source_is_halted(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await feed(state, *requests("abcd"))
+    await db(state).delete(state.keys.outstanding)
+    assert not await state.scripts.idle(halted_too=True)
+    await db(state).set(state.keys.outstanding, 2)
+    await db(state).sadd(state.keys.halted, "museum")
+    assert not await state.scripts.idle()
+    assert await state.scripts.idle(halted_too=True)
 
 
 async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) -> None:

@@ -31,17 +31,18 @@ BUCKETS = len(LATENCY_BOUNDS) + 1
 
 def row(name: str, **more: Any) -> SourceRow:
     base: dict[str, Any] = {
-        "source": name, "rate_limit": 5.0, "effective_rate": 5.0, "reason": "by size", "queued": 0, "delayed": 0,
-        "in_flight": 0, "successful": 0, "failed": 0, "state": "closed", "eta_s": 0.0, "next_slot_s": 0.0,
+        "source": name, "rate_limit": 5.0, "effective_rate": 5.0, "reason": "by size", "queued": 0, "waiting": 0,
+        "delayed": 0, "in_flight": 0, "successful": 0, "failed": 0, "state": "closed", "eta_s": 0.0,
+        "next_slot_s": 0.0,
     }  # fmt: skip
     return SourceRow(**base | more)
 
 
 def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
-        "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "dead": 0, "alive": 1,
-        "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0, "halted": [],
-        "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
+        "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "overflow": 0,
+        "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
+        "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), 0, by_name)

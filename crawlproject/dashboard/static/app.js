@@ -104,7 +104,7 @@ const TILES = [
   ["allowed a second", (g) => rate(g.global_max_rps)],
   ["to do", (g) => count(g.outstanding)],
   ["in flight", (g) => count(g.in_flight)],
-  ["seeds not yet read", (g) => count(g.seeds_waiting)],
+  ["seeds waiting", (g) => count(g.seeds_waiting)],
   ["all done in", (g) => eta(g.eta_s)],
   ["workers", (g) => count(g.workers), "workers"],
   ["thumbnails", (g) => count(g.num_resized)],
@@ -205,7 +205,7 @@ new ResizeObserver(showChart).observe($("chart"));
 // Sources
 
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.error_rps);
-const working = (s) => s.queued + s.delayed + s.in_flight > 0;
+const working = (s) => s.queued + s.waiting + s.delayed + s.in_flight > 0;
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
 
 // Name, what to sort by, and how it is shown in a cell.
@@ -213,7 +213,7 @@ const COLUMNS = [
   ["source", (s) => s.source, showName],
   ["state", (s) => ["halted", "open", "half_open", "closed"].indexOf(s.state), showTag],
   ["rate", actual, showRate],
-  ["to do", (s) => s.queued + s.delayed, (cell, s) => write(cell, count(s.queued) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
+  ["to do", (s) => s.queued + s.waiting + s.delayed, (cell, s) => write(cell, count(s.queued + s.waiting) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
   ["in flight", (s) => s.in_flight, (cell, s) => write(cell, count(s.in_flight))],
   ["done", (s) => s.successful, (cell, s) => write(cell, count(s.successful))],
   ["failed", (s) => s.error, (cell, s) => write(cell, count(s.error))],

@@ -2,21 +2,51 @@
 -- needs: domains, due
 -- reads: rates slots halted pulse
 --
--- A: source, or domain (the source is then the catalogue's for it, else the domain itself); min_rate; circuit;
---    fetch_lock (an origin whose lock on fetching its robots.txt shall outlast the wait by a minute; none: no lock).
--- Reply: {moment, slot, source, rate}; slot is '' without a pulse and for a source that is halted, held or at
--- rate 0: try again later.
+-- A: source, or domain (the source is then the catalogue's for it, else the domain itself); sent_by (the source whose
+--    robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at most); share
+--    (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
+-- Reply: {moment, slot, source, rate, wait}; where slot is '' there is none to be had now: ask again after `wait` (us).
+--
+-- The horizon is longer than that of leases: a robots.txt goes before the images that wait for it. Nothing is
+-- reserved beyond it. Who comes too early keeps nobody's place, and asks again when the slot is within the horizon.
+--
+-- Two kinds of requests keep a distance to the last of their kind besides: those for others' robots.txt, to a
+-- source that has work of its own; and all to a source whose circuit is not closed, which they say nothing about:
+-- as many as it has probes in each open period.
+
+local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
 local pulse = strings(K.pulse)
 local source = A.source or source_of_domain(A.domain)
 look_up({source})
 register_source(source)
-local rate = effective_rate(source)
+local rate, held, circuit = effective_rate(source), held_until(source), circuit_of(source)
 local interval = interval_of(rate)
-if not pulse or resume > now or not interval or held_until(source) > 0 then return {moment(), '', source, ''} end
-keep_time()
+
+local function none_before(at) return {moment(), '', source, '0', text(math.max(at - now, 1000))} end
+
+if not pulse or not interval or is_halted(source) then return none_before(now + UNKNOWN_US) end
+if resume > now or held > 0 then return none_before(math.max(resume, held)) end
 local slot = next_slot(source)
+if slot > now + A.horizon then return none_before(slot - A.horizon) end
+
+local distance
+if circuit.state ~= 'closed' then
+  local rules = rules_of(source)
+  distance = rules.open / math.max(math.ceil(rules.probes), 1)
+elseif A.sent_by and A.sent_by ~= source and (has_work_at(source) or math.huge) <= slot then
+  distance = interval / A.share
+end
+local turn_key = K.robots_turn_of .. source
+if distance then
+  local turn = number(attempt('GET', turn_key), 0) or 0
+  if turn > slot and turn <= slot + distance then return none_before(turn - A.horizon) end
+end
+
+keep_time()
 set_slot(source, slot + interval)
 save_slots()
-if A.fetch_lock then redis.call('PEXPIRE', K.robots_fetch_of .. A.fetch_lock, text((slot - now) / 1000 + 60000)) end
-return {moment(), text(slot), source, string.format('%.17g', rate)}
+if distance then
+  redis.call('SET', turn_key, text(slot + distance), 'PX', text((slot + distance - now) / 1000 + 1000))
+end
+return {moment(), text(slot), source, string.format('%.17g', rate), '0'}

@@ -2,14 +2,14 @@
 -- needs: clock, names, pause
 -- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
 -- types: stream dead, string leader paused pulse, counter outstanding
--- reads: seeds
+-- reads: seeds overflow
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
---    of the last reading or '', what was kept of it or '', outstanding, seeds, dead letters, workers alive,
---    workers registered, {kind, sentence} of a pause (see preludes/pause.lua), sources known, sources due, halted, halted for
---    a while, totals, latencies, sources to look at}, the last five as lists; hashes as field, value, field, ...
+--    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
+--    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
+--    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at}, the last five as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -43,7 +43,7 @@ for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call(
 local due = 0
 for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do due = due + redis.call('ZCARD', tier) end
 
-local outstanding, pulse, unread = strings(K.outstanding, K.pulse, K.paused)
+local outstanding, overflow, pulse, unread = strings(K.outstanding, K.overflow, K.pulse, K.paused)
 outstanding = counter(K.outstanding, outstanding)
 
 return {
@@ -53,6 +53,7 @@ return {
   kept[2] or '',
   outstanding,
   attempt('LLEN', K.seeds) or 0,
+  counter(K.overflow, overflow),
   read('stream', 'XLEN', K.dead),
   workers_alive(),
   read('zset', 'ZRANGE', K.workers, 0, -1),

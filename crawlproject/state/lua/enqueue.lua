@@ -1,22 +1,23 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
 -- needs: domains, dead_letters, queues, rates, seeds, due
 -- types: list seeds, hash totals
--- reads: outstanding pulse workers dead rates slots halted
+-- reads: outstanding overflow pulse workers dead rates slots halted
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
---    the requests come from elsewhere); high_water; dead_maxlen; refuse_unknown; min_rate; count, of the
+--    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; min_rate; count, of the
 --    items, each of which stands at its number in: sources or domains, entries, buckets, members (of a request; the
 --    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason). The first item stands for the seed taken first.
--- Reply: {admitted, duplicates, dead, deferred, outstanding}, or {} when nothing was done: the seeds are no longer
+-- Reply: {admitted, duplicates, dead, returned, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or they stay there for now,
 --    because without a pulse no catalogue says which source is which, or dead letters are at their bound.
 --
--- At the high-water mark seeds go back to where they came from; those of a source that holds a quarter of
--- it go to the far end of the list, so that others get through.
+-- What is beyond its source's share goes to the source's overflow (see preludes/queues.lua). At the high-water mark
+-- seeds go back to where they came from, in order, and so do those for an overflow when all overflows together are at
+-- their bound. Even then one of a higher priority than a request that is queued takes its place.
 
-local outstanding, pulse = strings(K.outstanding, K.pulse)
-outstanding = counter(K.outstanding, outstanding)
+local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
+outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
 local dead_letters = read('stream', 'XLEN', K.dead)
 local seeds = {}
 if A.digest then
@@ -39,22 +40,47 @@ for index = 1, A.count do
 end
 look_up(names)
 
-local duplicates, dead, returned, far = 0, 0, {}, {}
-local batches, batch_of, batched, waiting = {}, {}, {}, {} -- what is to be stored, by queue; numbers of requests by source
-local admitted = 0
+local admitted, duplicates, dead, returned = 0, 0, 0, {}
+local batches, batch_of = {}, {} -- what is to be stored, by queue
+local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
+local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
 
--- Whether a source holds its share of the frontier; not looked at while all sources together hold less.
+-- Whether one more would be beyond the source's share; not looked at while a share is more than all hold together.
 local function is_full(source)
-  if outstanding + admitted < A.high_water / 4 then return false end
-  waiting[source] = waiting[source] or backlog_of(source)
-  return waiting[source] + (batched[source] or 0) >= A.high_water / 4
+  local all = outstanding + growth + 1
+  if overflow == 0 and excess_of(all, all) <= 0 then return false end
+  if not stock[source] then
+    local overflows = overflow > 0 and has_overflow(source)
+    stock[source] = overflows and math.huge or backlog_of(source) + (batched[source] or 0)
+  end
+  return excess_of(stock[source] + 1, all) > 0
 end
 
-local function admit(source, entry)
+-- Whether a request takes the place of one of its source that is queued.
+local function outranks_another(source, entry)
+  for rank = 1, rank_of(entry) - 1 do
+    local key = queues_of(source)[rank]
+    if batch_of[key] or (attempt('LLEN', key) or 0) > 0 then return true end
+  end
+  return false
+end
+
+local function has_room(source, entry)
+  return outstanding + growth < A.high_water
+    and (overflow + spilled < A.overflow_maxlen or not is_full(source) or outranks_another(source, entry))
+end
+
+local function admit(source, entry, in_place)
+  if in_place and is_full(source) then
+    beyond[source], spilled = (beyond[source] or 0) + 1, spilled + 1
+  else
+    growth = growth + 1
+    if stock[source] then stock[source] = stock[source] + 1 end
+  end
   local key = key_for(source, entry)
   local batch = batch_of[key]
   if not batch or #batch.entries >= 1000 then
-    batch = {source = source, entries = {}}
+    batch = {source = source, rank = rank_of(entry), entries = {}}
     batch_of[key], batches[#batches + 1] = batch, batch
   end
   batch.entries[#batch.entries + 1] = entry
@@ -73,10 +99,8 @@ for index = 1, A.count do
     reject(seed, nil, source or '', A.dead[index])
   elseif refused(source) then
     reject(seed, entry, source, 'unknown source: ' .. source)
-  elseif seed and outstanding + admitted >= A.high_water then
+  elseif seed and not has_room(source, entry) then
     returned[#returned + 1] = seed
-  elseif seed and is_full(source) then
-    far[#far + 1] = seed
   else
     local key = K.seen_of .. A.buckets[index]
     local new = attempt('SADD', key, A.members[index])
@@ -86,23 +110,36 @@ for index = 1, A.count do
       duplicates = duplicates + 1
     else
       register_source(source)
-      admit(source, entry)
+      admit(source, entry, seed)
     end
   end
 end
 
-local touched = {}
+local touched, added, queued, waiting = {}, {}, 0, 0
 for _, batch in ipairs(batches) do
-  if append(batch.source, batch.entries) then
-    touched[batch.source] = true
-  else
-    admitted, dead = admitted - #batch.entries, dead + #batch.entries
+  local source, entries = batch.source, batch.entries
+  local list = beyond[source] and overflow_lists_of(source)[batch.rank]
+  if list and (attempt('LLEN', list) or 0) > 0 then -- behind those of their priority
+    if store(source, entries, 'RPUSH', list, unpack(entries)) then waiting = waiting + #entries end
+  elseif append(source, entries) then
+    queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries
   end
 end
+dead, admitted = dead + admitted - queued - waiting, queued + waiting
+if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
+if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
+outstanding = outstanding + queued
+for source, count in pairs(beyond) do
+  local excess = excess_of(backlog_of(source), outstanding)
+  if excess > 0 then
+    outstanding = outstanding - demote(source, math.min(excess, count, added[source] or 0))
+  else
+    outstanding = outstanding + promote(source, outstanding)
+  end
+  touched[source] = true
+end
 for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
-for _, seed in ipairs(far) do redis.call('LPUSH', K.seeds, seed) end
 if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
-if admitted > 0 then redis.call('INCRBY', K.outstanding, admitted) end
 for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do add(K.totals, name, count) end
 schedule_all(touched)
-return {admitted, duplicates, dead, #returned + #far, outstanding + admitted}
+return {admitted, duplicates, dead, #returned, outstanding}

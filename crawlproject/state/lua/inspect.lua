@@ -5,7 +5,8 @@
 --
 -- A: sources; min_rate; circuit.
 -- Reply, for each in order: {limit, by size or '', override or '', effective rate, state, held until (us, 0:
---    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out}
+--    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its share of
+--    the frontier}
 
 look_up(A.sources)
 local reply = {}
@@ -30,6 +31,7 @@ for index, source in ipairs(A.sources) do
     text(next_slot(source)),
     text(circuit.generation),
     text(circuit.probing),
+    text(overflow_of(source)),
   }
 end
 return reply

@@ -1,11 +1,11 @@
 -- Hands out requests together with their send slots.
 -- needs: names, circuit_changes, due, pause
--- reads: outstanding pulse paused lease_sequence workers dead quarantine quarantine_turn due_fast due_mid due_slow
+-- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
---    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries.
+--    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
 --    see preludes/pause.lua.
@@ -20,8 +20,9 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
 -- within a second lets the others pass.
 
-local outstanding, pulse, unread, sequence = strings(K.outstanding, K.pulse, K.paused, K.lease_sequence)
-outstanding = counter(K.outstanding, outstanding)
+local outstanding, pulse, unread, sequence, overflow =
+  strings(K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow)
+outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
 local reply = {moment(), {'ok', ''}, outstanding, ''}
 
 -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
@@ -68,6 +69,7 @@ if quarantined then
   if source then sources[#sources + 1] = source end
 end
 look_up(sources)
+follow_overrides(sources)
 for index, tier in ipairs(TIERS) do
   for position, source in ipairs(due[index].names) do
     if tier_of(source) == tier then places[source] = due[index].scores[position] end
@@ -168,6 +170,7 @@ local function refuse(source, reason)
   local entries = take(source, 100)
   for _, entry in ipairs(entries) do add_dead_letter('entry', entry, source, reason, deliveries_of(entry)) end
   redis.call('DECRBY', K.outstanding, #entries)
+  if overflow > 0 then promote(source, outstanding) end
   schedule(source)
   return 0
 end
@@ -206,6 +209,7 @@ local function grant(source, tier, budget)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
   end
   rooms[source] = (rooms[source] or A.room) - given
+  if overflow > 0 then promote(source, outstanding) end
   schedule(source)
   return given
 end

@@ -7,22 +7,14 @@
 --    has none, and, when the catalogue was read, what else it says of the source as JSON or ''};
 --    hosts (domain -> source).
 -- Reply: 1, or 0 when another leads by now.
---
--- The slot after the last one used is counted anew at the new rate: a source raised from 0.2 rps does not
--- first wait its five seconds, and one that is lowered gives no slot early.
 
 if require_counter(K.fence) ~= A.fence then return 0 end
 local sources = {}
 for index, row in ipairs(A.rates) do sources[index] = row[1] end
 look_up(sources)
 for _, row in ipairs(A.rates) do
-  local source, rate = row[1], tonumber(row[2])
-  local slot = slot_of(source)
-  local before = interval_of(effective_rate(source))
-  redis.call('HSET', K.rates, source, row[2])
-  note_rate(source, row[2])
-  local after = interval_of(effective_rate(source))
-  if slot and before and after then set_slot(source, slot - before + after) end
+  local source = row[1]
+  change_rate(source, row[2])
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
   if row[4] == '' then
     redis.call('HDEL', K.options, source)

@@ -19,11 +19,18 @@ from crawlproject.state.scripts.frontier import (
     SettleReply,
 )
 from crawlproject.state.scripts.readers import ReaderScripts
-from crawlproject.state.scripts.sources import RobotsReply, SourceScripts, SourceStatus
+from crawlproject.state.scripts.sources import (
+    ROBOTS_LOCK_S,
+    RobotsReply,
+    SlotReply,
+    SourceScripts,
+    SourceStatus,
+)
 
 __all__ = [
     "LATENCY_BOUNDS",
     "LEADER_TTL_S",
+    "ROBOTS_LOCK_S",
     "DeadRetry",
     "EnqueueReply",
     "Grant",
@@ -39,6 +46,7 @@ __all__ = [
     "Scripts",
     "SettleReply",
     "Settlement",
+    "SlotReply",
     "SourceStatus",
 ]
 

@@ -30,6 +30,7 @@ class Overview(NamedTuple):
     kept: bytes
     outstanding: int
     seeds: int
+    overflow: int
     dead: int
     alive: int
     workers: list[str]
@@ -86,7 +87,8 @@ class CrawlScripts(ScriptRunner):
         )
         if len(reply) <= 1:
             return int(reply[0]) / MICROS if reply else None
-        now, leads, last, kept, outstanding, seeds, dead, alive, workers, pause, known, due, *lists = reply
+        now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
+        pause, known, due, *lists = rest
         halted, for_a_while, totals, latencies, sources = lists
         buckets = counters(latencies)
         return Overview(
@@ -96,6 +98,7 @@ class CrawlScripts(ScriptRunner):
             kept,
             outstanding,
             seeds,
+            overflow,
             dead,
             alive,
             texts(workers),

@@ -55,7 +55,7 @@ class EnqueueReply(NamedTuple):
     admitted: int
     duplicates: int
     dead: int
-    deferred: int
+    returned: int
     outstanding: int
 
 
@@ -173,6 +173,7 @@ class FrontierScripts(ScriptRunner):
         *,
         seeds: Sequence[bytes] = (),
         high_water: int,
+        overflow_maxlen: int = 0,
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
@@ -187,6 +188,7 @@ class FrontierScripts(ScriptRunner):
             **columns(_ENQUEUE_COLUMNS, [item.packed() for item in items]),
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
+            overflow_maxlen=overflow_maxlen,
             dead_maxlen=dead_maxlen,
             refuse_unknown=refuse_unknown,
         )
@@ -203,12 +205,14 @@ class FrontierScripts(ScriptRunner):
         horizon: float,
         dead_maxlen: int,
         max_deliveries: int,
+        high_water: int = 0,
         refuse_unknown: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
         has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease.
+        `high_water`: what the sources' shares are parts of.
         """
         ran, state, outstanding, due, *grants = await self._run(
             "lease",
@@ -222,6 +226,7 @@ class FrontierScripts(ScriptRunner):
             refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
+            high_water=high_water,
         )
         self._observe(ran)
         kind, reason = texts(state)

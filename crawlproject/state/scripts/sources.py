@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from crawlproject.models import Slot
+from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner
+
+ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
+_ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
+_OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
 class SourceStatus(NamedTuple):
@@ -15,7 +20,7 @@ class SourceStatus(NamedTuple):
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
-    (seconds). `held_until` is 0 when nothing holds it.
+    (seconds). `held_until` is 0 when nothing holds it. `waiting` are requests beyond its share of the frontier.
     """
 
     source: str
@@ -34,6 +39,7 @@ class SourceStatus(NamedTuple):
     next_slot: float
     generation: int
     probing: int
+    waiting: int
 
 
 class RobotsReply(NamedTuple):
@@ -44,27 +50,39 @@ class RobotsReply(NamedTuple):
     seconds: float
     reason: str
     slower: bool
+    url: str
+
+
+class SlotReply(NamedTuple):
+    """Answer to `acquire`: a send slot, or None and when to ask again (s)."""
+
+    slot: Slot | None
+    wait: float
 
 
 class SourceScripts(ScriptRunner):
     """How fast each source may be crawled, and what holds it back."""
 
     async def acquire(
-        self, *, source: str | None = None, domain: str | None = None, fetch_lock: str | None = None
-    ) -> Slot | None:
-        """Reserve the next send slot for a request without a lease and return it.
+        self, *, source: str | None = None, domain: str | None = None, sent_by: str | None = None
+    ) -> SlotReply:
+        """Reserve the next send slot of a source for a request without a lease, at most a second ahead.
 
-        None when there is none to be had at present: no pulse, or a rate of 0. The lock on fetching the robots.txt
-        of the origin `fetch_lock` is made to last a minute longer than the slot is ahead.
+        `sent_by` is the source whose robots.txt leads to this one.
         """
         target = {"source": source} if source is not None else {"domain": domain}
-        if fetch_lock is not None:
-            target["fetch_lock"] = fetch_lock
-        ran, slot, payer, rate = await self._run("acquire", **target)
+        ran, slot, payer, rate, wait = await self._run(
+            "acquire",
+            **target,
+            sent_by=sent_by,
+            horizon=int(_ACQUIRE_HORIZON_S * MICROS),
+            share=_OTHERS_SHARE,
+        )
         self._observe(ran)
         if not slot:
-            return None
-        return Slot(payer.decode(errors="surrogateescape"), self._clock.local(int(slot)), int(slot), float(rate))
+            return SlotReply(None, int(wait) / MICROS)
+        given = Slot(payer.decode(errors="surrogateescape"), self._clock.local(int(slot)), int(slot), float(rate))
+        return SlotReply(given, 0.0)
 
     async def renew(
         self, slot: Slot, *, within: float, worker: str | None = None, lease: str | None = None
@@ -78,7 +96,6 @@ class SourceScripts(ScriptRunner):
             "renew",
             source=slot.source,
             missed=slot.at,
-            rate=slot.rate,
             within=int(within * MICROS),
             worker=worker,
             lease=lease,
@@ -86,10 +103,9 @@ class SourceScripts(ScriptRunner):
         self._observe(ran)
         return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate)) if moment else None
 
-    async def confirm(self, *, source: str | None = None, domain: str | None = None) -> bool:
+    async def confirm(self, slot: Slot) -> bool:
         """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""
-        target = {"source": source} if source is not None else {"domain": domain}
-        return bool(await self._run("confirm", **target))
+        return bool(await self._run("confirm", source=slot.source, slot=slot.at, late=int(LATE_S * MICROS)))
 
     async def set_rates(
         self,
@@ -141,45 +157,54 @@ class SourceScripts(ScriptRunner):
                 int(row[12]) / MICROS,
                 int(row[13]),
                 int(row[14]),
+                int(row[15]),
             )
             for source, row in zip(sources, rows, strict=True)
         ]
 
-    async def look_robots(self, worker: str | None, origin: str, source: str) -> RobotsReply:
-        """Return the shared copy of an origin's robots.txt, or that `worker` is the one to fetch it.
+    async def look_robots(
+        self, token: str | None, origin: str, source: str, *, fetches: bool = True
+    ) -> RobotsReply:
+        """Return the shared copy of an origin's robots.txt, or that the look-up `token` is to fetch it.
 
-        Without a worker: only what holds at present, and nothing is noted.
+        Without a token: only what holds at present, and nothing is noted. Without `fetches` it is not to fetch it.
         """
-        what, body, seconds, reason, slower = await self._run(
-            "look_robots", worker=worker, origin=origin, source=source
+        what, body, seconds, reason, slower, url = await self._run(
+            "look_robots",
+            token=token,
+            origin=origin,
+            source=source,
+            fetches=fetches,
+            lock=int(ROBOTS_LOCK_S * MICROS),
         )
-        return RobotsReply(
-            what.decode(errors="replace"), body, float(seconds), reason.decode(errors="replace"), bool(slower)
-        )
+        what, reason, url = (text.decode(errors="replace") for text in (what, reason, url))
+        return RobotsReply(what, body, float(seconds), reason, bool(slower), url)
+
+    async def hold_robots(self, token: str, url: str) -> bool:
+        """Keep the lock of `token` on fetching `url`; False when it was lost."""
+        return bool(await self._run("hold_robots", token=token, url=url, lock=int(ROBOTS_LOCK_S * MICROS)))
 
     async def keep_robots(
         self,
-        worker: str,
-        origin: str,
-        source: str,
+        token: str,
+        url: str,
         *,
         kind: str,
         body: bytes = b"",
         ttl: float = 0.0,
         delay: float = 0.0,
         reason: str = "",
-        retry: float = 60.0,
-        retry_max: float = 3600.0,
+        retry: float,
+        retry_max: float,
     ) -> bool:
         """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds.
 
-        True when `source` is visited less often from now on.
+        False when the lock of `token` was lost, and nothing was kept.
         """
         reply = await self._run(
             "keep_robots",
-            worker=worker,
-            origin=origin,
-            source=source,
+            token=token,
+            url=url,
             kind=kind,
             body=body,
             ttl=int(ttl * MICROS),

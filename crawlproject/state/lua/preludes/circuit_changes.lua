@@ -1,5 +1,5 @@
 -- Changes of circuits, and the events that tell of them.
--- needs: circuit, rates, slots
+-- needs: circuit, rates, slots, asked_delay
 -- types: set temp_halted watchlist sources, stream halted_events resumed_events
 --
 -- Circuits are written once, at the end of a script, by save_circuits(), statuses by save_statuses().
@@ -129,8 +129,9 @@ local function close_circuit(source, kind, why, full_rate)
   circuit.opens, circuit.run, circuit.ends, circuit.noted = 0, 0, 0, 0
   if full_rate then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
-    local slot, interval = slot_of(source), interval_of(rate_of(source))
-    if slot and interval and slot > now + interval then set_slot(source, now + interval) end
+    local slot, interval, delay = slot_of(source), interval_of(rate_of(source)), robots_delay_of(source)
+    local soonest = interval and delay and now + math.max(interval, delay * 1000000) -- that is not ours to forgive
+    if slot and soonest and slot > soonest then set_slot(source, soonest) end
   end
   redis.call('DEL', K.window_of .. source)
   windows[source] = nil

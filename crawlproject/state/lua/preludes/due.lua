@@ -1,12 +1,11 @@
 -- How fast a source is crawled, and where it stands in the due sets.
--- needs: rates, slots, queues, circuit
+-- needs: rates, slots, queues, circuit, asked_delay
 -- types: zset due_fast due_mid due_slow
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
 -- save_due() or schedule_all().
 
 local TIERS = {K.due_fast, K.due_mid, K.due_slow}
-local robots_delays = {}
 local places = {} -- source -> its score in its tier, or false
 local moves = {[K.due_fast] = {}, [K.due_mid] = {}, [K.due_slow] = {}} -- what is to be written
 
@@ -23,15 +22,6 @@ local function look_up(sources)
     end
   end
   look_up_halted(sources)
-end
-
--- The longest delay (s) that a robots.txt asks of a source; nil when that cannot be known.
-local function robots_delay_of(source)
-  if robots_delays[source] == nil then
-    local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
-    robots_delays[source] = longest and math.min(tonumber(longest[2] or '') or 0, 86400)
-  end
-  return robots_delays[source]
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's.
@@ -78,6 +68,29 @@ local function schedule(source)
     if stands and stands <= at and at <= now then return end
   end
   places[source], moves[tier][source] = at, at
+end
+
+-- Changes the rate of a source. The slot after the last one used is counted anew: a source raised from 0.2 rps does
+-- not first wait its five seconds, and one that is lowered gives no slot early.
+local function change_rate(source, written)
+  local slot, before = slot_of(source), interval_of(effective_rate(source))
+  redis.call('HSET', K.rates, source, written)
+  note_rate(source, written)
+  local after = interval_of(effective_rate(source))
+  if slot and before and after then set_slot(source, slot - before + after) end
+end
+
+-- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
+-- When one is gone it is the leader that notices.
+local function follow_overrides(sources)
+  local keys = {}
+  for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
+  for index, value in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do
+    local rate = value and value:match('^[%d.eE+-]+$') and number(value, 0)
+    if rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rate ~= rate_of(sources[index]) then
+      change_rate(sources[index], string.format('%.17g', rate))
+    end
+  end
 end
 
 -- Writes where sources stand, and their slots.

@@ -1,25 +1,42 @@
--- Queues: the stored requests of each source, by priority, and those that wait for their time.
+-- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
 -- needs: clock, dead_letters
 --
+-- A: high_water (most requests outstanding; a source's share is a part of it).
+--
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
+--
+-- A source at its share of the frontier has its further seeds in its overflow, one list for each priority. They are in
+-- the seen filter, and not outstanding. Whatever takes from a queue fills it up from there, so that a source with an
+-- overflow is never without a queue, and none needs to be looked for. Of two requests of one source the one of the
+-- higher priority is never in the overflow while the other is in a queue, unless that came back from a worker.
 
 local queues = {} -- source -> the keys of its queues
 local has_queued, has_delayed = {}, {} -- source -> whether it has requests queued, or delayed, where that is known
 
 local function deliveries_of(entry) return entry:byte(2) or 0 end
 
+local function keys_by_priority(first, source)
+  local rest = ':' .. source
+  return {first .. 0 .. rest, first .. 1 .. rest, first .. 2 .. rest, first .. 3 .. rest, first .. 4 .. rest}
+end
+
 -- The queues of a source, the one of the lowest priority first.
 local function queues_of(source)
   local keys = queues[source]
   if not keys then
-    local first, rest = K.queue_of, ':' .. source
-    keys = {first .. 0 .. rest, first .. 1 .. rest, first .. 2 .. rest, first .. 3 .. rest, first .. 4 .. rest}
+    keys = keys_by_priority(K.queue_of, source)
     queues[source] = keys
   end
   return keys
 end
 
-local function key_for(source, entry) return queues_of(source)[math.min(entry:byte(3) or 0, 4) + 1] end
+-- The lists of its overflow, in the same order.
+local function overflow_lists_of(source) return keys_by_priority(K.overflow_of, source) end
+
+-- The place of a request's priority among these.
+local function rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
+
+local function key_for(source, entry) return queues_of(source)[rank_of(entry)] end
 
 -- How many requests of a source wait, queued or delayed.
 local function backlog_of(source)
@@ -84,6 +101,61 @@ local function take(source, count)
     if #entries < count then has_queued[source] = false end
   end
   return entries
+end
+
+-- By how many the requests `held` of one source, queued and delayed, are beyond its share of a frontier that has
+-- `outstanding` in all; less than 0: it has room for so many. The share is a third of what is left free: one source
+-- alone gets a quarter of the frontier, the next one a quarter of the rest. A few it may always have, so that it is
+-- crawled at its rate.
+local function excess_of(held, outstanding)
+  local least = math.max(math.min(math.floor(A.high_water / 32), 100), 1)
+  return math.min(math.ceil((3 * held + outstanding - A.high_water) / 4), held - least)
+end
+
+local function has_overflow(source) return redis.call('EXISTS', unpack(overflow_lists_of(source))) > 0 end
+
+-- How many requests of a source are in its overflow.
+local function overflow_of(source)
+  local count = 0
+  for _, key in ipairs(overflow_lists_of(source)) do count = count + (attempt('LLEN', key) or 0) end
+  return count
+end
+
+-- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes;
+-- of each priority in order, the highest first. Returns by how many requests the frontier grows.
+local function promote(source, outstanding)
+  if not has_overflow(source) then return 0 end
+  local room = math.min(-excess_of(backlog_of(source), outstanding), 250) -- at a call
+  local taken, stored, lists = 0, 0, overflow_lists_of(source)
+  for index = #lists, 1, -1 do
+    local entries = taken < room and attempt('LPOP', lists[index], room - taken)
+    if entries then
+      taken = taken + #entries
+      if append(source, entries) then stored = stored + #entries end
+    end
+  end
+  if taken > 0 then
+    redis.call('DECRBY', K.overflow, taken)
+    redis.call('INCRBY', K.outstanding, stored)
+  end
+  return stored
+end
+
+-- Moves `count` requests of a source, the last ones of the lowest priorities, from its queues to the head of its
+-- overflow. Returns by how many the frontier shrinks.
+local function demote(source, count)
+  local taken, stored, lists = 0, 0, overflow_lists_of(source)
+  for index, queue in ipairs(queues_of(source)) do
+    local entries = taken < count and attempt('RPOP', queue, count - taken)
+    if entries then
+      taken = taken + #entries
+      if store(source, entries, 'LPUSH', lists[index], unpack(entries)) then stored = stored + #entries end
+    end
+  end
+  has_queued[source] = nil
+  redis.call('DECRBY', K.outstanding, taken)
+  redis.call('INCRBY', K.overflow, stored)
+  return taken
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil.

@@ -1,0 +1,203 @@
+"""What a million sources cost: the leader, Redis, and a lease call.
+
+    python -m benchmarks.million_sources [--sources N]
+
+Publishes a catalogue of N rows by a real leader on a Redis of its own, publishes it anew with one row in a hundred
+changed, lets the leader rest, and leases. For each it prints the time, the longest standstill of the leader's
+event loop, the memory of its process beyond what it had before, whether the pulse was ever gone, the share of a
+core that Redis took, and the command that held it up the longest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from crawlproject import config
+from crawlproject import leader as leaders
+from crawlproject.leader import Leader
+from crawlproject.state import embedded
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest
+
+_ENTRY = b"\x01\x00\x00" + b"u" * 180
+_REST_S = 10.0
+_MOST_LEASES = 64
+
+
+def _megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def write_catalogue(path: Path, count: int, changed: float = 0.0) -> None:
+    """Write a catalogue of `count` rows; that share of them has other sizes than without."""
+    chosen = random.Random(0)
+    with path.with_suffix(".part").open("w") as file:
+        for number in range(count):
+            size = number % 400_000_000 + (7_000_000 if chosen.random() < changed else 0)
+            row = {
+                "source_name": f"source{number}",
+                "image_count": size,
+                "source_url": f"https://www.source{number}.example/",
+            }
+            file.write(("[" if number == 0 else ",\n") + json.dumps(row))
+        file.write("]")
+    path.with_suffix(".part").replace(path)
+
+
+class Watch:
+    """Watches a leader and its Redis while something is done."""
+
+    def __init__(self, redis: Any, pulse: str) -> None:
+        self.redis = redis
+        self.pulse = pulse
+
+    async def during(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do `work`; print what it cost."""
+        await self.redis.config_set("slowlog-log-slower-than", 1000)
+        await self.redis.config_set("slowlog-max-len", 10_000)
+        await self.redis.slowlog_reset()
+        freeze, gone, done = 0.0, 0, False
+
+        async def tick() -> None:
+            nonlocal freeze
+            last = time.monotonic()
+            while not done:
+                await asyncio.sleep(0.005)
+                now = time.monotonic()
+                freeze, last = max(freeze, now - last - 0.005), now
+
+        async def beat() -> None:
+            nonlocal gone
+            had = bool(await self.redis.exists(self.pulse))
+            while not done:
+                has = bool(await self.redis.exists(self.pulse))
+                gone, had = gone + (had and not has), had or has
+                await asyncio.sleep(0.1)
+
+        before: Any = await self.redis.info("everything")
+        memory, began = _megabytes(), time.monotonic()
+        ticking = asyncio.gather(tick(), beat())
+        await work()
+        lasted = time.monotonic() - began
+        done = True
+        await ticking
+        after: Any = await self.redis.info("everything")
+        cpu = sum(after[part] - before[part] for part in ("used_cpu_user", "used_cpu_sys"))
+        slowest = max(await self.redis.slowlog_get(10_000), key=lambda entry: entry["duration"], default=None)
+        command = "none over 1 ms"
+        if slowest is not None:
+            command = f"{slowest['duration'] / 1000:.1f} ms {slowest['command'][:60].decode(errors='replace')}"
+        print(
+            f"{name:28} {lasted:7.1f} s  frozen {freeze * 1000:5.0f} ms  +{_megabytes() - memory:5.0f} MB  "
+            f"pulse lost {gone}  Redis {100 * cpu / lasted:5.2f} %  slowest {command}",
+            flush=True,
+        )
+
+
+async def measure(url: str, folder: Path, count: int) -> None:
+    """Measure and print."""
+    path = folder / "catalogue.json"
+    write_catalogue(path, count)
+    settings = config.load({"REDIS_URL": url, "CRAWL_SOURCES": str(path)})
+    state = State(settings, "images")
+    await state.open()
+    redis: Any = Redis.from_url(url)
+    watch = Watch(redis, state.keys.pulse)
+    one = Leader(settings)
+    memory = int((await redis.info("memory"))["used_memory"])
+
+    read = asyncio.Event()
+
+    def notice(record: logging.LogRecord) -> bool:
+        if "Catalogue read" in record.msg:
+            read.set()
+        return True
+
+    logging.getLogger(leaders.__name__).addFilter(notice)
+    logging.getLogger(leaders.__name__).setLevel(logging.INFO)
+
+    one.start(state)
+    await watch.during("first publication", read.wait)
+    used = int((await redis.info("memory"))["used_memory"]) - memory
+    print(f"Redis: {used / count:.0f} B a source of the catalogue")
+    await watch.during("leader at rest", lambda: asyncio.sleep(_REST_S))
+    write_catalogue(path, count, changed=0.01)
+    read.clear()
+    await one.stop()
+    one = Leader(settings)
+    one.start(state)
+    await watch.during("1 % changed, new leader", read.wait)
+    await one.stop()
+
+    # Every source has one request: all are due.
+    one = Leader(settings)
+    await state.scripts.lead(state.worker_id, ready=True)
+    await state.scripts.heartbeat(state.worker_id, join=True, timeout=300, max_deliveries=3)
+
+    async def feed() -> None:
+        for first in range(0, count, 500):
+            if first % 50_000 == 0:
+                await state.scripts.lead(state.worker_id, ready=True)
+            items = [
+                NewRequest(_ENTRY, f"{number % 1000:05x}", number, again=True, source=f"source{number}")
+                for number in range(first, min(first + 500, count))
+            ]
+            await state.scripts.enqueue(
+                state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
+            )
+
+    await watch.during("a request of each source", feed)
+
+    async def lease() -> None:
+        for _ in range(200):
+            await state.scripts.lead(state.worker_id, ready=True)
+            reply = await state.scripts.lease(
+                state.worker_id,
+                _MOST_LEASES,
+                rooms={},
+                room=_MOST_LEASES,
+                idle=False,
+                horizon=0.25,
+                dead_maxlen=10**6,
+                max_deliveries=3,
+            )
+            assert len(reply.grants) == _MOST_LEASES, reply.state
+
+    await watch.during("200 leases of 64", lease)
+    one.start(state)
+    await watch.during("leader, all have work", lambda: asyncio.sleep(_REST_S))
+    await one.stop()
+    await redis.aclose()
+    await state.close()
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.million_sources", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--sources", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="million-") as name:
+        folder = Path(name)
+        url = embedded.ensure(folder)
+        try:
+            asyncio.run(measure(url, folder, options.sources))
+        finally:
+            embedded.stop(folder)
+
+
+if __name__ == "__main__":
+    main()

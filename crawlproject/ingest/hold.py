@@ -1,0 +1,52 @@
+"""What holds a batch of seeds back for now: a list that is long, or a source that has enough seeds waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crawlproject.errors import BadSeed
+from crawlproject.frontier.seeds import parse_seed
+from crawlproject.sources.domains import domain_of_url
+from crawlproject.state import seed_list
+from crawlproject.state.client import BlockingState
+
+
+class Hold:
+    """Whether `batch`, of a file, may be put into the seed list now.
+
+    A batch that has seeds of other sources, too, is held back only by what all sources share: to hold it for one
+    source's sake would hold back the others. One for a single source leaves half of the overflow to others.
+    """
+
+    def __init__(self, state: BlockingState, batch: Sequence[str]) -> None:
+        self.state = state
+        self.batch = batch
+        self._whose: tuple[set[str], set[str]] | None = None
+
+    def reason(self) -> str:
+        """Return what holds the batch back, as a clause; "" when nothing does."""
+        if seed_list.is_long(self.state):
+            return "the seed list is full: start a worker, or see scrapy stats (seeds_waiting, outstanding)"
+        if seed_list.is_overflow_half_full(self.state):
+            if self._whose is None:
+                self._whose = _sources_of(self.batch)
+            if sources := seed_list.sources_with_enough(self.state, *self._whose):
+                have = "has" if len(sources) == 1 else "have"
+                names = " and ".join(sources)
+                return f"{names} {have} enough seeds waiting: see scrapy sources {' '.join(sources)}"
+        return ""
+
+
+def _sources_of(batch: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the sources that seeds name, and the registrable domains of the others."""
+    named, domains = set(), set()
+    for line in batch:
+        try:
+            seed = parse_seed(line)
+        except BadSeed:
+            continue
+        if seed.source is None:
+            domains.add(domain_of_url(seed.url))
+        else:
+            named.add(seed.source)
+    return named, domains

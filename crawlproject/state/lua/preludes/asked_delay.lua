@@ -1,0 +1,13 @@
+-- The delay that a source is asked to keep.
+-- needs: numbers
+
+local robots_delays = {} -- what this script knows
+
+-- The longest delay (s) that a robots.txt asks of a source; nil when that cannot be known.
+local function robots_delay_of(source)
+  if robots_delays[source] == nil then
+    local longest = attempt('ZRANGE', K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
+    robots_delays[source] = longest and math.min(tonumber(longest[2] or '') or 0, 86400)
+  end
+  return robots_delays[source]
+end
