@@ -58,6 +58,13 @@ class Worker:
         assert fence is not None
         await self.state.scripts.set_rates(fence, [(source, 20.0, 20.0) for source in sources], {})
 
+    async def look_up(self) -> None:
+        """Look up host and robots.txt beforehand, so that no request is parked until they are known."""
+        url = "http://museum.localhost/"
+        await self.resolver.prepare([url])
+        await until_async(lambda: self.resolver.knows(url))
+        assert await self.robots.look_up(url, "museum") is not None
+
     async def put(self, *names: str) -> None:
         entries = [
             codec.encode(
@@ -107,6 +114,7 @@ async def test_requests_come_out_at_their_slots(state: State) -> None:
 async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:
     worker = Worker(state)
     await worker.ready(rate=5)
+    await worker.look_up()
     await worker.put("a", "b")
     await worker.queue.fill()
     await until_async(lambda: worker.woken)
@@ -119,6 +127,7 @@ async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:
 async def test_a_pop_before_the_slot_leads_to_one_wake_up(state: State) -> None:
     worker = Worker(state)
     await worker.ready(rate=5)
+    await worker.look_up()
     await worker.put("a", "b")
     await worker.queue.fill()
     assert len(await worker.popped(1)) == 1

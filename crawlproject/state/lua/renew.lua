@@ -2,7 +2,7 @@
 -- needs: due, leases
 -- reads: rates slots halted pulse
 --
--- A: source; missed (the slot, us); within (us ahead that the new one may be);
+-- A: source; missed (the slot, us) and rate (when it was given out); within (us ahead that the new one may be);
 --    worker and lease (none: a request without one); min_rate; circuit.
 -- Reply: {moment, slot, rate}; slot is '' when there is none so soon, without a pulse, for a source that is halted, held or
 -- at rate 0, and for a lease that this worker has no more, or that was granted before the circuit changed its state.
@@ -25,7 +25,8 @@ end
 
 local last = slot_of(source)
 -- Only where the rate is still the same, or was changed by set_rates, which moves the next slot: else nobody can tell.
-local is_last = last and math.abs(last - A.missed - interval) < 100
+-- And not where it was lowered: the one before the missed slot may have gone out a moment ago.
+local is_last = last and rate >= A.rate and math.abs(last - A.missed - interval) < 100
 local slot = is_last and now or next_slot(source)
 if slot > now + A.within then return none end
 keep_time()

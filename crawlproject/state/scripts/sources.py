@@ -96,6 +96,7 @@ class SourceScripts(ScriptRunner):
             "renew",
             source=slot.source,
             missed=slot.at,
+            rate=slot.rate,
             within=int(within * MICROS),
             worker=worker,
             lease=lease,
