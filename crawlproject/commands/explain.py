@@ -132,7 +132,11 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
         return {"verdict": "disallowed", "reason": reply.body.decode(errors="replace")}
     if reply.what == "unreachable":
         return {"verdict": "unreachable", "reason": f"cannot be fetched ({reply.reason})"}
-    missing = f"could not be fetched for 30 days ({reply.reason})" if reply.reason else "there is none"
+    missing = (
+        f"could not be fetched for 30 days ({reply.reason})"
+        if reply.reason
+        else "there is none, or it says nothing to crawlproject"
+    )
     return {"verdict": "allowed", "reason": missing}
 
 

@@ -80,6 +80,11 @@ class Rules:
             self._rules.setdefault(rule.head, []).append(rule)
         self._lengths = {len(head) for head in self._rules}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing to us: everything is allowed, at any rate."""
+        return not self._rules and self.delay is None
+
     @classmethod
     def parse(cls, body: bytes) -> Rules:
         """Read a robots.txt, whatever its bytes are; lines that make no sense are passed over (RFC 9309 2.2).

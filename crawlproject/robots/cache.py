@@ -344,7 +344,10 @@ class RobotsCache:
     async def _share(self, token: str, url: str, source: str, fetched: Fetched) -> None:
         delay = 0.0
         if fetched.kind == "rules":
-            delay = (await _parse(fetched.body)).delay or 0.0
+            rules = await _parse(fetched.body)
+            if rules.is_empty:  # the most frequent one by far: nobody needs to keep its text
+                fetched = fetched._replace(kind="none", body=b"")
+            delay = rules.delay or 0.0
             if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":

@@ -636,3 +636,18 @@ def test_robots_url(url: str, robots: str) -> None:
 def test_a_url_without_a_robots_txt(url: str) -> None:
     with pytest.raises(ValueError):
         robots_url(url)
+
+
+@pytest.mark.parametrize(
+    ("body", "empty"),
+    [
+        (b"", True),
+        (b"User-agent: *\nDisallow:\n", True),
+        (b"User-agent: other\nDisallow: /\n", True),
+        (b"User-agent: *\nAllow: /\n", False),
+        (b"User-agent: *\nCrawl-delay: 5\n", False),
+        (b"User-agent: crawlproject\nDisallow: /private\n", False),
+    ],
+)
+def test_a_robots_txt_that_says_nothing_to_us_can_be_told(body: bytes, empty: bool) -> None:
+    assert Rules.parse(body).is_empty is empty

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,6 +17,7 @@ from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots import cache
 from crawlproject.state.client import State
@@ -326,6 +328,18 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
     assert not await keep("second", 7)
     assert not await keep("second", 0)
     assert await asked_at() == [None, None]
+
+
+async def test_the_text_of_a_large_robots_txt_is_stored_compressed(state: State) -> None:
+    text = b"User-agent: *\n" + b"".join(b"Disallow: /private/%d\n" % number for number in range(10_000))
+    await keep_copy(state, ORIGIN, "museum", body=text)
+    assert (await state.scripts.look_robots(None, ORIGIN, "museum")).body == text
+    redis: Any = state.redis
+    assert await redis.memory_usage(KEYS.robots_of + ORIGIN) < len(text) / 3
+    # Of what others put there, no more is unpacked than is read of a robots.txt.
+    for stored, longest in ((b"\0zlib\0" + zlib.compress(bytes(50_000_000)), MAX_BYTES + 1), (b"\0zlib\0x", 0)):
+        await redis.hset(KEYS.robots_of + ORIGIN, "body", stored)
+        assert len((await state.scripts.look_robots(None, ORIGIN, "museum")).body) == longest
 
 
 async def test_whoever_only_looks_learns_what_holds_and_changes_nothing(state: State) -> None:

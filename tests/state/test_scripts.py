@@ -704,6 +704,21 @@ async def test_seeds_apart_keep_the_crawl_open_unless_their_source_is_halted(sta
     assert await state.scripts.idle(halted_too=True)
 
 
+async def test_work_of_many_halted_sources_is_counted_page_by_page(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    halted = [f"s{number}" for number in range(700)]
+    for source in halted:
+        await put(state, [entry(source)], source)
+    await db(state).sadd(state.keys.halted, *halted)
+    assert await state.scripts.idle(halted_too=True)
+    assert not await state.scripts.idle()
+    await put(state, [entry("a")])
+    assert not await state.scripts.idle(halted_too=True)
+    assert names(await lease(state)) == ["a"]
+    assert not await state.scripts.idle(halted_too=True)  # in flight
+
+
 async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 5))

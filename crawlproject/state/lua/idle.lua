@@ -1,26 +1,17 @@
 -- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' shares of it, the seed list and
 -- every worker's processing list are empty.
 -- needs: queues
--- types: list quarantine seeds, zset workers due_fast due_mid due_slow, set halted
+-- types: list quarantine seeds, zset workers due_fast due_mid due_slow
 -- reads: outstanding overflow
 --
--- A: halted_too (work of halted sources does not count).
+-- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
 -- Reply: 1 or 0.
 
 local outstanding, overflow = strings(K.outstanding, K.overflow)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
-if A.halted_too and outstanding > 0 then
-  for _, source in ipairs(redis.call('SMEMBERS', K.halted)) do
-    outstanding = outstanding - backlog_of(source)
-    if overflow > 0 then overflow = overflow - overflow_of(source) end
-  end
-  for _, quarantined in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
-    outstanding = outstanding - redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n') or '')
-  end
-end
-if outstanding > 0 or overflow > 0 then return 0 end
+if outstanding > (A.halted_work or 0) or overflow > (A.halted_overflow or 0) then return 0 end
 local workers = redis.call('ZRANGE', K.workers, 0, -1)
-if not A.halted_too then
+if not A.halted_work then
   -- The count may be too low where others have put requests there, or taken some away.
   for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
     if redis.call('ZCARD', tier) > 0 then return 0 end

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
 
+_HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
 # Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
@@ -325,7 +326,16 @@ class FrontierScripts(ScriptRunner):
 
         `halted_too`: the work of halted sources does not count.
         """
-        return bool(await self._run("idle", halted_too=halted_too))
+        if not halted_too:
+            return bool(await self._run("idle"))
+        cursor, work, waiting, more = "0", 0, 0, True
+        while more:
+            following, some_work, some_waiting = await self._run(
+                "halted_work", cursor=cursor, count=_HALTED_A_PAGE
+            )
+            cursor, work, waiting = following.decode(), work + some_work, waiting + some_waiting
+            more = cursor != "0"
+        return bool(await self._run("idle", halted_work=work, halted_overflow=waiting))
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""
