@@ -208,13 +208,17 @@ async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
     started = await worker.popped(2)
     assert worker.queue.room == 4
     worker.queue.settle(started[0].meta[LEASE], fetched(started[0].meta[LEASE]))
-    while worker.queue.room:
-        await worker.queue.fill()
+
+    async def is_full() -> bool:
+        await worker.queue.flush()
+        if worker.queue.room:
+            await worker.queue.fill()
         assert len(worker.queue) <= 4
-        started += [request for _ in range(2) if (request := worker.queue.pop()) is not None]
-        await asyncio.sleep(0.01)
-    assert len(worker.queue.leases) <= 10
-    assert len(worker.queue.leases) >= 8
+        assert len(worker.queue.leases) <= 10
+        started.extend(request for _ in range(2) if (request := worker.queue.pop()) is not None)
+        return len(worker.queue.leases) >= 8
+
+    await until_async(is_full)
 
 
 async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
