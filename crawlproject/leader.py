@@ -48,6 +48,7 @@ class Leader:
         self._ready = False
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
+        self._all_compared = False  # each known source, since this worker leads
         self._writing = (
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
@@ -116,7 +117,7 @@ class Leader:
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
-        self._overridden = {}
+        self._overridden, self._cursor, self._all_compared = {}, 0, False
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self.config.sources is None or await source_table.has_rates(self.state):
             await self._begin()
@@ -236,9 +237,15 @@ class Leader:
         seen = 0
         while True:
             self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
+            seen += len(found)
+            if (
+                found and self._all_compared
+            ):  # from then on rates change by what this leader does, or by new overrides
+                overrides = await source_table.overrides(self.state, found)
+                found = [source for source, override in zip(found, overrides, strict=True) if override is not None]
             if found:
                 await self._compare(fence, found)
-            seen += len(found)
+            self._all_compared |= self._cursor == 0
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
 

@@ -93,6 +93,13 @@ async def source_of_domain(state: State, domain: str) -> str | None:
     return None if source is None else _text(source)
 
 
+async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
+    """Return the operator's rate of each of `sources` as it was written, None where there is none."""
+    redis: Any = state.redis
+    stored: list[bytes | None] = await redis.mget([state.keys.override_rate_of + name for name in sources])
+    return stored
+
+
 async def set_override(state: State, source: str, rate: str) -> None:
     """Write the operator's rate of a source."""
     await state.redis.set(state.keys.override_rate_of + source, rate)
