@@ -331,7 +331,7 @@ def test_a_slow_source_whose_connections_do_not_last_until_the_next_slot_is_craw
     assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 3
     assert crawl.dead() == {}
     times = sorted(server.arrivals)
-    assert min(later - first for first, later in pairwise(times)) > 0.9
+    assert min(later - first for first, later in pairwise(times)) > 0.75  # a slot may be used 250 ms late
 
 
 def test_what_connects_while_its_source_is_halted_is_not_sent(

@@ -645,7 +645,7 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
     verdict = await scheduler.robots.look_up(url, "museum")
     assert verdict is not None
     assert verdict.allowed
-    assert asyncio.get_running_loop().time() == pytest.approx(first.moment + 4, abs=1.5)
+    assert asyncio.get_running_loop().time() > first.moment + 3.9
     assert scheduler.robots.put_off(url, "museum") == 0
     leading.cancel()
 
