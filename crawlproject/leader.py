@@ -196,13 +196,14 @@ class Leader:
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
-                if gone and not await self.state.scripts.forget(fence, gone, []):
-                    return None
                 changes = [
                     (source, self._in_force(source, present.override, MINIMUM_RATE), None)
                     for source, present in zip(gone, stored, strict=True)
                 ]
+                # The rates first: should Redis fail in between, the next reading finds these sources once more.
                 if not await self._write(fence, changes):
+                    return None
+                if gone and not await self.state.scripts.forget(fence, gone, []):
                     return None
             count, more = count + len(gone), cursor != 0
         more = True
@@ -242,7 +243,11 @@ class Leader:
                 found and self._all_compared
             ):  # from then on rates change by what this leader does, or by new overrides
                 overrides = await source_table.overrides(self.state, found)
-                found = [source for source, override in zip(found, overrides, strict=True) if override is not None]
+                found = [
+                    source
+                    for source, override in zip(found, overrides, strict=True)
+                    if override != self._overridden.get(source)
+                ]
             if found:
                 await self._compare(fence, found)
             self._all_compared |= self._cursor == 0

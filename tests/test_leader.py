@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,6 +183,40 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
         assert await redis.hkeys(keys.limits) == [b"museum", b"louvre"]
         assert set(await redis.hkeys(keys.hosts)) == {b"museum.org", b"louvre.org"}
     assert await redis.get(keys.leader) is None  # free for another at once
+
+
+async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails_meanwhile(
+    scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis, keys, scripts = scheduler.state.redis, scheduler.state.keys, scheduler.state.scripts
+    path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
+    failing = ["set_rates", "forget"]
+
+    async with leading(scheduler, path) as leader:
+        await until_async(lambda: redis.get(keys.pulse))
+        await until_async(lambda: leader._all_compared)
+        for name in list(failing):
+            do = getattr(scripts, name)
+
+            async def fail_once(*args: Any, name: str = name, do: Any = do) -> Any:
+                if name in failing:
+                    failing.remove(name)
+                    raise ConnectionError(name)
+                return await do(*args)
+
+            monkeypatch.setattr(scripts, name, fail_once)
+        catalogue(path, museum=5_000)
+
+        async def settled() -> bool:
+            return await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"0.2"}
+
+        await until_async(settled)
+        await until_async(lambda: not failing)
+
+        async def forgotten() -> bool:
+            return await redis.hkeys(keys.limits) == [b"museum"]
+
+        await until_async(forgotten)
 
 
 async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(

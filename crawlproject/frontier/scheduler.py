@@ -211,8 +211,8 @@ class FrontierScheduler(Scheduler):
         if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.over_soft_limit:
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        self.leasing.wanted.clear()
         await self._end_leases()  # back to back the two calls cost Redis less
+        self.leasing.wanted.clear()
         reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import BlockingState, State
+from crawlproject.state.numbers import whole_number
 
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # so many sources at most can have this part of the overflow
@@ -43,7 +44,7 @@ def has_room(state: BlockingState) -> bool:
 def is_overflow_half_full(state: BlockingState) -> bool:
     """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier."""
     overflow: Any = state.redis.get(state.keys.overflow)
-    return int(overflow or 0) >= _half(state)
+    return (whole_number(overflow) or 0) >= _half(state)
 
 
 def sources_with_enough(state: BlockingState, named: Collection[str], domains: Collection[str]) -> list[str]:
@@ -95,6 +96,6 @@ async def room(state: State) -> Room:
 
 
 def _room(state: State | BlockingState, counters: Any) -> Room:
-    outstanding, overflow = (int(value or 0) for value in counters)
+    outstanding, overflow = (whole_number(value) or 0 for value in counters)
     config = state.config
     return Room(max(config.high_water - outstanding, 0), max(config.overflow_maxlen - overflow, 0))

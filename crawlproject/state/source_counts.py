@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crawlproject.state.client import State
+from crawlproject.state.numbers import whole_number
 
 
 async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str]) -> dict[str, list[int]]:
@@ -42,4 +43,4 @@ async def _read(state: State, sources: Sequence[str], hashes: dict[str, str]) ->
 
 def _numbers(reply: Any, count: int) -> list[int]:
     values = reply if isinstance(reply, list) else [None] * count
-    return [int(value) if value is not None and value.isdigit() and len(value) < 20 else 0 for value in values]
+    return [whole_number(value) or 0 for value in values]

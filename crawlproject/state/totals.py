@@ -6,6 +6,7 @@ from typing import Any
 
 from crawlproject.sources.rates import override_of
 from crawlproject.state.client import BlockingState
+from crawlproject.state.numbers import whole_number
 from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
@@ -45,8 +46,8 @@ def totals(state: BlockingState) -> dict[str, Any]:
             row[count] = int(number)
     return {
         "workers": len(alive_workers(state)),
-        "seeds_waiting": seeds + int(overflow or 0),
-        "outstanding": int(outstanding or 0),
+        "seeds_waiting": seeds + (whole_number(overflow) or 0),
+        "outstanding": whole_number(outstanding) or 0,
         "leased": leased,
         "dead_letters": dead,
         **{name: int(sums.get(name.encode(), 0)) for name in _OF_SEEDS},

@@ -1,4 +1,4 @@
-"""Who may have how many of a worker's requests in flight: a worker of 2,000, its sources, a clock of our own."""
+"""How a worker with room for 2,000 requests in flight shares it among its sources, by a simulated clock."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +25,7 @@ from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import PRODUCE, Broker
+from tests.sinks.lines import before_line, die
 from tests.state.servers import Server
 from tests.waiting import until
 
@@ -203,21 +203,9 @@ def sent_by_a_child_that_dies(redis_url: str, address: str, at_line: int) -> boo
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] != 0
-    left = at_line
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(TRACED):
-            return None
-        if event == "line":
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
     try:
         with redis.Redis.from_url(redis_url) as own:
-            sys.settrace(trace)
+            sys.settrace(before_line(TRACED, at_line, die))
             drain(own, address)
         os._exit(0)
     finally:

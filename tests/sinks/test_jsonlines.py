@@ -7,13 +7,11 @@ import json
 import os
 import resource
 import shutil
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
+from tests.sinks.lines import before_line, die
 
 KEYS = Keys("crawl", "images")
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
@@ -280,21 +279,9 @@ def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bo
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] != 0
-    left = at_line
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(TRACED):
-            return None
-        if event == "line":
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
     try:
         with redis.Redis.from_url(redis_url) as own:
-            sys.settrace(trace)
+            sys.settrace(before_line(TRACED, at_line, die))
             drain(own, path)
         os._exit(0)
     finally:
@@ -582,22 +569,15 @@ def drained_with_a_hang(client: redis.Redis, one: Path, two: Path, at_line: int)
     """Drain into `one`, and before a line of that into `two`, as the same reader; tell whether that line came, and
     whether the former has noticed it.
     """
-    left, others = at_line, []
+    others = []
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(TRACED):
-            return None
-        if event == "line":
-            left -= 1
-            if left == -1:
-                let_leases_end(client)
-                others.append(drain_as(client, two, "archive"))
-        return trace
+    def take_over() -> None:
+        let_leases_end(client)
+        others.append(drain_as(client, two, "archive"))
 
     two.touch()
     lost = False
-    sys.settrace(trace)
+    sys.settrace(before_line(TRACED, at_line, take_over))
     try:
         drain_as(client, one, "archive")
     except ReaderTaken:

@@ -9,7 +9,8 @@
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
 --    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
---    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at}, the last five as lists; hashes as field, value, field, ...
+--    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at}, the last
+--    five as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.

@@ -3,7 +3,7 @@
 -- reads: fence
 --
 -- A: fence; sources; domains.
--- Reply: 1, or 0 when another leads by now. The rates in force follow with the leader's next look at them.
+-- Reply: 1, or 0 when another leads by now. Their rates in force are changed by set_rates, before.
 
 if require_counter(K.fence) ~= A.fence then return 0 end
 for _, source in ipairs(A.sources) do

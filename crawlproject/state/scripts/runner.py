@@ -17,6 +17,7 @@ from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import RedisClock
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
+from crawlproject.state.numbers import whole_number
 from crawlproject.state.script_text import ScriptText
 
 logger = logging.getLogger(__name__)
@@ -98,8 +99,5 @@ def texts(values: Sequence[bytes]) -> list[str]:
 
 def counters(flat: Sequence[bytes]) -> dict[str, int]:
     """Return a hash of counters; what is not a whole number was not written by crawlproject."""
-    found = {}
-    for name, value in zip(flat[::2], flat[1::2], strict=True):
-        if value.removeprefix(b"-").isdigit() and len(value) < 20:
-            found[name.decode(errors="replace")] = int(value)
-    return found
+    found = zip(flat[::2], map(whole_number, flat[1::2]), strict=True)
+    return {name.decode(errors="replace"): number for name, number in found if number is not None}
