@@ -34,6 +34,7 @@ for index, id in ipairs(A.ids) do
   end
 end
 look_up_halted(names)
+look_up_circuits(names)
 look_up_rules(names)
 look_up_statuses(names)
 

@@ -61,6 +61,12 @@ local function circuit_of(source)
   return circuit
 end
 
+-- Looks at several sources at once: as a rule none of them has ever been in trouble.
+local function look_up_circuits(sources)
+  if not none_has(K.circuit_of, sources) then return end
+  for _, source in ipairs(sources) do circuits[source] = setmetatable({}, UNTROUBLED) end
+end
+
 -- What the catalogue says of a source; nothing, where that is not a JSON object.
 local function parse_options(source, options)
   if not options then return {} end

@@ -9,7 +9,7 @@ local TIERS = {K.due_fast, K.due_mid, K.due_slow}
 local places = {} -- source -> its score in its tier, or false
 local moves = {[K.due_fast] = {}, [K.due_mid] = {}, [K.due_slow] = {}} -- what is to be written
 
--- Reads what several sources share at once: rates, slots, who is halted.
+-- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
 local function look_up(sources)
   for first = 1, #sources, 1000 do
     local last = math.min(first + 999, #sources)
@@ -22,6 +22,8 @@ local function look_up(sources)
     end
   end
   look_up_halted(sources)
+  look_up_circuits(sources)
+  look_up_robots_delays(sources)
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's.

@@ -61,6 +61,13 @@ end
 
 local function require_counter(key) return counter(key, (strings(key))) end
 
+-- Whether none of several sources has a key that begins so; at most a few thousand sources.
+local function none_has(prefix, sources)
+  local keys = {}
+  for index, source in ipairs(sources) do keys[index] = prefix .. source end
+  return #keys > 0 and redis.call('EXISTS', unpack(keys)) == 0
+end
+
 -- What is wrong with a key of one source or worker.
 local function wrong(key)
   return 'WRONGTYPE ' .. key .. ' is a ' .. redis.call('TYPE', key).ok
