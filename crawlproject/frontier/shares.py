@@ -54,8 +54,8 @@ class Shares:
     than there is, none gets more than an equal share, unless others leave some of theirs.
 
     A quarter of the capacity is kept for the others. A source that has not answered yet may take half of what is
-    left of that quarter, and always one; half of the capacity, with one request each, is where that ends.
-    A source that hangs gets a few. An answer ends both.
+    left of that quarter, and always one; half of the capacity, with one request each, is where that ends, or if it is
+    alone. A source that hangs gets a few. An answer ends both.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -75,7 +75,8 @@ class Shares:
         if use.latency is not None:
             return True
         self._untried += 1
-        return self._untried <= max(self.capacity // 2 if use.held == 1 else self._reserve, 1)
+        most = self.capacity // 2 if use.held == 1 or len(self._holding) == 1 else self._reserve
+        return self._untried <= max(most, 1)
 
     def start(self, source: str, now: float) -> None:
         """Note that a request of `source` goes out."""
@@ -139,7 +140,7 @@ class Shares:
                 unproven += use.held
                 charged += use.held if use.latency is None else min(use.held, _FEW)
         spare = max(self._reserve - charged, 0)
-        newcomer = 1 + spare // 2
+        newcomer = 1 + (spare // 2 if len(self._holding) > 1 else self.capacity // 2)
         level = fair_level(needs, self.capacity - others - max(unproven, self._reserve))
         rooms: dict[str, int] = {}
         slow: dict[str, int] = {}  # the rooms of sources that might fill what there is

@@ -122,6 +122,10 @@ def test_a_source_whose_answers_take_long_gets_what_it_needs() -> None:
     assert 360 <= worker.held("slow") <= 450
 
 
+def test_a_source_alone_has_its_rate_before_its_first_answer_too() -> None:
+    assert Worker({"slow": Site(180, 1.9)}).rate_of("slow", 10) > 175
+
+
 def test_a_source_that_begins_to_hang_shrinks_to_a_few_and_grows_again() -> None:
     sites = {"site": Site(100, 0.5)}
     worker = Worker(sites)
