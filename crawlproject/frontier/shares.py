@@ -54,8 +54,8 @@ class Shares:
     than there is, none gets more than an equal share, unless others leave some of theirs.
 
     A quarter of the capacity is kept for the others. A source that has not answered yet may take half of what is
-    left of that quarter, and always one; half of the capacity, with one request each, is where that ends, or if it is
-    alone. A source that hangs gets a few. An answer ends both.
+    left of that quarter, and always one; half of the capacity, with one request each or alone, is where that ends.
+    A source that hangs gets a few. An answer ends both.
     """
 
     def __init__(self, capacity: int) -> None:
