@@ -1,0 +1,121 @@
+"""What the tests of the scripts share: calls of scripts with the arguments that these tests do not vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from crawlproject.politeness.slots import HORIZON_S
+from crawlproject.state.client import State
+from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
+
+Row = tuple[str, float]
+
+
+def db(state: State) -> Any:
+    """Return the plain client, whose annotations leave open what it answers."""
+    return state.redis
+
+
+def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
+    return bytes((1, deliveries, priority)) + name.encode()
+
+
+def names(reply: LeaseReply) -> list[str]:
+    return [grant.entry[3:].decode() for grant in reply.grants]
+
+
+async def rule(state: State, *rates: Row) -> int:
+    """Lead, with a pulse, and set rates; return the fence."""
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    assert await state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates], {})
+    return fence
+
+
+async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliveries: int = 3) -> None:
+    await state.scripts.heartbeat(worker, join=True, timeout=timeout, max_deliveries=max_deliveries)
+
+
+async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
+    requests = [
+        NewRequest(body, "00000", hash((source, body)) & 0xFFFFFFFF, again=True, source=source) for body in entries
+    ]
+    reply = await state.scripts.enqueue(
+        "w", requests, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=False
+    )
+    assert reply is not None
+    assert reply.admitted == len(requests)
+
+
+async def lease(
+    state: State,
+    want: int = 100,
+    worker: str = "w",
+    *,
+    rooms: dict[str, int] | None = None,
+    room: int = 100,
+    horizon: float = HORIZON_S,
+    dead_maxlen: int = 1000,
+    high_water: int = 1_000_000,
+) -> LeaseReply:
+    return await state.scripts.lease(
+        worker,
+        want,
+        rooms=rooms or {},
+        room=room,
+        idle=not rooms,
+        horizon=horizon,
+        dead_maxlen=dead_maxlen,
+        max_deliveries=3,
+        high_water=high_water,
+    )
+
+
+async def outstanding(state: State) -> int:
+    return int(await db(state).get(state.keys.outstanding) or 0)
+
+
+async def take(state: State, *seeds: str) -> list[bytes]:
+    """Have worker w take these seeds, pushed in this order."""
+    await db(state).lpush(state.keys.seeds, *seeds)
+    return await state.scripts.take_seeds("w", 1000)
+
+
+async def processing_list(state: State) -> list[bytes]:
+    """Return the seeds on the processing list of worker w, the one taken first at the head."""
+    found: list[bytes] = await db(state).lrange(state.keys.processing_of + "w", 0, -1)
+    return found[::-1]
+
+
+async def waiting(state: State) -> list[bytes]:
+    """Return the seeds in the list, the next one first."""
+    found: list[bytes] = await db(state).lrange(state.keys.seeds, 0, -1)
+    return found[::-1]
+
+
+def request(name: str, member: int, *, priority: int = 0, **more: object) -> NewRequest:
+    values = {"again": False, "source": "museum", "domain": None, **more}
+    return NewRequest(entry(name, priority=priority), "00000", member, **values)  # type: ignore[arg-type]
+
+
+async def feed(state: State, *items: NewRequest, high_water: int = 8, overflow_maxlen: int = 100) -> EnqueueReply:
+    """Have worker w enqueue these requests as seeds; each seed is spelled as its request."""
+    await take(state, *(item.entry[3:].decode() for item in items))
+    seeds = await processing_list(state)
+    reply = await state.scripts.enqueue(
+        "w",
+        items,
+        seeds=seeds,
+        high_water=high_water,
+        overflow_maxlen=overflow_maxlen,
+        dead_maxlen=1000,
+        refuse_unknown=False,
+    )
+    assert reply is not None
+    return reply
+
+
+def requests(names: str, priority: int = 0, source: str = "museum") -> list[NewRequest]:
+    """Return a request for each letter; equal letters are equal requests."""
+    return [request(name, ord(name), priority=priority, source=source) for name in names]

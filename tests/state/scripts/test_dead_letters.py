@@ -1,0 +1,44 @@
+"""Dead letters: what they keep, and the script retry_dead."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import DeadRetry, Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a", deliveries=2)])
+    await lease(state)
+    (grant,) = (await lease(state)).grants
+    await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, dead="status 403")])
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter == {
+        b"entry": entry("a", deliveries=2),
+        b"source": b"museum",
+        b"reason": b"status 403",
+        b"deliveries": b"2",
+    }
+    assert await outstanding(state) == 0
+
+
+async def test_dead_letters_live_again_once(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
+    two = await db(state).xadd(state.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
+    letters = [
+        DeadRetry(one.decode(), "museum", entry("a"), None),
+        DeadRetry(two.decode(), "", None, b"bad"),
+    ]
+    assert await state.scripts.retry_dead(letters) == 2
+    assert await state.scripts.retry_dead(letters) == 0
+    assert await outstanding(state) == 1
+    assert await waiting(state) == [b"bad"]
+    assert names(await lease(state)) == ["a"]

@@ -1,0 +1,149 @@
+"""The way of seeds into the frontier: the scripts take_seeds and enqueue."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Rejected
+from tests.state.scripts.calls import db, join, outstanding, processing_list, request, rule, take, waiting
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_seeds_are_taken_in_order_and_leave_the_processing_list_with_the_batch(state: State) -> None:
+    await join(state)
+    await rule(state)
+    assert await take(state, "a", "b", "c") == [b"a", b"b", b"c"]
+    items: list[NewRequest | Rejected] = [request("a", 1), request("b", 2), Rejected("no url")]
+    reply = await state.scripts.enqueue(
+        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
+    )
+    assert reply == (2, 0, 1, 0, 2)
+    assert await db(state).exists(state.keys.processing_of + "w") == 0
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert (letter[b"seed"], letter[b"reason"]) == (b"c", b"no url")
+
+
+async def test_a_repeated_enqueue_of_seeds_does_nothing(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await take(state, "a")
+    for expected in ((1, 0, 0, 0, 1), None):
+        reply = await state.scripts.enqueue(
+            "w",
+            [request("a", 1, again=True)],
+            seeds=[b"a"],
+            high_water=100,
+            dead_maxlen=1000,
+            refuse_unknown=False,
+        )
+        assert reply == expected
+    assert await outstanding(state) == 1
+
+
+async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await take(state, "a")
+    await db(state).zrem(state.keys.workers, "w")
+    reply = await state.scripts.enqueue(
+        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=1000, refuse_unknown=False
+    )
+    assert reply is None
+    assert await outstanding(state) == 0
+
+
+async def test_what_was_seen_is_a_duplicate_unless_asked_for_again(state: State) -> None:
+    first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
+    reply = await state.scripts.enqueue("w", first, high_water=100, dead_maxlen=1000, refuse_unknown=False)
+    assert reply == (3, 1, 0, 0, 3)
+    assert await db(state).object("encoding", state.keys.seen_of + "00000") == b"intset"
+
+
+async def test_seeds_over_the_high_water_mark_go_back_in_order(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await take(state, *"abcdef")
+    items = [request(name, n, source=f"s{n}") for n, name in enumerate("abcdef")]
+    reply = await state.scripts.enqueue(
+        "w", items, seeds=await processing_list(state), high_water=4, dead_maxlen=1000, refuse_unknown=False
+    )
+    assert reply == (4, 0, 0, 2, 4)
+    assert await waiting(state) == [b"e", b"f"]
+    # they were not noted as seen
+    assert await state.scripts.take_seeds("w", 10) == [b"e", b"f"]
+    reply = await state.scripts.enqueue(
+        "w", items[4:], seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
+    )
+    assert reply is not None
+    assert reply.admitted == 2
+
+
+async def test_a_processing_list_holds_few_bytes_but_any_one_seed(state: State) -> None:
+    await join(state)
+    await db(state).lpush(state.keys.seeds, "a" * 40, "b" * 70, "c" * 200, "d", "e" * 99, "f")
+
+    async def take() -> list[str]:
+        seeds = await state.scripts.take_seeds("w", 100, size=100)
+        assert seeds == await state.scripts.take_seeds("w", 100, size=100)  # no more, though asked again
+        await db(state).delete(state.keys.processing_of + "w")
+        return [f"{len(seed)}{seed[:1].decode()}" for seed in seeds]
+
+    assert [await take() for _ in range(5)] == [["40a", "70b"], ["200c"], ["1d", "99e"], ["1f"], []]
+
+
+async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 5))
+    await take(state, "a", "b")
+    items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
+    reply = await state.scripts.enqueue(
+        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=True
+    )
+    assert reply == (1, 0, 1, 0, 1)
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter[b"reason"] == b"unknown source: nowhere.example"
+    reply = await state.scripts.enqueue("w", items[1:], high_water=100, dead_maxlen=1000, refuse_unknown=False)
+    assert reply is not None
+    assert reply.admitted == 1
+    assert await db(state).hget(state.keys.rates, "nowhere.example") == b"0.20000000000000001"
+    assert await db(state).sismember(state.keys.sources, "nowhere.example")
+
+
+async def test_seeds_wait_on_the_processing_list_for_a_pulse_and_while_dead_letters_are_at_their_bound(
+    state: State,
+) -> None:
+    await join(state)
+    await take(state, "a")
+
+    async def enqueue(dead_maxlen: int) -> object:
+        return await state.scripts.enqueue(
+            "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=dead_maxlen, refuse_unknown=False
+        )
+
+    assert await enqueue(9) is None
+    await rule(state)
+    await db(state).xadd(state.keys.dead, {"reason": "x"})
+    assert await enqueue(1) is None
+    assert await processing_list(state) == [b"a"]
+    assert await enqueue(9) == (1, 0, 0, 0, 1)
+
+
+async def test_a_late_call_for_other_seeds_does_nothing(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await take(state, "b")
+    late = await state.scripts.enqueue(
+        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=9, refuse_unknown=False
+    )
+    assert late is None
+    assert await processing_list(state) == [b"b"]
+
+
+async def test_a_worker_that_is_not_registered_takes_no_seeds(state: State) -> None:
+    await db(state).lpush(state.keys.seeds, "a", "b")
+    await db(state).rpoplpush(state.keys.seeds, state.keys.processing_of + "w")
+    assert await state.scripts.take_seeds("w", 100) == []
+    assert await waiting(state) == [b"a", b"b"]
+    assert await processing_list(state) == []

@@ -1,0 +1,84 @@
+"""Workers that live, lapse or leave: the scripts heartbeat and leave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted(state: State) -> None:
+    await join(state)
+    await join(state, "other")
+    await rule(state, ("museum", 1000))
+    await put(state, [entry(str(n)) for n in range(200)])
+    assert len((await lease(state, want=150, room=150)).grants) == 150
+    await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
+    await asyncio.sleep(0.5)
+    for _ in range(4):  # silent itself until now: perhaps Redis was away, and all have their time anew
+        late = await state.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
+        assert late.lost == []
+        await asyncio.sleep(0.11)
+    beat = await state.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
+    assert beat.alive
+    assert beat.lost == [("w", 150, 0)]
+    assert await waiting(state) == [b"s1", b"s2"]
+    reply = await lease(state, want=200, worker="other", room=200)
+    assert names(reply)[:150] == [str(n) for n in range(150)]
+    assert [g.entry[1] for g in reply.grants][149:151] == [1, 0]
+    assert await outstanding(state) == 200
+
+
+async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
+    await join(state, "other")
+    await rule(state, ("museum", 100))
+    await put(state, [entry("killer")])
+    for lost in (1, 2, 3):
+        await join(state)
+        if lost == 3:
+            assert (await lease(state)).grants == []  # quarantined by now
+        assert len((await lease(state)).grants) == 1
+        await asyncio.sleep(0.06)
+        await join(state, "other")
+        beat = await state.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+        assert beat.lost == [("w", 0 if lost == 3 else 1, 1 if lost == 3 else 0)]
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter[b"deliveries"] == b"3"
+    assert letter[b"reason"].startswith(b"lost with its worker")
+    assert await outstanding(state) == 0
+
+
+async def test_a_worker_that_lapsed_learns_of_it_and_cannot_settle(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    await asyncio.sleep(0.06)
+    await join(state, "other")
+    await state.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+    beat = await state.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
+    assert not beat.alive
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
+    assert (await state.scripts.settle("w", [done])).settled == [False]
+    assert await db(state).xlen(state.keys.image_events) == 0
+
+
+async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(state: State) -> None:
+    await join(state)
+    await join(state, "other")
+    await rule(state, ("museum", 1000))
+    await put(state, [entry(str(n)) for n in range(150)])
+    assert len((await lease(state, want=150, room=150)).grants) == 150
+    await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
+    assert await state.scripts.leave("w") == 150
+    assert await waiting(state) == [b"s1", b"s2"]
+    await asyncio.sleep(0.2)
+    reply = await lease(state, want=200, worker="other", room=200)
+    assert names(reply) == [str(n) for n in range(150)]
+    assert {g.entry[1] for g in reply.grants} == {0}

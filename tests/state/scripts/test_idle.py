@@ -1,0 +1,63 @@
+"""Whether the crawl has work: the script idle."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, processing_list, put, request, rule
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_work_of_many_halted_sources_is_counted_page_by_page(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    halted = [f"s{number}" for number in range(700)]
+    for source in halted:
+        await put(state, [entry(source)], source)
+    await db(state).sadd(state.keys.halted, *halted)
+    assert await state.scripts.idle(halted_too=True)
+    assert not await state.scripts.idle()
+    await put(state, [entry("a")])
+    assert not await state.scripts.idle(halted_too=True)
+    assert names(await lease(state)) == ["a"]
+    assert not await state.scripts.idle(halted_too=True)  # in flight
+
+
+async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: State) -> None:
+    await join(state)
+    assert await state.scripts.idle()
+    await db(state).lpush(state.keys.seeds, "a")
+    assert not await state.scripts.idle()
+    await state.scripts.take_seeds("w", 1)
+    assert not await state.scripts.idle()
+    await rule(state, ("museum", 100))
+    await state.scripts.enqueue(
+        "w",
+        [request("a", 1)],
+        seeds=await processing_list(state),
+        high_water=9,
+        dead_maxlen=1000,
+        refuse_unknown=False,
+    )
+    assert not await state.scripts.idle()
+    (grant,) = (await lease(state)).grants
+    assert not await state.scripts.idle()
+    await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x")])
+    assert await state.scripts.idle()
+
+
+async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100), ("photos", 100))
+    await put(state, [entry("a"), entry("b")])
+    await put(state, [entry("c")], "photos")
+    await db(state).sadd(state.keys.halted, "museum")
+    assert not await state.scripts.idle(halted_too=True)
+    (grant,) = (await lease(state)).grants
+    assert not await state.scripts.idle(halted_too=True)
+    await state.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
+    assert await state.scripts.idle(halted_too=True)
+    assert not await state.scripts.idle()

@@ -1,0 +1,240 @@
+"""What the lease script grants: slots, shares of a call, and requests before their last delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+
+import pytest
+
+from crawlproject.state.client import State
+from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_without_a_pulse_nothing_is_leased(state: State) -> None:
+    await join(state)
+    await put(state, [entry("a")])
+    assert (await lease(state)).state == "no pulse"
+    await state.scripts.lead("leader", ready=False)  # leads, but has no rates to rule by
+    assert (await lease(state)).grants == []
+    await state.scripts.lead("leader", ready=True)
+    assert names(await lease(state)) == ["a"]
+
+
+async def test_a_worker_that_is_not_registered_gets_nothing(state: State) -> None:
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    assert (await lease(state, worker="stranger")).state == "lapsed"
+
+
+async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 40))
+    await put(state, [entry(str(n)) for n in range(50)])
+    before = asyncio.get_running_loop().time()
+    reply = await lease(state)
+    slots = [grant.slot for grant in reply.grants]
+    assert len(slots) == 11  # at 0, 25, ... 250 ms
+    assert [round(b - a, 4) for a, b in itertools.pairwise(slots)] == [0.025] * 10
+    assert slots[0] >= before
+    again = await lease(state)
+    assert all(grant.slot >= slots[-1] + 0.0249 for grant in again.grants)
+
+
+async def test_a_pause_saves_up_no_slots(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 40))
+    await put(state, [entry(str(n)) for n in range(50)])
+    await lease(state)
+    await asyncio.sleep(0.6)
+    assert len((await lease(state)).grants) == 11
+
+
+async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 0.2))
+    await put(state, [entry("a"), entry("b")])
+    (first,) = (await lease(state)).grants
+    reply = await lease(state)
+    assert reply.grants == []
+    assert reply.next_due == pytest.approx(first.slot + 5.0, abs=0.2)
+
+
+async def test_a_rate_of_zero_gives_no_slot(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 0))
+    await put(state, [entry("a")])
+    assert (await lease(state)).grants == []
+    await state.scripts.set_rates(fence, [("museum", 10, 10)], {})
+    assert names(await lease(state)) == ["a"]
+
+
+async def test_higher_priorities_go_first_and_equal_ones_in_their_order(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 200))
+    await put(state, [entry(f"{p}{n}", priority=p) for n in "abc" for p in (0, 4, 2)])
+    assert names(await lease(state)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
+
+
+async def test_no_source_gets_more_than_there_is_room_for(state: State) -> None:
+    await join(state)
+    await rule(state, ("large", 200), ("small", 1))
+    await put(state, [entry(str(n)) for n in range(60)], "large")
+    assert len((await lease(state, want=40, room=24)).grants) == 24
+    await put(state, [entry("s")], "small")
+    await asyncio.sleep(0.2)
+    reply = await lease(state, want=40, rooms={"large": 3}, room=8)
+    assert Counter(grant.id.partition(":")[2] for grant in reply.grants) == {"large": 3, "small": 1}
+
+
+async def test_sources_without_room_hide_no_others(state: State) -> None:
+    await join(state)
+    hanging = [f"hanging{n}" for n in range(100)]
+    await rule(state, ("fast", 100), *((name, 20) for name in hanging))
+    for name in hanging:
+        await put(state, [entry("x")], name)
+    await asyncio.sleep(0.01)
+    await put(state, [entry("a"), entry("b")], "fast")
+    reply = await lease(state, want=2, rooms=dict.fromkeys(hanging, 0))
+    assert names(reply) == ["a", "b"]
+    assert len((await lease(state, want=100)).grants) == 100  # they have kept their places
+
+
+async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(state: State) -> None:
+    await join(state)
+    slow = [f"slow{n}" for n in range(300)]
+    await rule(state, ("fast", 200), *((name, 0.2) for name in slow))
+    for name in slow:
+        await put(state, [entry("x"), entry("y")], name)
+    await put(state, [entry(str(n)) for n in range(100)], "fast")
+    reply = await lease(state, want=40, room=30)
+    given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
+    assert given["fast"] == 20
+    assert sum(given.values()) == 40
+
+
+async def test_each_due_source_gets_its_turn_within_one_round(state: State) -> None:
+    await join(state)
+    sources = [f"s{n}" for n in range(120)]
+    await rule(state, *((name, 0.5) for name in sources))
+    for name in sources:
+        await put(state, [entry("x"), entry("y")], name)
+    served: list[str] = []
+    while len(served) < 120:
+        reply = await lease(state, want=25)
+        assert reply.grants
+        served += [grant.id.partition(":")[2] for grant in reply.grants]
+    assert set(served) == set(sources)
+
+
+async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None:
+    await join(state)
+    sources = [f"s{n}" for n in range(200)]
+    await rule(state, *((name, 0.5) for name in sources))
+    for name in sources:
+        await put(state, [entry("x")], name)
+        await asyncio.sleep(0.001)
+    await put(state, [entry("more")], "s0")
+    reply = await lease(state, want=4)
+    assert "s0" in [grant.id.partition(":")[2] for grant in reply.grants]
+
+
+async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
+    """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
+    for n in range(40):
+        await join(state, f"w{n}")
+    await rule(state, ("museum", 40))
+    await put(state, [entry(str(n)) for n in range(400)])
+    started = asyncio.get_running_loop().time()
+    replies = await asyncio.gather(*(lease(state, want=5, worker=f"w{n}") for n in range(40)))
+    slots = sorted(grant.slot for reply in replies for grant in reply.grants)
+    took = asyncio.get_running_loop().time() - started
+    assert 11 <= len(slots) <= 11 + took * 40 + 1
+    # the clocks' difference may be estimated better from call to call, by parts of a millisecond
+    assert min(b - a for a, b in itertools.pairwise(slots)) > 0.015
+    grants = [grant.entry for reply in replies for grant in reply.grants]
+    assert len(set(grants)) == len(grants)
+
+
+async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    await db(state).xadd(state.keys.dead, {"reason": "x"})
+    assert "CRAWL_DEAD_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
+    assert (await lease(state, dead_maxlen=2)).state == "ok"
+
+
+async def test_a_request_before_its_last_delivery_is_leased_alone(state: State) -> None:
+    await join(state)
+    await join(state, "other")
+    await rule(state, ("museum", 200), ("gallery", 200))
+    await put(state, [entry("a"), entry("quarantined", deliveries=2), entry("b", deliveries=1)])
+    assert names(await lease(state)) == ["a", "b"]
+    await put(state, [entry("c"), entry("d")], "gallery")
+    busy = await lease(state, rooms={"museum": 2})  # its turn, but it holds something
+    assert busy.grants == []
+    assert names(await lease(state, worker="other", want=1)) == ["c"]  # another goes on
+    alone = await lease(state)
+    assert names(alone) == ["quarantined"]
+    assert alone.grants[0].entry[1] == 2
+    assert names(await lease(state, worker="other")) == ["d"]
+    assert await outstanding(state) == 5
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+async def test_a_quarantined_request_that_has_no_slot_soon_holds_nobody_up(state: State, rate: float) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 100), ("gallery", 200))
+    await put(state, [entry("quarantined", deliveries=2)])
+    assert names(await lease(state)) == []
+    assert names(await lease(state, want=0, rooms={"gallery": 1})) == []  # its turn, and it holds another
+    await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+    if rate:
+        await state.scripts.acquire(source="museum")
+    await put(state, [entry("a"), entry("b")], "gallery")
+    assert names(await lease(state)) == ["a", "b"]
+    await state.scripts.set_rates(fence, [("museum", 100, 100)], {})
+    assert names(await lease(state)) == ["quarantined"]
+
+
+async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 2))
+    await put(state, [entry("quarantined", deliveries=2)])
+    slot, _ = await state.scripts.acquire(source="museum")
+    assert slot is not None
+    assert names(await lease(state)) == []
+    await asyncio.sleep(0.3)
+    assert names(await lease(state)) == []  # due, and quarantined now
+    (grant,) = (await lease(state)).grants
+    assert grant.slot == pytest.approx(slot.moment + 0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("override", "rate"),
+    [("50", 50.0), ("1e2", 100.0), ("fast", 10.0), ("0x20", 10.0), ("-1", 10.0), ("1e9", 10.0), ("", 10.0)],
+)
+async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
+    state: State, override: str, rate: float
+) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a"), entry("b")])
+    await db(state).set(state.keys.override_rate_of + "museum", override)
+    first, second = (await lease(state)).grants
+    assert first.rate == rate
+    assert second.at - first.at == 1e6 / rate
+    [status] = await state.scripts.inspect(["museum"])
+    assert status.limit == rate
+
+
+async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a")])
+    await db(state).set(state.keys.override_rate_of + "museum", "0")
+    assert (await lease(state)).grants == []

@@ -1,0 +1,159 @@
+"""The end of a lease: the script settle."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    done = Settlement(
+        grant.id,
+        "museum",
+        event=("image_metadata_updates", '{"x":1}'),
+        counts={"fetched": 1, "bytes": 3_000_000_000},
+        status="200",
+    )
+    assert (await state.scripts.settle("w", [done])).settled == [True]
+    assert (await state.scripts.settle("w", [done, done])).settled == [False, False]
+    ((_, fields),) = await db(state).xrange(state.keys.image_events)
+    assert fields == {b"event": b'{"x":1}'}
+    assert await outstanding(state) == 0
+    assert await db(state).hget(state.keys.counts_of + "bytes", "museum") == b"3000000000"
+    assert await db(state).lrange(state.keys.statuses_of + "museum", 0, -1) == [b"200"]
+
+
+async def test_only_the_worker_that_holds_a_lease_can_settle_it(state: State) -> None:
+    await join(state)
+    await join(state, "thief")
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    assert (await state.scripts.settle("thief", [Settlement(grant.id, "museum", dead="x")])).settled == [False]
+    assert await outstanding(state) == 1
+
+
+async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a"), entry("b")])
+    keys = await db(state).keys()
+    before = {key: await db(state).dump(key) for key in keys}
+    (forgotten,) = (await lease(state, 1)).grants
+    await db(state).flushdb()  # a Redis that lost its last second, or a replica that takes over without it
+    for key, value in before.items():
+        await db(state).restore(key, 0, value)
+    (other,) = (await lease(state, 1)).grants
+    settled = await state.scripts.settle("w", [Settlement(forgotten.id, "museum", dead="x")])
+    assert settled.settled == [False]
+    assert (await state.scripts.settle("w", [Settlement(other.id, "museum", dead="x")])).settled == [True]
+
+
+async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 200))
+    await put(state, [entry("a"), entry("b"), entry("c")])
+    grants = (await lease(state, want=2)).grants
+    again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
+    assert (await state.scripts.settle("w", again)).settled == [True, True]
+    assert await outstanding(state) == 3
+    assert names(await lease(state)) == ["c"]
+    assert names(await lease(state)) == []
+    await asyncio.sleep(0.35)
+    assert names(await lease(state)) == ["again", "again"]
+
+
+async def test_what_is_given_back_goes_to_the_head_of_its_queue(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 200))
+    await put(state, [entry("a"), entry("b")])
+    (grant,) = (await lease(state, want=1)).grants
+    await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry)])
+    assert names(await lease(state)) == ["a", "b"]
+
+
+async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 100), ("cdn", 50))
+    await state.scripts.set_rates(fence, [], {"cdn.example": "cdn"})
+    await put(state, [entry("a"), entry("b")])
+    one, two = (await lease(state)).grants
+    await state.scripts.settle(
+        "w",
+        [
+            Settlement(one.id, "museum", entry("a"), domain="cdn.example"),
+            Settlement(two.id, "museum", entry("b"), domain="elsewhere.example"),
+        ],
+    )
+    paying = {g.entry[3:]: g.id.partition(":")[2] for g in (await lease(state)).grants}
+    assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
+
+
+async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    await db(state).set(state.keys.link_rot_events, "not a stream")
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
+    with pytest.raises(redis.ResponseError, match="link_rot is a string, not a stream"):
+        await state.scripts.settle("w", [done])
+    assert await outstanding(state) == 1
+    await db(state).delete(state.keys.link_rot_events)
+    assert (await state.scripts.settle("w", [done])).settled == [True]
+
+
+async def test_a_key_of_a_source_that_an_operator_has_spoilt_holds_no_settlement_up(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    await db(state).set(state.keys.statuses_of + "museum", "200")
+    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
+    assert (await state.scripts.settle("w", [done])).settled == [True]
+    assert await db(state).xlen(state.keys.image_events) == 1
+    assert b"statuslast50req:museum is a string" in await db(state).get(state.keys.data_fault)
+
+
+async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 1000))
+    await put(state, [entry(str(n)) for n in range(60)])
+    grants = (await lease(state, want=60)).grants
+    await state.scripts.settle(
+        "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
+    )
+    statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
+    assert [int(status) for status in statuses] == list(range(59, 9, -1))
+
+
+@pytest.mark.parametrize("foreign", ["1.0:a\x01b", "1.0:" + "x" * 600, "9999999999999999.0:a"])
+async def test_a_foreign_lease_takes_no_other_settlement_along(state: State, foreign: str) -> None:
+    """One that looks like a lease, and is not: it is settled with others in one call."""
+    scripts, redis = state.scripts, db(state)
+    await rule(state, ("museum", 100))
+    await join(state)
+    await put(state, [entry("a")])
+    [grant] = (await lease(state)).grants
+    await redis.hset(state.keys.leases_of + "w", foreign, b"\x01\x00\x00x")
+    source = foreign.partition(":")[2]
+    ends = [
+        Settlement(foreign, source, b"\x01\x00\x00x"),
+        Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
+    ]
+    reply = await scripts.settle("w", ends)
+    assert reply.settled == [True, True]
+    assert await redis.xlen(state.keys.link_rot_events) == 1
+    assert await redis.hlen(state.keys.leases_of + "w") == 0

@@ -1,0 +1,150 @@
+"""Slots without a lease, and slots in exchange for missed ones: the scripts acquire and renew."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from crawlproject.models import Slot
+from crawlproject.state.client import State
+from tests.state.scripts.calls import db, entry, join, lease, put, rule
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+
+async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 0.5))
+    await put(state, [entry("a")])
+    slot, _ = await state.scripts.acquire(source="museum")
+    assert slot is not None
+    reply = await lease(state)
+    assert reply.grants == []
+    assert reply.next_due == pytest.approx(slot.moment + 2.0, abs=0.1)
+
+
+async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pulse(state: State) -> None:
+    assert (await state.scripts.acquire(domain="museum.example")).slot is None
+    fence = await rule(state, ("museum", 2))
+    await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
+    first, _ = await state.scripts.acquire(domain="museum.example")
+    second, _ = await state.scripts.acquire(source="museum")
+    assert first is not None
+    assert second is not None
+    assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
+    assert second.moment == pytest.approx(first.moment + 0.5, abs=0.1)
+
+
+async def test_a_slot_that_was_missed_is_exchanged_for_the_present_if_none_was_given_out_after_it(
+    state: State,
+) -> None:
+    await rule(state, ("museum", 2))
+    missed, _ = await state.scripts.acquire(source="museum")
+    assert missed is not None
+    await asyncio.sleep(0.3)
+    renewed = await state.scripts.renew(missed, within=0.0)
+    assert renewed is not None
+    assert renewed.moment - missed.moment > 0.28
+    after, _ = await state.scripts.acquire(source="museum")
+    assert after is not None
+    assert after.at - renewed.at == 500_000
+
+
+async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_soon(state: State) -> None:
+    await rule(state, ("museum", 2))
+    missed, last = [(await state.scripts.acquire(source="museum")).slot for _ in range(2)]
+    assert missed is not None
+    assert last is not None
+    assert await state.scripts.renew(missed, within=0.5) is None  # a second ahead
+    renewed = await state.scripts.renew(missed, within=1.1)
+    assert renewed is not None
+    assert renewed.at - last.at == 500_000
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.2, 1.0), (1.0, 2.0), (2.0, 2.5)])
+async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given_out(
+    state: State, before: float, after: float
+) -> None:
+    fence = await rule(state, ("museum", before))
+    missed, _ = await state.scripts.acquire(source="museum")
+    await state.scripts.set_rates(fence, [("museum", after, after)], {})
+    last, _ = await state.scripts.acquire(source="museum")
+    assert missed is not None
+    assert last is not None
+    renewed = await state.scripts.renew(missed, within=9.0)
+    assert renewed is not None
+    assert renewed.at - last.at == 1e6 / after
+
+
+async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a"), entry("b")])
+    first, last = (await lease(state)).grants
+
+    async def renewed(name: str = last.id, worker: str = "w") -> bool:
+        slot = Slot("museum", last.slot, last.at, last.rate)
+        return await state.scripts.renew(slot, within=1.0, worker=worker, lease=name) is not None
+
+    assert await renewed()
+    assert not await renewed(worker="v")  # it is another's
+    assert not await renewed(name=last.id.replace(".0:", ".1:"))
+    await db(state).sadd(state.keys.halted, "museum")
+    assert not await renewed()
+    await db(state).srem(state.keys.halted, "museum")
+    await db(state).hset(state.keys.circuit_of + "museum", "generation", 1)
+    assert not await renewed()  # its circuit has opened and closed since
+    await db(state).delete(state.keys.circuit_of + "museum")
+    assert await renewed()
+    await db(state).delete(state.keys.pulse)
+    assert not await renewed(name=first.id)
+
+
+async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
+    await rule(state, ("museum", 0.5), ("gallery", 100))
+    first, wait = await state.scripts.acquire(source="museum")
+    assert first is not None
+    assert wait == 0
+    for _ in range(50):
+        slot, wait = await state.scripts.acquire(source="museum")
+        assert slot is None
+        assert 0 < wait < 1.0  # a second before the next slot, which is two seconds after the first
+    [standing] = await state.scripts.inspect(["museum"])
+    assert standing.next_slot - standing.now < 2
+    given = [(await state.scripts.acquire(source="gallery")).slot for _ in range(300)]
+    assert 100 <= len([slot for slot in given if slot is not None]) < 290
+    [standing] = await state.scripts.inspect(["gallery"])
+    assert standing.next_slot - standing.now <= 1.01
+
+
+async def acquired(state: State, **more: str | None) -> list[float]:
+    """Return the slots that are to be had of `museum` at once."""
+    slots = []
+    while (slot := (await state.scripts.acquire(source="museum", **more)).slot) is not None:
+        slots.append(slot.moment)
+    return slots
+
+
+async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_there_is_work(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    assert len(await acquired(state, sent_by="stranger")) >= 100  # without work, all within a second
+    await put(state, [entry("a")])
+    await asyncio.sleep(0.8)
+    began, visits, own = asyncio.get_running_loop().time(), [], []
+    for _ in range(70):
+        slot, wait = await state.scripts.acquire(source="museum", sent_by="stranger")
+        if slot is None:
+            assert wait > 0
+        else:
+            visits.append(slot.at / 1e6)
+        slot, _ = await state.scripts.acquire(source="museum", sent_by="museum")  # a redirect within the source
+        assert slot is not None
+        own.append(slot.moment)
+    assert 3 <= len(visits) <= 5 + (asyncio.get_running_loop().time() - began) / 0.2
+    assert min(b - a for a, b in pairwise(visits)) > 0.195
+    await lease(state, horizon=9.0)  # no work any more
+    await asyncio.sleep(0.1)
+    assert await acquired(state, sent_by="stranger")
