@@ -6,9 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +14,7 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts.readers import LEASE_S
+from tests.following import following
 from tests.state.servers import Server
 from tests.waiting import until
 
@@ -42,6 +39,12 @@ def until_it_holds(path: Path, count: int) -> None:
     until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
 
 
+def end_leases(client: redis.Redis) -> None:
+    """Have the leases of all readers end, as if five seconds had passed."""
+    for key in client.keys(KEYS.reader_of + "*"):
+        client.hdel(key, "until")
+
+
 def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with redis.Redis.from_url(redis_url) as client:
@@ -63,27 +66,6 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
     assert scrapy("events").returncode == 2
 
 
-@contextmanager
-def following(
-    environment: dict[str, str], path: Path, *options: str, **environ: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Run `scrapy events PATH --follow`."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "scrapy", "events", "--follow", str(path), *options],
-        env=environment | environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-        process.communicate()
-
-
 def on_host(name: str) -> dict[str, str]:
     """Return the environment of a process whose host has another name."""
     return {"PYTHONPATH": str(ROOT / "benchmarks" / "other_host"), "HOST_NAME": name}
@@ -95,13 +77,14 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     path = tmp_path / "events.jsonl"
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0, 10)
-        with following(environment, path) as first:
+        with following(environment, str(path)) as first:
             until_it_holds(path, 10)
             emit(client, 10, 300)
             until_it_holds(path, 50)
             first.kill()
+        end_leases(client)
         emit(client, 300, 400)
-        with following(environment, path) as second:
+        with following(environment, str(path)) as second:
             until_it_holds(path, 400)
             emit(client, 400, 410)
             until_it_holds(path, 410)
@@ -116,15 +99,16 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
 def test_a_recreated_container_goes_on_as_the_same_reader(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
-    """Killed, and started anew under another host's name; the files are kept."""
+    """Killed, and started again under another host's name; the files are kept."""
     path = tmp_path / "events.jsonl"
     with redis.Redis.from_url(redis_url) as client:
         for number in range(2):
             emit(client, number * 100, number * 100 + 100)
-            with following(environment, path, **on_host(f"container-{number}")) as follower:
+            with following(environment | on_host(f"container-{number}"), str(path)) as follower:
                 until_it_holds(path, number * 100 + 50)
                 follower.kill()
-        with following(environment, path, **on_host("container-2")) as follower:
+            end_leases(client)
+        with following(environment | on_host("container-2"), str(path)) as follower:
             until_it_holds(path, 200)
             name = json.loads(path.with_name("events.jsonl.position").read_text())["reader"]
             until(lambda: client.hget(KEYS.reader_of + name, "host") == b"container-2")
@@ -136,7 +120,10 @@ def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
     environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    with redis.Redis.from_url(redis_url) as client, following(environment, one, "--reader", "archive") as first:
+    with (
+        redis.Redis.from_url(redis_url) as client,
+        following(environment, str(one), "--reader", "archive") as first,
+    ):
         emit(client, 0, 10)
         until_it_holds(one, 10)
         done = scrapy("events", str(two), "--reader", "archive")
@@ -164,13 +151,18 @@ def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
 def test_a_process_that_hung_longer_than_its_lease_writes_nothing_more(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    with redis.Redis.from_url(redis_url) as client, following(environment, one, "--reader", "archive") as first:
+    one, two, archive = tmp_path / "one.jsonl", tmp_path / "two.jsonl", ("--reader", "archive")
+    with (
+        redis.Redis.from_url(redis_url) as client,
+        following(environment, str(one), *archive, in_haste=True) as first,
+    ):
         emit(client, 0, 5000)
         until_it_holds(one, 100)
         first.send_signal(signal.SIGSTOP)
         emit(client, 5000, 6000)
-        with following(environment, two, "--reader", "archive") as second:  # waits until the lease has ended
+        with following(
+            environment, str(two), *archive, in_haste=True
+        ) as second:  # waits until the lease has ended
             until(lambda: second.poll() is not None or (two.exists() and numbers(two)[-1:] == [5999]))
             first.send_signal(signal.SIGCONT)
             out, err = first.communicate(timeout=30)
@@ -194,7 +186,7 @@ def test_readers_are_listed_and_forgotten_by_name(
         client.hset(KEYS.readers, f"old:/data/x.jsonl\n{KEYS.image_events}", "0-0")
         scrapy("events", str(tmp_path / "late.jsonl"), "--reader", "late")
         emit(client, 1200, 1203)
-        with following(environment, path, "--reader", "now") as follower:
+        with following(environment, str(path), "--reader", "now") as follower:
             until_it_holds(path, 1203)
             until(lambda: json.loads(scrapy("events", "--readers", "--json").stdout)[1]["behind"] == 0)
             listed = {one["name"]: one for one in json.loads(scrapy("events", "--readers", "--json").stdout)}
@@ -239,7 +231,7 @@ def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp
     path = tmp_path / "events.jsonl"
     server = Server(tmp_path, appendfsync="always")
     try:
-        with following(environment, path, REDIS_URL=server.url) as follower:
+        with following(environment | {"REDIS_URL": server.url}, str(path), in_haste=True) as follower:
             emit(server.client, 0, 100)
             until_it_holds(path, 100)
             if how == "hangs":
@@ -249,7 +241,7 @@ def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp
             assert follower.stderr is not None
             told = [follower.stderr.readline()]
             with pytest.raises(subprocess.TimeoutExpired):  # and it stays, through further attempts
-                follower.wait(LEASE_S + 2)
+                follower.wait(3 if how == "hangs" else 2)
             if how == "hangs":
                 server.process.send_signal(signal.SIGCONT)
             else:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
+from tests.following import following
 from tests.kafka_broker import PRODUCE, Broker
 from tests.sinks.lines import before_line, die
 from tests.state.servers import Server
@@ -113,21 +114,9 @@ def newest(client: redis.Redis) -> str:
     return at.decode()  # type: ignore[union-attr]
 
 
-@contextmanager
-def following(environment: dict[str, str], broker: Broker) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "scrapy", "events", "--kafka", "--follow"],
-        env=environment | {"CRAWL_KAFKA_BROKERS": broker.address},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+def forwarding(environment: dict[str, str], broker: Broker) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run `scrapy events --kafka --follow`."""
+    return following(environment | {"CRAWL_KAFKA_BROKERS": broker.address}, "--kafka")
 
 
 def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.Redis, broker: Broker) -> None:
@@ -219,7 +208,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
     emit(client, *range(20_000))
     for _ in range(2):
         before = position(client)
-        with following(environment, broker) as follower:
+        with forwarding(environment, broker) as follower:
             until(lambda before=before: position(client) not in (before, None, "0-0"))  # type: ignore[misc]
             time.sleep(0.03)
             follower.kill()
@@ -235,7 +224,7 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     environment: dict[str, str], client: redis.Redis, broker: Broker
 ) -> None:
     emit(client, *range(10))
-    with following(environment, broker) as follower:
+    with forwarding(environment, broker) as follower:
         until(lambda: position(client) == newest(client))
         stood = position(client)
         broker.tell("down")
@@ -259,7 +248,7 @@ def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
     server = Server(tmp_path)
     try:
         emit(server.client, *range(100))
-        with following(environment | {"REDIS_URL": server.url}, broker) as follower:
+        with forwarding(environment | {"REDIS_URL": server.url}, broker) as follower:
             until(lambda: position(server.client) == newest(server.client))
             server.process.send_signal(signal.SIGSTOP)
             assert follower.stderr is not None
@@ -304,7 +293,7 @@ def test_a_stop_while_the_broker_is_away_leaves_the_rest_for_later(
     environment: dict[str, str], client: redis.Redis, broker: Broker
 ) -> None:
     emit(client, 1)
-    with following(environment, broker) as follower:
+    with forwarding(environment, broker) as follower:
         until(lambda: position(client) == newest(client))
         broker.tell("down")
         emit(client, 2)
