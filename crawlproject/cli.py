@@ -76,7 +76,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
         try:
             run(self, *args, **kwargs)
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever read it (`| head`) has enough
+        except BrokenPipeError:  # the reader (`| head`) has had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.exitcode = 141
         except (CrawlprojectError, *REDIS_TROUBLE) as error:
@@ -92,14 +92,14 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
 def loop_as_set(command: ScrapyCommand) -> None:
     """Make the event loop that the settings name; for the end of `process_options`.
 
-    Scrapy would make one of asyncio's first, see that it is another, and leave it open: at exit Python complains.
+    Scrapy would first make asyncio's own, find that it is the wrong one, and leave it open: Python warns at exit.
     """
     assert command.settings is not None
     asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
 
 
 def log_as_set(command: ScrapyCommand) -> None:
-    """Have a command that stays log as its settings say; for the end of its `process_options`.
+    """Have a command that keeps running log as its settings say; for the end of its `process_options`.
 
     Raises:
         UsageError: no log can be written there.
@@ -107,7 +107,7 @@ def log_as_set(command: ScrapyCommand) -> None:
     """
     assert command.settings is not None
     try:
-        with suppress(ConfigError):  # `run` says it
+        with suppress(ConfigError):  # `run` reports it
             logs.install(command.settings)
     except OSError as error:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
@@ -164,7 +164,7 @@ def stoppable() -> Iterator[threading.Event]:
 
 
 def source_names(args: list[str]) -> list[str]:
-    """Return the sources that the arguments of a command name, each once, in their one spelling.
+    """Return the sources that the arguments of a command name, each once, normalised.
 
     Raises:
         UsageError: an argument is an unknown option, or cannot be the name of a source.
@@ -180,7 +180,7 @@ def source_names(args: list[str]) -> list[str]:
 
 
 async def remark_unknown(state: State, sources: list[str]) -> None:
-    """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a slip of the pen."""
+    """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a typo."""
     for source in await unknown_sources(state, sources):
         remark(f"neither the catalogue nor a seed has named {source} so far")
 

@@ -1,4 +1,4 @@
-"""What an operator does to sources, from the terminal or the dashboard; in force within two seconds."""
+"""What an operator does to sources, from the terminal or the dashboard; takes effect within two seconds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ async def halt(state: State, sources: list[str]) -> None:
 
 
 async def resume(state: State, sources: list[str]) -> list[str]:
-    """Let `sources` go on with nothing held against them; return those that were halted."""
+    """Resume `sources` with nothing held against them; return those that were halted."""
     resumed = await remove_halts(state, sources)
-    # That clears what else their statuses have led to: a hold by Retry-After, a lower rate.
+    # That clears what their statuses have led to: a hold by Retry-After, a lower rate.
     await delete_statuses(state, [name for name in sources if name not in resumed])
-    # What their robots.txt have asked for stays the law, but they may have changed.
+    # The delays in their robots.txt still hold, but the files may have changed.
     for name in sources:
         await expire_copies(state, name)
     return resumed

@@ -17,10 +17,10 @@ from crawlproject.state.workers import alive_workers
 
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
-    """Return what is wrong with the workers of `machine`, None if one is alive.
+    """Return what is wrong with the workers of `machine`, None if a worker is alive.
 
     Raises:
-        RedisUnavailable, RedisError: nobody can know.
+        RedisUnavailable, RedisError: Redis cannot say.
 
     """
     with BlockingState.connect(settings, spider) as state:
@@ -33,12 +33,12 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
 def main() -> int:
     """Check; return the exit code."""
     try:
-        trouble = check(config.load(config.environment()), socket.gethostname())
+        fault = check(config.load(config.environment()), socket.gethostname())
     except (CrawlprojectError, *REDIS_TROUBLE) as error:
-        trouble = str(error)
-    if trouble is not None:
-        print(trouble, file=sys.stderr)
-    return int(trouble is not None)
+        fault = str(error)
+    if fault is not None:
+        print(fault, file=sys.stderr)
+    return int(fault is not None)
 
 
 if __name__ == "__main__":

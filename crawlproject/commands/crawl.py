@@ -1,4 +1,4 @@
-"""`scrapy crawl`, with our settings, catalogue, Redis and store checked before anything starts."""
+"""`scrapy crawl`, with our settings, catalogue, Redis and storage checked before anything starts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 class Command(crawl.Command):
-    """Runs a spider; what would make it fail is said in one sentence instead."""
+    """Runs a spider; reports in one sentence what would make it fail."""
 
     def long_desc(self) -> str:
         return (
-            "Be a worker: crawl what is in the frontier, beside any number of others, until Ctrl-C or SIGTERM. "
+            "Run a worker: crawl what is in the frontier, beside any number of others, until Ctrl-C or SIGTERM. "
             "Example: CRAWL_CONTACT=mailto:you@example.org scrapy crawl images -s CRAWL_SOURCES=sources.json"
         )
 
@@ -59,8 +59,8 @@ class Command(crawl.Command):
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         connect_blocking(settings).close()
-        if (trouble := check_storage(settings.images_store, self.settings)) is not None:
-            cli.remark(f"{trouble}; the crawl waits until they can")
+        if (fault := check_storage(settings.images_store, self.settings)) is not None:
+            cli.remark(f"{fault}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:

@@ -1,4 +1,4 @@
-"""`scrapy dead`: looks at the dead letters, gives them another life, or drops them."""
+"""`scrapy dead`: lists, retries or drops dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BATCH = 500  # dead letters a call
 
 class Command(cli.Command):
     """list shows what could not be fetched or read, and why; retry puts it back into the crawl as if it were new;
-    drop deletes it for good.
+    drop deletes it permanently.
     """
 
     arguments = "[options] list|retry|drop"
@@ -44,7 +44,7 @@ class Command(cli.Command):
         if args not in (["list"], ["retry"], ["drop"]):
             raise UsageError("expected list, retry or drop")
         if args == ["drop"] and opts.source is None and opts.reason is None and not opts.all:
-            raise UsageError("drop deletes for good: select by --source or --reason, or give --all")
+            raise UsageError("drop deletes permanently: select by --source or --reason, or give --all")
         letters = _selected(cli.connected(self, opts.spider), opts.source, opts.reason)
         if args == ["list"]:
             _print(letters, as_json=opts.json)
@@ -53,7 +53,7 @@ class Command(cli.Command):
             print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
         else:
             dropped = asyncio.run(self._drop(letters, opts.spider))
-            print(json.dumps({"dropped": dropped}) if opts.json else f"{dropped} dead letters are deleted")
+            print(json.dumps({"dropped": dropped}) if opts.json else f"{dropped} dead letters deleted")
 
     async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
         """Return how many were moved."""
@@ -61,8 +61,8 @@ class Command(cli.Command):
         async with cli.opened_state(self, spider) as state:
             while batch := list(islice(letters, _BATCH)):
                 known = [letter for letter in batch if any(letter["raw"])]
-                if len(known) < len(batch):
-                    cli.remark(f"{len(batch) - len(known)} dead letters hold neither request nor seed: they stay")
+                if empty := len(batch) - len(known):
+                    cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
                 moved += await state.scripts.retry_dead([_retry_of(letter) for letter in known])
         return moved
 

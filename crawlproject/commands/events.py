@@ -39,7 +39,7 @@ class Command(cli.Command):
     arguments = "[options] FILE | --kafka | --readers | --forget NAME"
     summary = "Append new events to a file of JSON lines, or send them to Kafka"
     examples = ("scrapy events results.jsonl --follow", "scrapy events --kafka --follow")
-    json_help = "say as JSON how many there were, which readers there are, or what was forgotten"
+    json_help = "print the result as one JSON document: the counts, the readers, or what was forgotten"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -48,16 +48,16 @@ class Command(cli.Command):
         parser.add_argument(
             "--reader",
             metavar="NAME",
-            help="read under this name, one process at a time; without it each file has a name of its own, and "
-            "Kafka's reader is called kafka",
+            help="read under this name, one process at a time; by default each file has its own name, and Kafka's "
+            "reader is called kafka",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
-        parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no events for it any more")
+        parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        asked = [bool(args), opts.kafka, opts.readers, opts.forget is not None]
-        if sum(asked) != 1 or len(args) > 1:
+        modes = [bool(args), opts.kafka, opts.readers, opts.forget is not None]
+        if sum(modes) != 1 or len(args) > 1:
             raise UsageError("expected exactly one FILE, or --kafka, or --readers, or --forget NAME")
         if opts.reader is not None and not _NAME.fullmatch(opts.reader):
             raise UsageError(
@@ -97,11 +97,11 @@ def _send(state: BlockingState, opts: argparse.Namespace) -> None:
 
 
 def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool) -> None:
-    """Drain once, or again and again until the stop, whatever Redis does meanwhile: the reader knows its place."""
+    """Drain once, or repeatedly until the stop. It waits out a failing Redis: the reader keeps its position."""
     if not follow:
         drain(0.0)
         return
-    away = False
+    down = False
     while not stop.is_set():
         try:
             drain(_BLOCK_S)
@@ -109,14 +109,14 @@ def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool
             lasting = not isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
             if lasting and known_fault(error) is None:
                 raise
-            if not away:
+            if not down:
                 _say(fault_of(error))
-            away = True
+            down = True
             stop.wait(_BLOCK_S)
         else:
-            if away:
+            if down:
                 _say("Redis answers again")
-            away = False
+            down = False
 
 
 def _say(text: str) -> None:
@@ -134,9 +134,7 @@ def _forget(state: BlockingState, name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"forgotten": name, "unread": unread, "positions": positions}))
         return
-    print(
-        f"reader {printable(name)} is forgotten; {unread} events that it had not read are not kept for it any more"
-    )
+    print(f"reader {printable(name)} forgotten; {unread} events that it had not read are no longer kept for it")
     for stream, at in sorted(positions.items()):
         print(f"  {printable(stream)}: it had read up to {printable(at)}")
 

@@ -103,7 +103,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
 
 
 async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
-    """Return what forbids to connect to the host of `url`, and why its name does not resolve."""
+    """Return what forbids connecting to the host of `url`, and why its name does not resolve."""
     resolver = Resolver(config, None)
     try:
         await resolver.look_up(url)
@@ -113,7 +113,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 
 
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
-    """Return what is known of a URL's robots.txt, without having it fetched."""
+    """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
     reply = await state.scripts.look_robots(None, origin, source)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
@@ -133,9 +133,9 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
     if reply.what == "unreachable":
         return {"verdict": "unreachable", "reason": f"cannot be fetched ({reply.reason})"}
     missing = (
-        f"could not be fetched for 30 days ({reply.reason})"
+        f"could not be fetched for so long that it no longer counts ({reply.reason})"
         if reply.reason
-        else "there is none, or it says nothing to crawlproject"
+        else "there is no robots.txt, or it has no rules for crawlproject"
     )
     return {"verdict": "allowed", "reason": missing}
 

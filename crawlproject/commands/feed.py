@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_LOOK_S = 0.2  # between two looks at what holds a batch back
-_PATIENCE_S = 5.0  # until that is said
+_LOOK_S = 0.2  # between two checks of what holds a batch back
+_PATIENCE_S = 5.0  # until that is reported
 _RETRY_S = 1.0
 
-# What keeps Redis from taking seeds of a topic for a while; they wait in Kafka.
+# Errors for which Redis takes no seeds for a while: those of a topic wait in Kafka.
 _PASSING = (
     redis_errors.ConnectionError,
     redis_errors.TimeoutError,
@@ -40,14 +40,14 @@ _PASSING = (
 
 class Command(cli.Command):
     """Put seeds into the crawl from TSV or CSV files with a header (url; identifier or uuid, source, priority,
-    again where known), JSON lines or plain lists of URLs, gzipped or not; - is stdin. With --kafka, put in those
-    of a topic as they come, as long as there is room, until Ctrl-C.
+    again where known), JSON lines or plain lists of URLs, gzipped or not; - is stdin. With --kafka, put in the
+    seeds of a topic as they come and as there is room, until Ctrl-C.
     """
 
     arguments = "[options] FILE... | --kafka"
     summary = "Put seeds from files or Kafka into the crawl"
     examples = ("scrapy feed museum.tsv flickr.jsonl.gz", "scrapy feed --kafka")
-    json_help = "say as JSON how many were fed"
+    json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -94,8 +94,8 @@ class Command(cli.Command):
                             fed += pusher.push(batch)
                 fed += pusher.push(batch)
         finally:
-            told = {"fed": fed, "rejected": rejected}
-            print(json.dumps(told) if opts.json else f"{fed} seeds fed, {rejected} rejected")
+            counts = {"fed": fed, "rejected": rejected}
+            print(json.dumps(counts) if opts.json else f"{fed} seeds fed, {rejected} rejected")
         if rejected and not fed:
             self.exitcode = 1
 
@@ -115,19 +115,19 @@ class Command(cli.Command):
             functools.partial(seed_list.push, state),
             functools.partial(seed_list.has_room, state),
         )
-        trouble = ""
+        fault = ""
         try:
             with progress, cli.stoppable() as stop, topic.opened():
                 while not stop.is_set():
                     try:
                         count = topic.feed()
                     except _PASSING as error:
-                        if str(error) != trouble:
+                        if str(error) != fault:
                             say(f"{error}; trying again")
-                        trouble = str(error)
+                        fault = str(error)
                         stop.wait(_RETRY_S)
                         continue
-                    trouble = ""
+                    fault = ""
                     fed += count
                     if not progress.disable:
                         note = "no room" if topic.full else f"{topic.lag()} waiting"
@@ -137,7 +137,7 @@ class Command(cli.Command):
 
 
 class _Pusher:
-    """Puts batches into the seed list when nothing holds them back; says once what does, when that takes long."""
+    """Puts batches into the seed list when nothing holds them back; reports once what does, if that takes long."""
 
     def __init__(self, state: BlockingState, say: Callable[[str], object]) -> None:
         self.state = state

@@ -28,7 +28,7 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 
 class Command(cli.Command):
-    """Stand for election as a worker does, and while leading set rates and write the line monitoring_update each
+    """Stand for election as a worker does; while leading, set rates and write the line monitoring_update every
     5 s, to CRAWL_MONITOR_FILE or the log. Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT
     (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing;
     runs until Ctrl-C or SIGTERM.
@@ -125,7 +125,7 @@ class _Watch:
         logger.info("Dashboard at %s", url_of(address, port))
 
     async def stop(self) -> None:
-        """Leave the lead to another at once."""
+        """Stop serving, and let another lead at once."""
         if not self._started:
             return
         from crawlproject.webserver import close

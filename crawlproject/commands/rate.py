@@ -1,4 +1,4 @@
-"""`scrapy rate`: sets a source's rate by hand."""
+"""`scrapy rate`: overrides a source's rate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from crawlproject.sources.rates import MAXIMUM_RATE
 
 
 class Command(cli.Command):
-    """Set the rate of a source in requests a second, in force within two seconds; below 1 is fine (0.2: one
-    each 5 s), 0 stops it, auto lets its size decide again.
+    """Set the rate of a source in requests a second; it takes effect within two seconds. It may be below 1 (0.2:
+    one every 5 s); 0 stops the source, auto lets its size decide again.
     """
 
     arguments = "[options] SOURCE RPS|auto"
-    summary = "Set how many requests a second a source gets, or auto: by its size"
+    summary = "Set a source's rate in requests a second, or auto: by its size"
     examples = ("scrapy rate citymuseum 0.5",)
 
     @cli.reports_errors

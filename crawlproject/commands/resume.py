@@ -1,4 +1,4 @@
-"""`scrapy resume`: lets halted sources go on."""
+"""`scrapy resume`: resumes halted sources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from crawlproject.controls import resume
 
 
 class Command(cli.Command):
-    """Let sources go on that were halted or held, by an operator, their circuit or Retry-After, within two
-    seconds, at their full rate and with nothing held against them. Where a robots.txt asks for time between
-    requests, it is fetched anew.
+    """Resume sources that an operator, their circuit or Retry-After has halted or held: within two seconds, at
+    their full rate, with nothing held against them. A robots.txt that requests a delay is fetched again.
     """
 
     arguments = "[options] SOURCE..."
-    summary = "Let halted sources go on, at their full rate"
+    summary = "Resume halted sources, at their full rate"
     examples = ("scrapy resume citymuseum",)
 
     @cli.reports_errors
@@ -33,7 +32,7 @@ class Command(cli.Command):
             print(json.dumps({"resumed": resumed, "not_halted": others}))
             return
         for name in sources:
-            said = "is resumed" if name in resumed else "was not halted; what slowed or held it is cleared"
+            said = "has been resumed" if name in resumed else "was not halted; what slowed or held it is cleared"
             print(f"{name} {said}")
 
     async def _resume(self, sources: list[str]) -> list[str]:

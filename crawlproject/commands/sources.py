@@ -14,7 +14,7 @@ from crawlproject.status.source_status import SourceRow, duration, pause, source
 
 class Command(cli.Command):
     """Show the rate of each source and the reason for it, what is queued, in flight and done, and how long the
-    rest takes. Without SOURCE: all that the catalogue or a seed has named.
+    rest will take. Without SOURCE: every source that the catalogue or a seed has named.
     """
 
     arguments = "[options] [SOURCE...]"

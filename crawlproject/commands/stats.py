@@ -10,11 +10,11 @@ from crawlproject.state.totals import totals
 
 
 class Command(cli.Command):
-    """Print what all workers together have done since the crawl began: in all, and for each source."""
+    """Print what all workers together have done since the crawl began: in total, and for each source."""
 
     summary = "Print the totals of all workers as JSON"
     examples = ("scrapy stats",)
-    json_help = "accepted as by other commands: the output always is JSON"
+    json_help = "accepted for consistency: the output is always JSON"
     spider_help = "the spider"
 
     @cli.reports_errors

@@ -30,8 +30,8 @@ def _interval(text: str) -> float:
 
 class Command(cli.Command):
     """Show what the whole crawl is doing and the status of each source, those in trouble and the busiest first,
-    until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, one table
-    is printed. With SOURCE, only those are listed.
+    until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, it prints
+    one table. With SOURCE, it lists only those.
     """
 
     arguments = "[options] [SOURCE...]"

@@ -18,13 +18,13 @@ from crawlproject.texts import one_line
 
 MOST_PAGES = 64  # open at a time
 _HISTORY = 720  # snapshots, an hour
-_LOOK_S = 0.25  # between looks whether there is a new snapshot
-_PING = 40  # looks
+_LOOK_S = 0.25  # between checks for a new snapshot
+_PING = 40  # checks
 
 
 @implementer(IPushProducer)
 class Page:
-    """An open page. One that does not read gets the newest events when it does again, and nothing piles up."""
+    """An open page. While it does not read, nothing piles up; when it reads again, it gets the newest events."""
 
     def __init__(self, feed: Feed, request: Any) -> None:
         self.feed = feed
@@ -35,7 +35,7 @@ class Page:
         request.notifyFinish().addBoth(lambda _: feed.pages.discard(self))
 
     def send(self, *events: bytes) -> None:
-        """Send events, if it reads."""
+        """Send events, if the page reads."""
         if self._paused:
             self._missed = True
         else:
@@ -46,7 +46,7 @@ class Page:
         self._paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 - Twisted's name
-        """Send what is new by now, if anything is: what was sent last may have paused us by itself."""
+        """Send the newest events, if any came meanwhile: writing the last ones may itself have paused the page."""
         self._paused = False
         if self._missed:
             self._missed = False
@@ -72,21 +72,21 @@ class Feed:
         self._loops = Loops(state)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending snapshots."""
         self._loops.start(self._step)
 
     async def stop(self) -> None:
-        """Send nothing more, and let go of the pages."""
+        """Send nothing more, and close the pages' connections."""
         await self._loops.stop()
         for page in list(self.pages):
             page.request.unregisterProducer()
             page.request.finish()
 
     async def open(self, request: Any, session: dict[str, Any]) -> None:
-        """Send the events to a request from now on, those of the present first; `session` is what it must know."""
+        """Send events to a request from now on, the newest ones at once; `session` goes into its `hello`."""
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
-        if not self.pages:  # what has happened lately is read for those who look at it
+        if not self.pages:  # recent events are read only while a page is open
             await self._read_recent()
         if gone:
             return

@@ -1,4 +1,4 @@
-"""What has happened lately: the newest entries of the event streams and of the dead letters."""
+"""Recent events: the newest entries of the event streams and of the dead letters."""
 
 from __future__ import annotations
 

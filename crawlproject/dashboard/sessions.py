@@ -13,7 +13,7 @@ from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 
 LASTS_S = 30 * 86_400  # of a session
-_MOST_FAILURES, _PER_S = 10, 60.0  # wrong passwords, in that time; then nobody may try for a while
+_MOST_FAILURES, _PER_S = 10, 60.0  # wrong passwords in that time; after them nobody may try for a while
 
 
 class TooManyAttempts(Exception):
@@ -21,10 +21,10 @@ class TooManyAttempts(Exception):
 
 
 class Sessions:
-    """Sessions without a store: a cookie is a random name, when it ends, and our signature of both.
+    """Sessions without a store: a cookie is a random name, its expiry time, and our signature of both.
 
-    With a password the key is made from that, so that a session outlives the process and ends with the password.
-    Without one, the cookie is for the token alone: who can reach the page may use it.
+    With a password the key is derived from it, so that a session outlives the process and ends with the password.
+    Without one, the cookie only carries the token: whoever can reach the page may use it.
     """
 
     def __init__(self, password: str | None) -> None:
@@ -32,7 +32,7 @@ class Sessions:
         self._failures: deque[float] = deque(maxlen=_MOST_FAILURES)
         if password is None:
             self._key = secrets.token_bytes(32)
-        else:  # slow to make, so that nobody guesses passwords by a cookie
+        else:  # slow to derive, so that nobody guesses passwords from a cookie
             self._key = hashlib.scrypt(password.encode(), salt=b"crawlproject dashboard", n=2**14, r=8, p=1)
 
     def new(self) -> str:
@@ -41,7 +41,7 @@ class Sessions:
         return f"{name}.{self._signed('session', name)}"
 
     def is_valid(self, cookie: str) -> bool:
-        """Tell whether a cookie was signed here and has not ended."""
+        """Tell whether a cookie was signed here and has not expired."""
         name, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._signed("session", name).encode()):
             return False
@@ -56,10 +56,10 @@ class Sessions:
         return hmac.compare_digest(token.encode(), self.token(cookie).encode())
 
     def is_password(self, password: str) -> bool:
-        """Tell whether that is the password.
+        """Tell whether `password` is right.
 
         Raises:
-            TooManyAttempts: ten in a minute were not.
+            TooManyAttempts: ten in a minute were wrong.
 
         """
         now = time.monotonic()

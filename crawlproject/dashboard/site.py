@@ -40,12 +40,12 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_PATIENCE_S = 5.0  # that a change may take
+_CHANGE_S = 5.0  # that a change may take
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Refused(Exception):
-    """A request that is not carried out; `status` is HTTP's, and the message a sentence for people."""
+    """A request that is refused: its HTTP `status`, and the reason as a sentence for people."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -53,11 +53,11 @@ class Refused(Exception):
 
 
 class Dashboard(Resource):  # type: ignore[misc]
-    """All that the dashboard serves. `thumbnail` reads one from the store by its name, and blocks.
+    """All that the dashboard serves. `thumbnail` reads a thumbnail from the storage by its name, and blocks.
 
-    Nothing but the page for the password and its style is there without a session. Without a password, only
-    requests that name this machine by an address or as localhost are answered: else any web page could have a
-    name of its own lead here (DNS rebinding), and read along.
+    Without a session only the login page and the static files are served. Where no password is set, only requests
+    that name this machine by an address or as localhost are answered: otherwise any web page could have a name of
+    its own resolve to this machine (DNS rebinding), and read everything.
     """
 
     isLeaf = True  # noqa: N815 - Twisted's name
@@ -81,7 +81,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         self.feed.start()
 
     async def stop(self) -> None:
-        """Let go of the pages."""
+        """Close the open pages' connections."""
         await self.feed.stop()
 
     def render(self, request: Any) -> Any:
@@ -97,7 +97,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
         try:
-            body = await self._in_time(self._route(request), None if request.method == b"GET" else _PATIENCE_S)
+            body = await self._in_time(self._route(request), None if request.method == b"GET" else _CHANGE_S)
         except Refused as refused:
             body = self._refusal(request, refused)
         except REDIS_TROUBLE as error:
@@ -105,7 +105,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             body = self._refusal(request, Refused(503, fault_of(error)))
         except Exception:
             logger.exception("Bug in the dashboard")
-            body = self._refusal(request, Refused(500, "a bug: see the log of the monitor"))
+            body = self._refusal(request, Refused(500, "internal error: see the monitor's log"))
         if body is not None and not gone:
             request.write(body)
             request.finish()
@@ -130,7 +130,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         return one_line({"error": str(refused)}).encode()
 
     async def _route(self, request: Any) -> bytes | None:
-        """Return the body of the answer; None when the answer goes on."""
+        """Return the body of the answer; None when the answer is a stream."""
         self._check_host(request)
         method, path = request.method.decode("ascii", "replace"), request.path.decode("ascii", "replace")
         routes: dict[tuple[str, str], Callable[[Any], Awaitable[bytes | None]]] = {
@@ -182,7 +182,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         return cookie
 
     def _check_change(self, request: Any) -> None:
-        """Let a change pass that comes from our own page."""
+        """Refuse a change that does not come from our own page."""
         token = _header(request, b"x-csrf-token")
         if not self.sessions.is_token(self._session(request), token):
             raise Refused(403, "the page is older than this monitor: reload it")
@@ -233,7 +233,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             raise Refused(404, "no such thumbnail")
         try:
             body = await asyncio.to_thread(self._thumbnail, name)
-        except Exception as error:  # whatever the store says
+        except Exception as error:  # the errors of each storage are its own
             raise Refused(404, f"no such thumbnail: {type(error).__name__}") from None
         request.setHeader("Content-Type", "image/jpeg")
         request.setHeader("Cache-Control", "private, max-age=600")
@@ -244,7 +244,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         if len(self.feed.pages) >= MOST_PAGES:
             raise Refused(503, f"{MOST_PAGES} pages are already open")
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
-        request.setHeader("X-Accel-Buffering", "no")  # else nginx in front of us keeps events for itself
+        request.setHeader("X-Accel-Buffering", "no")  # else an nginx in front of us buffers events
         if request.method == b"HEAD":
             return b""
         await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})

@@ -168,7 +168,7 @@ async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy,
     await reject(state, *((b"line %d" % number, "no url") for number in range(600)))
 
     done = scrapy("dead", "drop", "--source", "FLICKR", "--reason", "403")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letters are deleted\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letters deleted\n", "")
     assert [letter["identifier"] for letter in listed(scrapy, "--reason", "t")][:2] == ["1", "2"]
     assert json.loads(scrapy("dead", "drop", "--reason", "no url", "--json").stdout) == {"dropped": 600}
     assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]

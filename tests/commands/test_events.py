@@ -211,7 +211,7 @@ def test_readers_are_listed_and_forgotten_by_name(
         done = scrapy("events", "--forget", "old:/data/x.jsonl")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == (
-            "reader old:/data/x.jsonl is forgotten; 602 events that it had not read are not kept for it any more\n"
+            "reader old:/data/x.jsonl forgotten; 602 events that it had not read are no longer kept for it\n"
             f"  {KEYS.image_events}: it had read up to 0-0\n"
         )
         done = scrapy("events", "--forget", "late", "--json")

@@ -24,7 +24,7 @@ async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy
     assert sorted(await frontier.scripts.watch(frontier.fence)) == [("flickr", "halted"), ("museum", "halted")]
 
     done = scrapy("resume", "museum")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "museum is resumed\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "museum has been resumed\n", "")
     assert await frontier.redis.smembers("crawl:halted") == {b"flickr"}
     assert await frontier.scripts.watch(frontier.fence) == [("museum", "resumed")]
     assert len(await frontier.lease(9)) == 3
@@ -49,7 +49,7 @@ async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, fron
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "flickr was not halted; what slowed or held it is cleared",
-        "museum is resumed",
+        "museum has been resumed",
     ]
     done = scrapy("resume", "museum", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
@@ -77,7 +77,7 @@ async def test_one_nobody_knows_is_done_and_remarked(scrapy: Scrapy, frontier: F
     assert (done.returncode, done.stdout, done.stderr) == (0, "musuem is halted\n", note)
     assert await frontier.redis.smembers("crawl:halted") == {b"musuem"}
     done = scrapy("resume", "musuem")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "musuem is resumed\n", note)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "musuem has been resumed\n", note)
     assert await frontier.redis.scard("crawl:halted") == 0
 
 

@@ -224,7 +224,7 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     button = page.get_by_role("button", name="Resume archive-003")
     button.focus()
     page.keyboard.press("Enter")
-    page.get_by_text("archive-003 is resumed", exact=True).wait_for()
+    page.get_by_text("archive-003 has been resumed", exact=True).wait_for()
     assert crawl.redis.scard(KEYS.halted) == 0
 
     page.set_viewport_size({"width": 400, "height": 800})
@@ -248,7 +248,7 @@ def test_a_password_is_asked_for_once(monitor: Monitor, page: Any) -> None:
     page.goto(monitor.url)
     page.get_by_label("Password").fill("guess")
     page.keyboard.press("Enter")
-    page.get_by_text("That is not the password.").wait_for()
+    page.get_by_text("Wrong password.").wait_for()
     page.get_by_label("Password").fill(PASSWORD)
     page.keyboard.press("Enter")
     page.get_by_text("waiting for the first figures").or_(page.get_by_text("nothing to do")).first.wait_for()
@@ -284,7 +284,9 @@ def test_all_pages_that_were_open_at_a_restart_can_be_used_after_it(
         one.get_by_text("not connected").wait_for(state="hidden")
     for one, button in zip(pages, ("Halt", "Resume", "Halt"), strict=True):
         row(one, "museum").get_by_role("button", name=f"{button} museum").click()
-        one.locator("#said", has_text="museum is resumed" if button == "Resume" else "museum is halted").wait_for()
+        one.locator(
+            "#said", has_text="museum has been resumed" if button == "Resume" else "museum is halted"
+        ).wait_for()
         assert crawl.redis.sismember(KEYS.halted, "museum") == (button == "Halt")
 
 

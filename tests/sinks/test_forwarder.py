@@ -426,5 +426,5 @@ def test_kafka_is_given_up_without_being_asked(scrapy: Scrapy, client: redis.Red
     drain(client, broker)
     assert client.hlen(KEYS.readers) == 4
     done = scrapy("events", "--forget", READER)
-    assert done.stdout.startswith("reader kafka is forgotten; 0 events that it had not read are not kept")
+    assert done.stdout.startswith("reader kafka forgotten; 0 events that it had not read are no longer kept")
     assert client.hlen(KEYS.readers) == 0

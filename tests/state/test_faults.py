@@ -337,7 +337,7 @@ def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> 
         assert done.stderr.startswith(f"scrapy {args[0]}: Redis is out of memory (maxmemory)")
         assert "raise maxmemory, or free some" in done.stderr
     done = scrapy("resume", "museum", REDIS_URL=server.url)
-    assert (done.returncode, done.stdout) == (0, "museum is resumed\n")
+    assert (done.returncode, done.stdout) == (0, "museum has been resumed\n")
     done = scrapy("sources", "--json", REDIS_URL=server.url)
     assert done.returncode == 0
 

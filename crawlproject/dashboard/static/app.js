@@ -1,5 +1,5 @@
-// The dashboard. Everything that is shown comes as server-sent events, and goes into the page as text, never as
-// markup: names, URLs and reasons are strangers'.
+// The dashboard. Everything it shows comes as server-sent events, and goes into the page as text, never as
+// markup: names, URLs and reasons come from strangers.
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,7 +14,7 @@ function make(tag, properties = {}, ...children) {
   return one;
 }
 
-/** Set a text where it has changed, so that selections and screen readers are left alone. */
+/** Set a text only if it has changed, so that selections and screen readers are not disturbed. */
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -40,7 +40,7 @@ function seconds(s) {
   return `${whole.format(s / 86400)} days`;
 }
 
-/** How long work takes: 0 without work, null if it does not go out. */
+/** How long the work takes: 0 without work, null while nothing goes out. */
 const eta = (s) => (s === 0 ? "–" : s === null ? "never" : seconds(s));
 
 function bytes(n) {
@@ -63,10 +63,10 @@ function link(url, text = url) {
     : document.createTextNode(text);
 }
 
-// What is known
+// State
 
 let token = "";
-let greeted = () => {}; // to be called when the token has come
+let greeted = () => {}; // called when the token has come
 let snapshot = null;
 let arrived = 0; // when the latest snapshot came, by this page's clock
 let connected = false;
@@ -97,7 +97,7 @@ function showState() {
   write($("age"), snapshot ? `${clock(snapshot.time)}, ${age} s ago` : "");
 }
 
-// Name, value, the key that the snapshot may say needs attention, and what is shown small beside the value.
+// Name, value, its key in `trouble`, and the small text beside the value.
 const TILES = [
   ["done a second", (g) => rate(g.success_rps)],
   ["failed a second", (g) => rate(g.error_rps), "error_rps"],
@@ -134,8 +134,8 @@ function showTiles(general) {
 // Chart
 
 const SVG = "http://www.w3.org/2000/svg";
-const SPAN = 30 * 60 * 1000; // milliseconds at most, and at least:
-const LEAST = 60 * 1000;
+const SPAN_MAX_MS = 30 * 60 * 1000;
+const SPAN_MIN_MS = 60 * 1000;
 const MARGIN = { left: 40, right: 8, top: 8, bottom: 20 };
 
 function draw(tag, attributes, text) {
@@ -145,7 +145,7 @@ function draw(tag, attributes, text) {
   return one;
 }
 
-let plotted = null; // what the pointer reads
+let plotted = null; // the points that the pointer reads
 
 function showChart() {
   const box = $("chart");
@@ -153,7 +153,7 @@ function showChart() {
   const points = [...history].map(([time, values]) => [Date.parse(time), ...values]).sort((a, b) => a[0] - b[0]);
   if (!points.length || !width) return;
   const end = points.at(-1)[0];
-  const begin = Math.min(Math.max(points[0][0], end - SPAN), end - LEAST);
+  const begin = Math.min(Math.max(points[0][0], end - SPAN_MAX_MS), end - SPAN_MIN_MS);
   const seen = points.filter(([time]) => time >= begin);
   const top = nice(Math.max(1, ...seen.map(([, done, failed]) => Math.max(done, failed))));
   const x = (time) => MARGIN.left + ((time - begin) / (end - begin)) * (width - MARGIN.left - MARGIN.right);
@@ -207,6 +207,7 @@ new ResizeObserver(showChart).observe($("chart"));
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.error_rps);
 const working = (s) => s.queued + s.waiting + s.delayed + s.in_flight > 0;
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
+const stateName = (s) => (s.state === "closed" && s.trouble ? "slowed" : NAMES[s.state] ?? s.state);
 
 // Name, what to sort by, and how it is shown in a cell.
 const COLUMNS = [
@@ -237,7 +238,7 @@ function showName(cell, s) {
 function showTag(cell, s) {
   if (!cell.firstChild) cell.append(make("span"));
   cell.firstChild.className = `tag ${s.state}`;
-  write(cell.firstChild, NAMES[s.state] ?? s.state);
+  write(cell.firstChild, stateName(s));
 }
 
 function showRate(cell, s) {
@@ -292,8 +293,8 @@ function attention(a, b) {
   return b.trouble - a.trouble || working(b) - working(a) || b.rate_limit - a.rate_limit || a.source.localeCompare(b.source);
 }
 
-/** Show the sources; `anew`: the operator has chosen other ones or another order. */
-function showSources(anew = false) {
+/** Show the sources; `changed`: the operator has just changed the selection or the order. */
+function showSources(changed = false) {
   const wanted = $("filter").value.trim().toLowerCase();
   const test = { work: working, trouble: (s) => s.trouble > 0 }[$("which").value] ?? (() => true);
   const chosen = sources.filter((s) => test(s) && (!wanted || `${s.source} ${s.reason}`.toLowerCase().includes(wanted)));
@@ -316,7 +317,7 @@ function showSources(anew = false) {
     }
   }
   // While somebody points at a row, or has focused one of its buttons, the rows stay where they are.
-  const fixed = !anew && (body.matches(":hover") || body.contains(document.activeElement));
+  const fixed = !changed && (body.matches(":hover") || body.contains(document.activeElement));
   shown.forEach((s, index) => {
     let row = rows.get(s.source);
     if (!row) rows.set(s.source, (row = newRow(s.source)));
@@ -378,7 +379,7 @@ function showOpen() {
   const open = sources.filter((s) => s.state !== "closed").sort(attention);
   fillList($("open"), open.map((s) => {
     const since = halts.find((one) => one.source === s.source && one.event === "halted");
-    return make("li", {}, make("span", { className: `tag ${s.state}`, textContent: NAMES[s.state] ?? s.state }), " ",
+    return make("li", {}, make("span", { className: `tag ${s.state}`, textContent: stateName(s) }), " ",
       make("strong", { textContent: s.source }),
       make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${since.msg}`, s.reason].filter(Boolean).join("; ") }));
   }), "All circuits are closed, nothing is halted.");
@@ -439,7 +440,7 @@ function say(text) {
   saying = setTimeout(() => { $("said").textContent = ""; }, 8000);
 }
 
-/** Send a change; return what is wrong with it, "" if nothing is. */
+/** Send a change; return the error, "" if there is none. */
 async function send(path, body, button) {
   if (button) button.disabled = true;
   try {
@@ -462,7 +463,7 @@ async function send(path, body, button) {
     if (row) for (const key of ["state", "reason", "rate_limit", "effective_rate", "trouble"]) row[key] = data.row[key];
     showSources();
     showOpen();
-    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} is resumed`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
+    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} has been resumed`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
     return "";
   } catch (error) {
     say(`The monitor does not respond: ${error.message}`);
@@ -531,7 +532,7 @@ let stream = null;
 
 function connect() {
   stream?.close();
-  if (document.hidden) return; // a browser has six connections to a site, for all of its pages and what they ask
+  if (document.hidden) return; // a browser has six connections to a site, for all its pages and their requests
   const events = (stream = new EventSource("/events"));
   events.addEventListener("open", () => { connected = true; showState(); });
   events.addEventListener("error", async () => {
