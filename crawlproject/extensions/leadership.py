@@ -1,4 +1,4 @@
-"""Has every worker stand for the lead."""
+"""Has every worker stand for election."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Leadership:
         return cls(crawler)
 
     def spider_opened(self) -> None:
-        """Begin to stand for the lead."""
+        """Stand for election from now on."""
         self.leader.start(worker_of(self.crawler).state)
 
     async def spider_closed(self) -> None:
-        """Stop, and leave the lead to another at once."""
+        """Stop, and let another worker lead at once."""
         await self.leader.stop()

@@ -68,7 +68,7 @@ class LeaseKeeper:
         self._loops.start(self._beat, self._sweep)
 
     async def spider_closed(self) -> None:
-        """Stop; the scheduler has settled all by now."""
+        """Stop; by now the scheduler has settled everything."""
         await self._loops.stop()
 
     # Ends of items
@@ -90,14 +90,14 @@ class LeaseKeeper:
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
     ) -> None:
-        """Make a dead letter of what a pipeline has dropped on purpose."""
+        """Make a dead letter of an item that a pipeline has dropped."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
             reason = printable(f"dropped: {exception}")
             self._add_dead_letter(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
-        """Return the request of an item that a pipeline has failed on."""
+        """Return the request of an item on which a pipeline has failed to the frontier."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
             self._redeliver(
@@ -202,7 +202,7 @@ class LeaseKeeper:
     # Beside the items
 
     async def _beat(self) -> None:
-        """Tell Redis that this worker lives; learn which others do not, and whether this one had lapsed."""
+        """Tell Redis that this worker is alive; learn which others are not, and whether this one had lapsed."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
         leases, state = self.worker.lease_queue, self.worker.state
         beat = partial(
@@ -215,11 +215,11 @@ class LeaseKeeper:
         if not reply.alive and self.worker.shutdown.has_begun:
             return  # it has left
         if not reply.alive:
-            logger.warning("This worker was silent for too long: its leases have gone to others")
+            logger.warning("This worker was silent for too long: its leases have been returned to the queues")
             leases.forget_waiting()
             reply = await beat(join=True)
         for worker, returned, dead in reply.lost:
-            logger.warning("Worker %s is silent: %d leases return, %d dead letters", worker, returned, dead)
+            logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.leases)
         if differs and self._differed:
@@ -227,7 +227,7 @@ class LeaseKeeper:
         self._differed = differs
 
     async def _sweep(self) -> None:
-        """Find leases whose request has left the engine and that nobody has settled."""
+        """Find unsettled leases whose request has left the engine."""
         await asyncio.sleep(_SWEEP_EVERY_S)
         present = engine.in_progress(self.crawler)
         for lease in list(self.worker.lease_queue.leases.values()):

@@ -1,4 +1,4 @@
-"""Reports what the crawl is doing: the line of the worker that leads, and /metrics of each."""
+"""Reports what the crawl is doing: the leader's line, and /metrics of each worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StatusReport:
-    """In every worker. The leader reports the whole crawl; all serve /metrics if CRAWL_METRICS_PORT is set."""
+    """Runs in every worker: the leader reports the whole crawl; each serves /metrics if it has a port."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -51,7 +51,7 @@ class StatusReport:
             self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
             logger.info("Metrics at %s/metrics", url_of(address, port))
         except ConfigError as error:
-            logger.error("%s; this worker goes on without /metrics", error)
+            logger.error("%s; this worker runs without /metrics", error)
 
     async def spider_closed(self) -> None:
         """Stop."""

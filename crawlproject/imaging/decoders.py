@@ -58,9 +58,9 @@ class DecoderCrashed(Exception):
 
 
 class Decoders:
-    """The decoder processes: as many as pictures are decoded at the same time, started when needed or before.
+    """The decoder processes, started when needed or before.
 
-    `count` is the number of pictures decoded at the same time; it bounds the memory of all together.
+    `count` is the number of pictures decoded at the same time; it bounds their memory together.
     """
 
     def __init__(self, count: int, job: Job) -> None:

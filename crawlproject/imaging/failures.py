@@ -10,7 +10,7 @@ class TooLargeImage(UnreadableImage):
 
 
 class NoDecoder(OSError):
-    """No decoder process can be started, whatever the picture; `str(error)` says why."""
+    """No decoder process can be started, for any picture; `str(error)` says why."""
 
 
 class DecodersStopped(Exception):

@@ -1,4 +1,4 @@
-"""What holds a batch of seeds back for now: a list that is long, or a source that has enough seeds waiting."""
+"""What holds a batch of seeds back: a long seed list, or a source with enough seeds waiting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from crawlproject.state.client import BlockingState
 
 
 class Hold:
-    """Whether `batch`, of a file, may be put into the seed list now.
+    """Whether a `batch` from a file may be put into the seed list now.
 
-    A batch that has seeds of other sources, too, is held back only by what all sources share: to hold it for one
-    source's sake would hold back the others. One for a single source leaves half of the overflow to others.
+    A batch with seeds of several sources is held back only by what all sources share: held for one source, it
+    would hold back the others. A batch for a single source leaves half of the overflow to others.
     """
 
     def __init__(self, state: BlockingState, batch: Sequence[str]) -> None:

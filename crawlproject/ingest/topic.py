@@ -83,7 +83,7 @@ class SeedTopic:
         return count
 
     def lag(self) -> int:
-        """Return how many messages of its partitions lie ahead, as far as is known without asking."""
+        """Return how many messages of its partitions lie ahead, as far as is known without a request."""
         total = 0
         for at in self.consumer.position(self.consumer.assignment()):
             high = self.consumer.get_watermark_offsets(at, cached=True)[1]
@@ -92,7 +92,7 @@ class SeedTopic:
         return total
 
     def _close(self) -> None:
-        """Commit and leave; a broker that hangs would have librdkafka wait for ever, so that is given up."""
+        """Commit and leave. With a hanging broker librdkafka would wait for ever: give up after a while."""
         leaving = threading.Thread(target=self.consumer.close, daemon=True)
         leaving.start()
         leaving.join(_GRACE_S)

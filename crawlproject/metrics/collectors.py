@@ -41,19 +41,23 @@ _COUNTS = (
     _Count("thumbnails", "crawl_images", "Images fetched, read and stored."),
     _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410)."),
     _Count("failed", "crawl_failed", "Requests that became dead letters."),
-    _Count("retried", "crawl_retried", "Attempts that failed and are made again."),
+    _Count("retried", "crawl_retried", "Failed attempts that are retried."),
     _Count("bytes", "crawl_image_bytes", "Bytes of the images that were stored."),
 )
 _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),
-    _Count("duplicates", "crawl_seeds_duplicate", "Seeds that were duplicates."),
+    _Count("duplicates", "crawl_seeds_duplicate", "Duplicate seeds, dropped."),
     _Count("refused", "crawl_seeds_refused", "Seeds that became dead letters at once."),
     _Count("deliveries_lost", "crawl_deliveries_lost", "Leases lost with their worker."),
     _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams unread."),
 )
 _BY_SOURCE: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] = (
     ("crawl_rate_limit", "Limit in force, in requests a second.", lambda source: source.row.rate_limit),
-    ("crawl_effective_rate", "What is left of the limit at present.", lambda source: source.row.effective_rate),
+    (
+        "crawl_effective_rate",
+        "What is left of the limit after back-off and robots.txt delays.",
+        lambda source: source.row.effective_rate,
+    ),
     ("crawl_queued_requests", "Requests that wait for a slot.", lambda source: source.row.queued),
     ("crawl_overflow_requests", "Requests beyond its share of the frontier.", lambda source: source.row.waiting),
     ("crawl_delayed_requests", "Requests that wait for their retry.", lambda source: source.row.delayed),
@@ -61,18 +65,18 @@ _BY_SOURCE: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] 
     ("crawl_dead_letters", "Dead letters at present.", lambda source: source.dead),
     (
         "crawl_eta_seconds",
-        "Time until its work is done; missing while nothing goes out.",
+        "Time until its work is done; absent while nothing goes out.",
         lambda source: source.row.eta_s,
     ),
 )
 
 
 class CrawlCollector(Collector):
-    """The whole crawl, from the latest sample of this process; nothing while it has none.
+    """The whole crawl, from the latest sample of this process; nothing before the first.
 
-    Up to 100 sources have labels of their own, those with the most results; a source that has neither work nor
-    results gives its labels to a busier one. What the others have done counts under `other`, which goes by
-    increases: it never falls, whoever gets a label.
+    Up to 100 sources have labels of their own, those with the most results; a source without work and
+    results gives its labels to a busier one. The others count under `other`, which adds up their increases: it
+    never falls, whichever sources have labels.
     """
 
     def __init__(self, spider: str, latest: Callable[[], CrawlSample | None], most: int = MOST_SOURCES) -> None:
@@ -84,7 +88,7 @@ class CrawlCollector(Collector):
         self._others: dict[str, int] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: what is collected is known only when it is."""
+        """Return nothing: the metrics are known only when they are collected."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
@@ -92,7 +96,7 @@ class CrawlCollector(Collector):
         sample = self._latest()
         if sample is None:
             return
-        yield self._gauge("crawl_reading_timestamp_seconds", "When this was read.", _moment(sample))
+        yield self._gauge("crawl_reading_timestamp_seconds", "Time of this sample.", _moment(sample))
         if time.time() - _moment(sample) > _STALE_S:
             return
         if sample is not self._seen:
@@ -104,7 +108,7 @@ class CrawlCollector(Collector):
     # Labels
 
     def _observe(self, sample: CrawlSample) -> None:
-        """Choose who has a label, and count what the others have done since the last sample."""
+        """Choose the labelled sources, and count what the others have done since the last sample."""
         before, self._seen = self._seen, sample
         self._choose(before, sample)
         totals = {} if before is None else before.overview.totals
@@ -193,7 +197,11 @@ class CrawlCollector(Collector):
             ("crawl_workers", "Workers alive.", overview.alive),
             ("crawl_sources", "Sources known.", overview.known),
             ("crawl_halted_sources", "Sources halted until an operator acts.", len(overview.halted)),
-            ("crawl_tripped_sources", "Sources halted for a while.", len(overview.halted_for_a_while)),
+            (
+                "crawl_tripped_sources",
+                "Sources halted for the open period of their circuit.",
+                len(overview.halted_for_a_while),
+            ),
             (
                 "crawl_pulse",
                 "1 while a leader has set the rates; 0: nothing goes out.",
@@ -228,12 +236,12 @@ class WorkerCollector(Collector):
         _Count("frontier/started", "crawl_worker_started", "Requests that this worker has started."),
         _Count("downloader/response_bytes", "crawl_worker_received_bytes", "Bytes of responses, as they came."),
         _Count(
-            "frontier/faults", "crawl_worker_faults", "Requests that went back because of a fault of the worker."
+            "frontier/faults", "crawl_worker_faults", "Requests returned to the frontier after an internal fault."
         ),
         _Count(
             "store/returned",
             "crawl_worker_store_returned",
-            "Images that went back because storage was unavailable.",
+            "Images returned to the frontier because storage was unavailable.",
         ),
     )
 
@@ -243,7 +251,7 @@ class WorkerCollector(Collector):
         self._leases = leases
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: what is collected is known only when it is."""
+        """Return nothing: the metrics are known only when they are collected."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

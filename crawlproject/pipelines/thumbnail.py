@@ -28,8 +28,8 @@ class ThumbnailPipeline:
 
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
     does not survive, goes on as a `Failure`; so does any picture while the storage is down, or no decoder can be
-    started. Trouble with the thumbnail alone is raised. None of that costs the source anything.
-    When the grace of a stop is over, decoders are killed and what they had is handed back.
+    started. An error with one thumbnail alone is raised. None of this counts against the source.
+    When the shutdown grace is over, decoders are killed and their pictures are handed back.
     """
 
     def __init__(self, settings: config.Config, storage: Storage, crawler: Crawler | None = None) -> None:

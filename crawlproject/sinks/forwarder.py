@@ -48,7 +48,7 @@ class Forwarder:
         self.stopping = stopping
         self.streams = StreamReader(state, name, f"Kafka at {kafka.brokers}")
         self.sent = 0  # events, acknowledged
-        self.skipped = 0  # entries that are no events: not written by us
+        self.skipped = 0  # entries that are not events: not written by us
         self._unacknowledged = 0
         self._given_up = math.inf  # when a batch is, that a stop met on its way
         self._renewed = 0.0
@@ -79,7 +79,7 @@ class Forwarder:
         """Send what is new, and return the number of events; wait up to `block_s` for the first.
 
         Raises:
-            KafkaUnavailable: Kafka refuses an event for good.
+            KafkaUnavailable: Kafka permanently refuses an event.
             Overtaken: another process has the lease; this one must have hung.
             RedisError: what was sent is not forgotten: call it again.
 

@@ -25,7 +25,7 @@ _LONGEST_NAME = 80  # characters of the file's name in that of its reader
 
 
 class _Position(NamedTuple):
-    """What lies beside a file: whose it is, and what it holds."""
+    """The content of `.position` beside a file: whose the file is, and what it holds."""
 
     offset: int  # length of the file, in bytes
     last: dict[str, str]  # the last entry in it, by stream
@@ -75,8 +75,8 @@ class EventFile:
         self.position_path = self.path.with_name(self.path.name + ".position")
         self.part_path = self.path.with_name(self.position_path.name + ".part")
         self.written = 0  # events
-        self.skipped = 0  # entries that are no events: not written by us
-        self.remarks: list[str] = []  # what whoever started this should know
+        self.skipped = 0  # entries that are not events: not written by us
+        self.remarks: list[str] = []  # notes for the operator
         self._state = state
         self._name = name
         self._stopping = stopping
@@ -124,7 +124,7 @@ class EventFile:
         return None
 
     def _begin(self, before: _Position | None) -> None:
-        """Choose the names of file and reader; they are on disk before Redis hears of them."""
+        """Choose the file's id and the reader's name, and write them to disk before Redis gets them."""
         keys = self._state.keys
         self._id = (before.id if before else "") or secrets.token_hex(4)
         name = self._name or (before.reader if before else "") or default_name(keys, self.path, self._id)
@@ -141,7 +141,7 @@ class EventFile:
     def _resume(self, before: _Position | None, stood: Mapping[str, str], noted: int | None) -> None:
         """Go on from where this file ends: cut off what is not settled, and tell Redis.
 
-        `stood` and `noted` are Redis' word: where the reader stands, and how long the file was then.
+        `stood` and `noted` are from Redis: where the reader stands, and how long the file was then.
         """
         former = before.reader if before is not None and before.reader else self.streams.name
         self._settle_part(noted if former == self.streams.name else self.streams.noted_length(former))
@@ -229,7 +229,7 @@ class EventFile:
         self._sync_folder()
 
     def _sync_folder(self) -> None:
-        """Have the disk know the names in the folder, too."""
+        """Sync the names in the folder to disk, too."""
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -252,7 +252,7 @@ class EventFile:
             entries = self.streams.read(block_s)
             if not entries:
                 break
-            self.streams.renew()  # what was read while somebody else took over is theirs
+            self.streams.renew()  # if another process took over meanwhile, these entries are its own
             self._append(entries)
             block_s = 0.0
         return self.written - before

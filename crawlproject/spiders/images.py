@@ -35,7 +35,7 @@ from crawlproject.texts import printable, without_userinfo
 class ImagesSpider(Spider):
     """Fetches the pictures that `images:start_urls` names.
 
-    Every response and every failure becomes exactly one item: a picture to look at, link rot, or a failure.
+    Every response and every failure becomes exactly one item: a picture to analyse, link rot, or a failure.
     """
 
     name = "images"
@@ -85,7 +85,7 @@ class ImagesSpider(Spider):
         )
 
     def failed(self, failure: TwistedFailure) -> Failure:
-        """Return the item of a request that got no response, or a response that we may not keep."""
+        """Return the item of a request without a response, or with one that we may not keep."""
         request: Request = failure.request  # type: ignore[attr-defined]
         error = cast("BaseException", failure.value)
         outcome = of_exception(error)

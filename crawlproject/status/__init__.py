@@ -1,1 +1,1 @@
-"""What the crawl is doing: read from Redis in one place, for every face that shows it."""
+"""What the crawl is doing: read from Redis in one place, for everything that shows it."""

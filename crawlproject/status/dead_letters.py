@@ -1,4 +1,4 @@
-"""Dead letters, as people read them."""
+"""Dead letters, in readable form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def _time_of(at: str) -> str:
-    """Return when an entry was written; others may have given it any id, centuries ahead."""
+    """Return when an entry was written; one that others wrote may have any id, centuries ahead."""
     seconds = min(int(at.partition("-")[0]) / 1000, _LAST_TIME)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 

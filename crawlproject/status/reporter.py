@@ -1,4 +1,4 @@
-"""Reports every five seconds what the crawl is doing: a line, and the snapshot that all else is shown from."""
+"""Reports every five seconds what the crawl is doing: a line, and the snapshot that everything else shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from crawlproject.texts import one_line
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
-_LOOK_S = 1.0  # at most between two looks at who leads
-_FILE_BYTES = 100_000_000  # of a monitor file, at which it becomes FILE.1
-_FILES = 5  # that are kept beside it
+_LOOK_S = 1.0  # at most, between two checks of who leads
+_FILE_BYTES = 100_000_000  # at which a monitor file becomes FILE.1
+_FILES = 5  # kept beside it
 
 
 class LineFile(logging.handlers.RotatingFileHandler):
-    """A file of lines, opened for each of them: whoever leads, and whatever rotates it besides, finds it as it is.
+    """A file of lines, opened for each line, so that a new leader may write it and `logrotate` may move it.
 
     At 100 MB it becomes `FILE.1`, the one before `FILE.2`, up to `FILE.5`.
     """
@@ -36,7 +36,7 @@ class LineFile(logging.handlers.RotatingFileHandler):
         """Append a line. Blocks.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
 
         """
         try:
@@ -52,11 +52,11 @@ class LineFile(logging.handlers.RotatingFileHandler):
 
 
 class Reporter:
-    """In every worker and in `scrapy monitor`; that of the leader writes the line.
+    """Runs in every worker and in `scrapy monitor`; the leader's writes the line.
 
-    What rates are made of is kept in Redis from one sample to the next: a new leader goes on where the last one
-    stopped. `latest_sample` and `latest` are for whoever shows them: of the leader, or with `always` of this
-    process even while another leads; None before the first.
+    The counters of the last sample, from which rates follow, are kept in Redis: a new leader continues from them.
+    `latest_sample` and `latest` are kept while this process leads, or with `always` even while another does; None
+    before the first.
     """
 
     def __init__(self, config: Config, state: State, *, always: bool = False) -> None:
@@ -70,11 +70,11 @@ class Reporter:
         self._loops = Loops(state)
 
     def start(self) -> None:
-        """Begin."""
+        """Start reporting."""
         self._loops.start(self._step)
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop reporting."""
         await self._loops.stop()
 
     async def _step(self) -> None:
@@ -124,7 +124,7 @@ class Reporter:
         except OSError as error:
             if not self._file_failed:
                 logger.error(
-                    "CRAWL_MONITOR_FILE=%s cannot be written (%s): its lines are lost until it can be",
+                    "CRAWL_MONITOR_FILE=%s cannot be written (%s): lines are lost until it can be",
                     self._file.baseFilename,
                     error,
                 )

@@ -1,4 +1,4 @@
-"""Reads from Redis what the monitor reports, in calls that take it a few milliseconds each."""
+"""Reads from Redis what the monitor reports, in calls of a few milliseconds each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawlproject.state.source_counts import read_counts, read_dead_letter_count
 from crawlproject.status.snapshot import CrawlSample, SourceSample
 from crawlproject.status.source_status import source_statuses
 
-MOST_SOURCES = 1000  # looked at one by one
+MOST_SOURCES = 1000  # read one by one
 COUNTS = (
     *("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes", "answers", "latency_us"),
     *(f"error_{kind}" for kind in ERROR_KINDS),
@@ -20,7 +20,7 @@ _BATCH = 200  # sources a call
 
 
 async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overview | float | None:
-    """Return what all sources share, and which sources to look at; see `Scripts.collect`."""
+    """Return the figures of the whole crawl, and which sources to read; see `Scripts.collect`."""
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
@@ -32,11 +32,11 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
 
 
 async def take_sample(state: State, overview: Overview) -> CrawlSample:
-    """Look at the sources that an overview has chosen."""
+    """Read the sources that an overview has chosen."""
     leases = await count_leases(state)
     names = list(overview.sources)
     rows = {row.source: row async for _, row in source_statuses(state, names, leases)}
-    wanted = [count for count in COUNTS if overview.totals.get(count)]  # most kinds of errors never come
+    wanted = [count for count in COUNTS if overview.totals.get(count)]  # most kinds of errors never occur
     sources: dict[str, SourceSample] = {}
     for first in range(0, len(names), _BATCH):
         some = names[first : first + _BATCH]

@@ -41,7 +41,7 @@ class CrawlSample:
 class Counters:
     """The part of a sample that the next one is compared with. `at` is in seconds, on Redis' clock.
 
-    `whole` says that every known source is in `sources`, so that one which is not there had done nothing.
+    `whole` says that every known source is in `sources`, so that a source that is missing there had done nothing.
     """
 
     at: float
@@ -74,7 +74,7 @@ class Counters:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Self | None:
-        """Return what `packed` holds; None for what another version wrote, and for nothing."""
+        """Return the counters in `packed`; None if it is empty or was written by another version."""
         try:
             kind, at, whole, totals, latencies, sources = msgpack.unpackb(packed)
             if kind == _FORMAT and len(latencies) == len(LATENCY_BOUNDS) + 1:
@@ -144,7 +144,7 @@ class Specific:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the crawl is doing: event `monitoring_update`, and what else shows it."""
+    """What the crawl is doing: the event `monitoring_update`, which everything else shows, too."""
 
     EVENT: ClassVar[str] = "monitoring_update"
 
@@ -266,12 +266,12 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
 
 
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the errors by kind, those that have come."""
+    """Return the errors by kind, without kinds that have not occurred."""
     return {kind: count for kind in ERROR_KINDS if (count := counts.get(f"error_{kind}", 0))}
 
 
 def increase(before: int, now: int) -> int:
-    """Return by how much a counter has grown; one that is smaller now began anew from 0, as for Prometheus."""
+    """Return by how much a counter has grown; if it is smaller now, it restarted from 0, as for Prometheus."""
     return now - before if now >= before else max(now, 0)
 
 
@@ -294,7 +294,7 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
 
 
 def eta(sample: CrawlSample) -> float | None:
-    """Return the seconds until the sources that may go on have done their work: those of the slowest of them.
+    """Return the seconds until the slowest of the sources being crawled has done its work.
 
     0 without work, None when there is some and nothing goes out. Seeds in the list have no source yet, and
     are left out.

@@ -12,9 +12,9 @@ from crawlproject.status.snapshot import Counters, Snapshot, snapshot
 
 
 class SnapshotReader:
-    """Compares each sample with its own last one: never leads, keeps nothing in Redis, and writes no line.
+    """Compares each sample with its own previous one: never leads, keeps nothing in Redis, and writes no line.
 
-    With `names`, `specific` has those sources alone, whatever their number is; `general` is of the whole crawl.
+    With `names`, `specific` has only those sources, however many there are; `general` is about the whole crawl.
     """
 
     def __init__(self, state: State, names: Sequence[str] = ()) -> None:
@@ -23,10 +23,10 @@ class SnapshotReader:
         self._before: Counters | None = None
 
     async def look(self) -> Snapshot | None:
-        """Return what the crawl did since the last look; None at the first one.
+        """Return what the crawl did since the last call; None at the first one.
 
         Raises:
-            REDIS_TROUBLE: see state/client.py; the next look goes on from the last one that went well.
+            REDIS_TROUBLE: see state/client.py; the next call continues from the last one that succeeded.
 
         """
         overview = await collect(self.state, must_lead=False)

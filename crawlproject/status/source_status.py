@@ -1,4 +1,4 @@
-"""What a source may do at present, and why: what every table, line and chart says of it."""
+"""The status of a source and the reason for it, as every table, line and chart shows them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SourceRow(NamedTuple):
 
     @property
     def trouble(self) -> int:
-        """What keeps it from its limit: 3 its circuit, all of it; 2 its circuit but for probes; 1 a lower rate."""
+        """What keeps it from its limit: 3 its circuit; 2 its circuit but for probes; 1 a lower rate; 0 nothing."""
         if self.state == "closed":
             return int(self.effective_rate < self.rate_limit)
         return 2 if self.state == "half_open" else 3
@@ -91,7 +91,7 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
 
 
 def hold_of(status: SourceStatus) -> Hold:
-    """Return what holds a source, whatever its rate would be."""
+    """Return what holds a source, regardless of its rate."""
     if status.state == "halted":
         return Hold(f"halted until scrapy resume {status.source}", None)
     if status.effective <= 0:
@@ -128,7 +128,7 @@ def _rate_reason(status: SourceStatus) -> str:
 
 
 async def pause(state: State) -> Pause:
-    """Return why nothing goes out of any source at present."""
+    """Return why nothing goes out to any source at present."""
     config = state.config
     return await state.scripts.pause_reason(dead_maxlen=config.dead_maxlen, timeout=config.heartbeat_timeout)
 

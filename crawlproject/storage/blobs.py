@@ -52,7 +52,7 @@ class Storage(Protocol):
         """Store `data` under `name`, wholly or not at all."""
 
     def is_permanent(self, error: Exception) -> bool:
-        """Tell whether an error raised by `write` will not pass without an operator."""
+        """Tell whether an error raised by `write` persists until an operator acts."""
 
 
 def open_storage(uri: str, settings: Any) -> Storage:
@@ -68,7 +68,7 @@ def open_storage(uri: str, settings: Any) -> Storage:
 
 
 def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
-    """Return a function that reads a thumbnail by its name. It blocks, creates nothing, and raises what fails."""
+    """Return a function that reads a thumbnail by its name. It blocks, and raises the storage's errors."""
     if not uri.startswith("s3://"):
         folder = _folder_of(uri)
         return lambda name: (folder / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The crawl live on a terminal: what `scrapy top` shows until it is left."""
+"""The crawl, live on a terminal: what `scrapy top` shows until it ends."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.terminal.table import ALARM, NamedSource, cut, header, ordered, sources_table
 from crawlproject.texts import printable
 
-_FIRST_S = 1.0  # at most, between the first two looks
-_AGAIN_S = 1.0  # between two looks when Redis fails
-_LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FIRST_S = 1.0  # at most, between the first two samples
+_AGAIN_S = 1.0  # between two attempts while Redis fails
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RATES = 30  # of the sparkline
 
 
 class View:
-    """What is shown, as rich renders it: `only` these sources or all; `cut_off` at the terminal's height."""
+    """What is shown, as rich renders it: the sources `only`, or all; `cut_off` at the terminal's height."""
 
     def __init__(self, title: str, sort: str, only: Sequence[str], *, cut_off: bool) -> None:
         self.title = title
@@ -81,12 +81,12 @@ class View:
 
 
 async def watch(snapshot_reader: SnapshotReader, view: View, interval: float) -> None:
-    """Show `view` on the terminal, with a look each `interval` seconds, until q, Ctrl-C, SIGTERM or SIGHUP.
+    """Show `view` on the terminal, with a sample every `interval` seconds, until q, Ctrl-C, SIGTERM or SIGHUP.
 
-    Whatever ends it, the terminal is as it was. While Redis fails it goes on with what it has.
+    However it ends, the terminal is restored. While Redis fails, the last sample stays on the screen.
     """
     loop, left = asyncio.get_running_loop(), asyncio.Event()
-    for number in _LEAVE:
+    for number in _ENDS:
         loop.add_signal_handler(number, left.set)
     with _Terminal(view, left.set) as terminal:
         loop.add_signal_handler(signal.SIGWINCH, terminal.draw)
@@ -101,7 +101,7 @@ async def watch(snapshot_reader: SnapshotReader, view: View, interval: float) ->
                 task.cancel()
             _, others = await asyncio.wait(others, timeout=0.1)
     for task in ended:
-        task.result()  # a bug is told where it can be read
+        task.result()  # a bug is raised where it can be read
 
 
 async def _look(snapshot_reader: SnapshotReader, view: View, interval: float, draw: Callable[[], None]) -> None:
@@ -119,7 +119,7 @@ async def _look(snapshot_reader: SnapshotReader, view: View, interval: float, dr
 
 
 class _Terminal:
-    """The terminal, while a view has all of it; keys come as they are pressed, and are not shown."""
+    """The terminal, while a view fills it; keys arrive as they are pressed, and are not echoed."""
 
     def __init__(self, view: View, leave: Callable[[], None]) -> None:
         self._live = Live(
@@ -154,7 +154,7 @@ class _Terminal:
         self._live.refresh()
 
     def suspend(self) -> None:
-        """Leave the terminal to the shell (Ctrl-Z) until it brings us back."""
+        """Leave the terminal to the shell (Ctrl-Z) until this process is resumed."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._take()

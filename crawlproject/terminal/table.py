@@ -20,7 +20,7 @@ from crawlproject.status.source_status import duration
 from crawlproject.texts import printable
 
 _GAP = 1  # cells between columns
-_LEAST = 14  # cells that a column which can be cut is cut to
+_LEAST = 14  # cells to which an elastic column is cut
 _BARS = "▁▂▃▄▅▆▇█"
 ALARM = Style(color="red", bold=True)
 _WARNING = Style(color="yellow")
@@ -28,7 +28,7 @@ _QUIET = Style(dim=True)
 
 
 class Column(NamedTuple):
-    """A column: its head, its cell for a source, and how it gives way where there is no room for all.
+    """A column: its head, its cell for a source, and its rank where there is no room for all.
 
     The columns of the highest `rank` are left out first. An `elastic` column is cut before that.
     """
@@ -68,12 +68,12 @@ NamedSource = tuple[str, Specific]
 
 
 def ordered(sources: Mapping[str, Specific], sort: str) -> list[NamedSource]:
-    """Return the sources by one of `SORTS`, and by name where that makes no difference."""
+    """Return the sources sorted by one of `SORTS`, then by name."""
     return sorted(sources.items(), key=lambda row: (*SORTS[sort](*row), row[0]))
 
 
 def cut(rows: Sequence[NamedSource], room: int, sort: str) -> Sequence[NamedSource]:
-    """Return the first `room` of `rows`; by trouble, what is in trouble leaves half of it to what is not."""
+    """Return the first `room` of `rows`; by trouble, the sources in trouble leave half of it to the others."""
     if sort != "trouble" or len(rows) <= room:
         return rows[:room]
     in_trouble = [row for row in rows if row[1].trouble]
@@ -113,7 +113,7 @@ def fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, in
 
 
 def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
-    """Return the lines above the table: how fast, how much, how long; a sparkline shows `rates`, the last ones."""
+    """Return the lines above the table: how fast, how much, how long; a sparkline shows the last `rates`."""
     general = shown.general
     halted = shown.sample.overview.halted
     tripped = len(set(shown.sample.overview.halted_for_a_while) - set(halted))
@@ -150,7 +150,7 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
 
 
 def _flowing(parts: Sequence[Text], width: int) -> list[Text]:
-    """Return the parts in as few lines as hold them; none is torn apart."""
+    """Return the parts in as few lines as possible; no part is split."""
     lines: list[Text] = []
     for part in parts:
         if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
@@ -161,14 +161,14 @@ def _flowing(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 def mark(source: Specific) -> str:
-    """Return the state of a source's circuit, loud where it is not closed, and a word where it is slowed."""
+    """Return the state of a source's circuit, in capitals unless closed; `slowed` if closed below its limit."""
     if source.state != "closed":
         return source.state.upper().replace("_", " ")
     return "slowed" if source.trouble else source.state
 
 
 def style_of(source: Specific) -> Style:
-    """Return how its row looks."""
+    """Return the style of its row."""
     if source.trouble:
         return ALARM if source.trouble == 3 else _WARNING
     return Style() if _work(source) or rate_of(source) else _QUIET
@@ -204,7 +204,7 @@ def count(number: int) -> str:
 
 
 def digits(value: float) -> str:
-    """Return a number by its first three digits, or all that it has before the point."""
+    """Return a number with three significant digits, or all its digits before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -120,7 +120,7 @@ def test_it_fits_where_it_is_shown(width: int) -> None:
     assert all(row.startswith("longlonglong") and "…" in row for row in table[1:])
     columns = [name for name in ("state", "queued", "in flight", "reason") if name in table[0]]
     assert columns == ["state", "queued", "in flight", "reason"][: {20: 0, 40: 2, 60: 2, 80: 3}.get(width, 4)]
-    if width >= 80:  # nothing of the header is torn apart
+    if width >= 80:  # no part of the header is split
         assert all(
             word in text for word in ("0 seeds waiting", "latency p50 -, p95 -, p99 -", "1 halted", "dns 3")
         )
