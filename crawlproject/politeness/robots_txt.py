@@ -1,4 +1,9 @@
-"""robots.txt (RFC 9309): what a site lets us fetch, how often, and how long a copy may be used."""
+"""robots.txt (RFC 9309): what a site lets us fetch, how often, and how long a copy may be used.
+
+Not Protego, Scrapy's parser: it departs from the RFC (`Allow: /index.html` allows `/`, an anchored pattern matches
+a literal `$`, agents match by prefix), and does not say which line decides. A test compares the two where Protego
+follows the RFC.
+"""
 
 from __future__ import annotations
 
