@@ -1,4 +1,4 @@
-"""Web sites that note who was asked when, in a process of their own.
+"""Web sites that record their requests, in a process of their own.
 
     python -m benchmarks.arrivals '[["127.0.0.1", "fast", null], ["127.0.0.1", null, null]]' [CERTIFICATE]
 
@@ -300,7 +300,7 @@ class Sites:
         return self
 
     def toggle_silent(self) -> None:
-        """Have the sites answer nothing, or answer again, what was asked meanwhile, too."""
+        """Have the sites answer nothing, or answer again, including the requests of the meantime."""
         self._process.send_signal(signal.SIGUSR1)
 
     def toggle_away(self) -> None:

@@ -226,7 +226,7 @@ def read_header(data: bytes) -> None:
 
 
 def read_host(data: bytes) -> None:
-    """Judge a URL: one that may be asked has a host, a port and a robots.txt, and shows no password."""
+    """Judge a URL: one that may be requested has a host, a port and a robots.txt, and shows no password."""
     text = data.decode("latin-1")[:LONGEST_URL]
     host = literal(text)
     assert host is None or check_addresses([host], 80, (), ()) is not None or host.is_global

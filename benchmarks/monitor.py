@@ -116,7 +116,7 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     names = [f"source-{number}" for number in range(sources)]
     await prepare(state, names)
     path = folder / "monitor.jsonl"
-    monitors.INTERVAL_S = 0.0  # a line as often as asked for
+    monitors.INTERVAL_S = 0.0  # a line at every request
     one = Reporter(replace(state.config, monitor_file=str(path)), state)
     commands = _counted(state)
     await one._step()  # the first reading has nothing to be compared with

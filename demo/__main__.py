@@ -59,7 +59,7 @@ def main() -> int:
     good = report(tallies, arrivals)
     print(
         f"\nResults:    {home / 'events.jsonl'}\nThumbnails: {home / 'thumbnails'}"
-        f"\nLogs:       {home}/worker-*.log\nThe sites' own log of who asked when: {home / 'arrivals.jsonl'}"
+        f"\nLogs:       {home}/worker-*.log\nThe sites' own access log: {home / 'arrivals.jsonl'}"
     )
     return 0 if good else 1
 

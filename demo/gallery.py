@@ -81,7 +81,7 @@ class Fault(TypedDict, total=False):
 
 
 def set_faults(folder: Path, faults: Mapping[str, Fault]) -> None:
-    """Put a source's faults in place, atomically; a running server counts `times` from there anew."""
+    """Put a source's faults in place, atomically; a running server counts `times` from the start again."""
     _write_json(folder / FAULTS, faults)
 
 

@@ -245,7 +245,7 @@ def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(craw
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(5)), "moved.jpg", "gone.jpg")
         crawl.run(CRAWL_OPT_OUTS="noai, tdm-reservation")
-        assert len(crawl.arrivals("museum")) == 8  # none is asked for twice
+        assert len(crawl.arrivals("museum")) == 8  # each requested once
     assert crawl.dead() == {
         "museum-0.jpg": "opt-out: noai (X-Robots-Tag)",
         "museum-1.jpg": "opt-out: tdm-reservation (TDM-Reservation)",

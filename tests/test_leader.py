@@ -82,7 +82,7 @@ def test_over_http() -> None:
         b"HTTP/1.0 200 OK\r\n\r\n[{}]",
     ],
 )
-def test_whatever_a_server_answers_the_trouble_is_told_with_the_place(answer: bytes) -> None:
+def test_whatever_a_server_answers_the_fault_is_reported_with_its_place(answer: bytes) -> None:
     with answering(answer) as url, pytest.raises(CatalogueError) as caught:
         read_catalogue(url)
     assert str(caught.value).startswith(f"CRAWL_SOURCES={url}")
@@ -92,7 +92,7 @@ def test_whatever_a_server_answers_the_trouble_is_told_with_the_place(answer: by
     "place",
     ["/nowhere/catalogue.json", "/", "ftp://127.0.0.1/c", "http://[::1/", "http://127.0.0.1:1/c", "a\x00b"],
 )
-def test_a_place_that_cannot_be_read_is_told(place: str) -> None:
+def test_a_place_that_cannot_be_read_is_reported(place: str) -> None:
     with pytest.raises(CatalogueError) as caught:
         read_catalogue(place)
     assert str(caught.value).startswith(f"CRAWL_SOURCES={place} cannot be read: ")

@@ -127,7 +127,7 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
 
 
 def of_status(status: int, retry_after: float | None = None) -> Outcome:
-    """Return the outcome of a response with `status`, whose Retry-After asks for so many seconds."""
+    """Return the outcome of a response with `status`, whose Retry-After is `retry_after` seconds."""
     if status == 503 and retry_after is not None:
         return _503_WITH_RETRY_AFTER
     return _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _INVALID)

@@ -24,7 +24,7 @@ class RedisClock:
 
     A lower estimate, because the way from Redis got shorter, or its clock was set forward, is approached slowly
     (slewed): taken over at once, it would bring slots together. When Redis' clock is set back, scripts report how
-    far the crawl's time is ahead of it (see clock.lua), and the estimate starts anew.
+    far the crawl's time is ahead of it (see clock.lua), and the estimate starts again.
     """
 
     def __init__(self) -> None:

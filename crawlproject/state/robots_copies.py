@@ -10,7 +10,7 @@ _BATCH = 500  # keys a call
 
 
 async def expire_copies(state: State, source: str) -> None:
-    """Have each robots.txt that makes a source wait between requests fetched anew; until then it holds.
+    """Have each robots.txt that makes a source wait between requests fetched again; until then it holds.
 
     Where it redirects, so is what it leads to.
     """

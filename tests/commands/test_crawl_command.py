@@ -49,7 +49,7 @@ def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
     assert "Spider opened" not in done.stderr
 
 
-def test_a_spider_that_is_not_there_is_told(scrapy: Scrapy) -> None:
+def test_an_unknown_spider_is_reported(scrapy: Scrapy) -> None:
     done = scrapy("crawl", "imagse")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "scrapy crawl: unknown spider 'imagse': expected one of images"

@@ -123,7 +123,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
     assert "museum  status 403  'https://museum.org/1'" in lines[0]
 
 
-async def test_a_retry_moves_what_is_asked_for_back_into_the_crawl(scrapy: Scrapy, state: State) -> None:
+async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy, state: State) -> None:
     await add_dead_letters(
         state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403")
     )
@@ -161,7 +161,7 @@ async def test_more_than_one_page(scrapy: Scrapy, state: State) -> None:
     assert await state.redis.xlen(state.keys.dead) == 0
 
 
-async def test_a_drop_deletes_what_is_asked_for_and_nothing_else(scrapy: Scrapy, state: State) -> None:
+async def test_a_drop_deletes_what_is_selected_and_nothing_else(scrapy: Scrapy, state: State) -> None:
     await add_dead_letters(
         state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"), ("3", "flickr", "status 403")
     )

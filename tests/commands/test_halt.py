@@ -55,7 +55,7 @@ async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, fron
     assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
 
 
-async def test_a_resumed_source_has_its_robots_txt_read_anew(scrapy: Scrapy, frontier: Frontier) -> None:
+async def test_a_resumed_source_has_its_robots_txt_fetched_again(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0})
     asks, silent = "http://asks.example/robots.txt", "http://silent.example/robots.txt"
 

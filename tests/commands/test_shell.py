@@ -17,7 +17,7 @@ from tests.test_crawl import picture, size_for
 
 
 @pytest.mark.parametrize("command", ["shell", "fetch"])
-def test_one_url_can_be_asked_for_by_hand(
+def test_one_url_can_be_fetched_by_hand(
     command: str, tmp_path: Path, environment: dict[str, str], redis_url: str
 ) -> None:
     folder = tmp_path / "sites" / "museum"

@@ -75,7 +75,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     assert set(listed(scrapy, "--spider", "pages")["museum"].items()) >= {("queued", 0), ("in_flight", 0)}
 
 
-async def test_the_reason_says_why_a_source_is_asked_as_it_is(scrapy: Scrapy, frontier: Frontier) -> None:
+async def test_the_reason_says_why_a_source_has_its_rate(scrapy: Scrapy, frontier: Frontier) -> None:
     troubled = ["slowed", "patient", "held", "open", "probed", "halted", "quick"]
     await frontier.catalogue(dict.fromkeys([*troubled, "stopped"], 200.0))
     await frontier.settle("slowed", ["429"], slows=True)
@@ -164,7 +164,7 @@ async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
     assert "10 queued, 10 waiting, 0 delayed, 0 in flight" in explained
 
 
-async def test_only_the_sources_asked_for(scrapy: Scrapy, frontier: Frontier) -> None:
+async def test_only_the_sources_named(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 5.0, "flickr": 200.0})
     assert list(listed(scrapy, "MUSEUM", "museum")) == ["museum"]
     done = scrapy("sources", "--json", "musuem", "flickr")

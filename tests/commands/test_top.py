@@ -177,7 +177,7 @@ async def test_it_can_be_left_in_every_way(
         assert terminal.end() == 0
 
 
-async def test_a_bug_is_told_when_the_terminal_is_as_it_was(
+async def test_a_bug_is_reported_after_the_terminal_is_restored(
     environment_of_terminals: dict[str, str], frontier: Frontier, tmp_path: Path
 ) -> None:
     await frontier.catalogue({"museum": 5.0})

@@ -242,7 +242,7 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     assert page.complaints == []
 
 
-def test_a_password_is_asked_for_once(monitor: Monitor, page: Any) -> None:
+def test_a_password_is_required_once(monitor: Monitor, page: Any) -> None:
     monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = PASSWORD
     monitor.start()
     page.goto(monitor.url)

@@ -1,4 +1,4 @@
-"""The gallery's server, asked by a plain HTTP client."""
+"""The gallery's server, seen by a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_fault_of_one_path_precedes_that_of_any_path(gallery: Gallery, root: P
 
 
 def test_faults_may_be_changed_and_removed_while_it_runs(gallery: Gallery, root: Path) -> None:
-    for _ in range(2):  # the same faults anew count anew
+    for _ in range(2):  # the same faults, written again, count from the start
         set_faults(root / "big", {"a.jpg": {"status": 503, "times": 1}})
         assert [get(gallery.urls["big"], "/a.jpg")[0] for _ in range(2)] == [503, 200]
     set_faults(root / "big", {"/a.jpg": {"status": 500}})

@@ -99,7 +99,7 @@ async def test_a_spider_without_seeds_crawls_requests_that_cannot_be_stored(redi
         ("http://cdn.test/b.jpg", "cdn.test"),
     ],
 )
-async def test_a_redirect_is_leased_anew_from_the_source_it_leads_to(
+async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     scheduler: FrontierScheduler, location: str, payer: str
 ) -> None:
     await lead(scheduler, museum=50)

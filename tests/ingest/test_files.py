@@ -82,7 +82,7 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
         (f'"{A}"\t\t', "must begin with http"),  # in TSV a quotation mark is a character like others
     ],
 )
-def test_a_bad_row_is_told_and_the_rest_goes_in(tmp_path: Path, row: str, reason: str) -> None:
+def test_an_invalid_row_is_reported_and_the_rest_is_fed(tmp_path: Path, row: str, reason: str) -> None:
     found = lines(tmp_path, f"url\tpriority\tsource\n{A}\t\t\n{row}\n{B}\t\t\n")
     assert [number for number, _ in found] == [2, 3, 4]
     assert (found[0][1], found[2][1]) == (A, B)
@@ -155,7 +155,7 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
         ('{"url": "http://a/", "again": "yes"}', "again"),
     ],
 )
-def test_a_bad_line_is_told_and_the_rest_goes_in(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_is_reported_and_the_rest_is_fed(tmp_path: Path, line: str, reason: str) -> None:
     found = lines(tmp_path, f"{A}\n{line}\n{B}\n")
     assert [number for number, _ in found] == [1, 2, 3]
     assert (found[0][1], found[2][1]) == (A, B)
@@ -199,7 +199,7 @@ def test_gzip_is_known_by_its_first_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "sum"])
-def test_a_broken_gzip_file_is_told_by_name(tmp_path: Path, damage: str) -> None:
+def test_a_broken_gzip_file_is_reported_by_name(tmp_path: Path, damage: str) -> None:
     whole = bytearray(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(20_000)).encode()))
     if damage == "cut":
         del whole[len(whole) // 2 :]
@@ -217,7 +217,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     assert [line.seed for line in read("-", lambda _: None)] == [A, B]
 
 
-def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
+def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "seeds.gz"
     path.write_bytes(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(50_000)).encode()))
     reported: list[int] = []

@@ -194,7 +194,9 @@ def test_members_come_and_go_and_nothing_is_lost(client: redis.Redis, broker: Br
     assert sorted(numbers(client)) == list(range(30_000))
 
 
-def test_a_broker_that_goes_away_is_told_and_waited_for(client: redis.Redis, broker: Broker, start: Start) -> None:
+def test_a_broker_that_goes_away_is_reported_and_waited_for(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
     broker.send(TOPIC, urls(0, 10))
     feed = start()
     until(lambda: client.llen(KEYS.seeds) == 10)
@@ -225,7 +227,7 @@ def test_a_stop_without_a_broker_ends(client: redis.Redis, broker: Broker, start
     assert how == "hangs" or "the seeds fed last will be fed once more" not in err
 
 
-def test_a_redis_that_goes_away_is_told_and_waited_for(broker: Broker, start: Start, tmp_path: Path) -> None:
+def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start: Start, tmp_path: Path) -> None:
     server = Server(tmp_path, appendfsync="always")
     try:
         broker.send(TOPIC, urls(0, 10))
@@ -271,7 +273,7 @@ def test_on_a_terminal_it_shows_how_many_are_waiting(
     os.close(ours)
 
 
-def test_what_cannot_be_is_told_in_a_sentence(scrapy: Scrapy, broker: Broker) -> None:
+def test_what_cannot_work_is_reported_in_a_sentence(scrapy: Scrapy, broker: Broker) -> None:
     done = scrapy("feed", "--kafka", "--topic", "nowhere", CRAWL_KAFKA_BROKERS=broker.address)
     assert (done.returncode, done.stdout) == (1, "0 seeds fed\n")
     assert done.stderr == (

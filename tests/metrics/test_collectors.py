@@ -46,7 +46,7 @@ def test_the_busiest_have_labels_and_the_others_count_together() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
-def test_no_counter_falls_whoever_has_a_label(most: int) -> None:
+def test_no_counter_falls_whichever_sources_have_labels(most: int) -> None:
     scraped, counts = Scraped(most), {"a": 7, "b": 0, "c": 0, "d": 0}
     before = scraped.look(0, 7, **counts)
     assert sum(before.values()) == 7

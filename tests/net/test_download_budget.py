@@ -56,7 +56,7 @@ def test_a_slow_body_does_not_keep_leasing_paused() -> None:
     crowd.receive(b1=1)
     assert crowd.broken == ["a2"]
     assert not crowd.bodies.over_soft_limit
-    crowd.receive(a1=40)  # the patience begins anew
+    crowd.receive(a1=40)  # the patience starts again
     assert crowd.broken == ["a2"]
 
 

@@ -153,7 +153,7 @@ async def test_a_failure_is_kept_longer_than_until_its_next_look_up(
     await asyncio.sleep(0.02)
     assert resolver.knows("http://museum.org/")  # also for a source with a slot every few minutes
     assert not resolver.may_be_reached("http://museum.org/")
-    await resolver.prepare(["http://museum.org/"])  # and yet looks anew first
+    await resolver.prepare(["http://museum.org/"])  # and yet looks it up again first
     await until_async(lambda: not resolver._lookups)
     assert resolver.may_be_reached("http://museum.org/")
 

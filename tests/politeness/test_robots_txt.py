@@ -299,7 +299,7 @@ def test_which_rule_decides(lines: list[str], path: str, number: int | None) -> 
     assert rules.allows(SITE + path) is not line.startswith("Disallow")
 
 
-def test_the_line_is_told_as_it_stands_in_the_file() -> None:
+def test_the_line_is_reported_as_it_stands_in_the_file() -> None:
     rules = Rules.parse(b"\xef\xbb\xbf# hello\r\n\r\nUser-agent: *\r\n\tDISALLOW :/\xc3\xa9t%C3%A9 # summer \r\n")
     assert rules.rule_for(SITE + "/%c3%a9t%c3%a9/1.jpg") == (4, "DISALLOW :/ét%C3%A9 # summer")
 
@@ -649,5 +649,5 @@ def test_a_url_without_a_robots_txt(url: str) -> None:
         (b"User-agent: crawlproject\nDisallow: /private\n", False),
     ],
 )
-def test_a_robots_txt_that_says_nothing_to_us_can_be_told(body: bytes, empty: bool) -> None:
+def test_a_robots_txt_without_rules_for_us_is_recognised(body: bytes, empty: bool) -> None:
     assert Rules.parse(body).is_empty is empty

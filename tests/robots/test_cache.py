@@ -342,7 +342,7 @@ async def test_the_text_of_a_large_robots_txt_is_stored_compressed(state: State)
         assert len((await state.scripts.look_robots(None, ORIGIN, "museum")).body) == longest
 
 
-async def test_whoever_only_looks_learns_what_holds_and_changes_nothing(state: State) -> None:
+async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     redis: Any = state.redis
     origin = "http://site.example/robots.txt"
     key = state.keys.robots_of + origin
@@ -383,23 +383,23 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
         [standing] = await state.scripts.inspect(["museum"])
         return standing.robots_delay
 
-    async def unasked_for(seconds: int) -> None:
+    async def not_requested_for(seconds: int) -> None:
         now, _ = await redis.time()
         await redis.hset(state.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
 
     for origin, delay in ((slow, 50.0), (other, 2.0)):
         await keep_copy(state, origin, "museum", delay=delay)
     assert await look(other) == 50
-    await unasked_for(600)
+    await not_requested_for(600)
     assert await look(other) == 50  # ten minutes and its own delay
-    await unasked_for(655)
+    await not_requested_for(655)
     assert await look(other) == 2
     [standing] = await state.scripts.inspect(["museum"])
     assert standing.next_slot <= standing.now + 2
     reply = await state.scripts.look_robots("worker", slow, "museum")  # before the next request to it
     assert reply.slower
     assert await look(other) == 50
-    await unasked_for(655)
+    await not_requested_for(655)
     assert await look(slow) == 50
     assert await look(other) == 50
 

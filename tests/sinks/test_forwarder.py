@@ -368,7 +368,7 @@ def test_one_process_sends_at_a_time(client: redis.Redis, broker: Broker) -> Non
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
 
 
-def test_a_redis_that_goes_away_in_between_is_told_and_waited_for(client: redis.Redis, broker: Broker) -> None:
+def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(client: redis.Redis, broker: Broker) -> None:
     """Events that the broker has are not sent again in the same process, though Redis did not hear of it."""
     emit(client, 1)
     forwarder = Forwarder(of(client), kafka(broker))
@@ -409,7 +409,7 @@ def test_nothing_can_be_sent_without_brokers_extra_or_good_options(
     assert scrapy("events", "x.jsonl", "--kafka").returncode == 2
 
 
-def test_kafka_that_is_not_there_at_the_start_is_told_without_secrets(scrapy: Scrapy) -> None:
+def test_kafka_that_is_not_there_at_the_start_is_reported_without_secrets(scrapy: Scrapy) -> None:
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     options |= {"sasl.username": "agnes", "sasl.password": "127.0.0.1:1"}  # as if it came up in a message
     done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS="127.0.0.1:1", CRAWL_KAFKA_OPTIONS=json.dumps(options))
@@ -421,7 +421,9 @@ def test_kafka_that_is_not_there_at_the_start_is_told_without_secrets(scrapy: Sc
     assert "correct CRAWL_KAFKA_BROKERS" in line
 
 
-def test_kafka_is_given_up_without_being_asked(scrapy: Scrapy, client: redis.Redis, broker: Broker) -> None:
+def test_kafka_is_forgotten_without_a_connection_to_it(
+    scrapy: Scrapy, client: redis.Redis, broker: Broker
+) -> None:
     emit(client, 1)
     drain(client, broker)
     assert client.hlen(KEYS.readers) == 4

@@ -190,7 +190,9 @@ def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_pat
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "null", '{"offset": "x", "last": {}}', '{"offset": 0, "last": 5}']
 )
-def test_a_position_that_is_none_of_ours_is_told(client: redis.Redis, tmp_path: Path, text: str) -> None:
+def test_a_position_not_written_by_crawlproject_is_reported(
+    client: redis.Redis, tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     drain(client, path)
@@ -330,9 +332,7 @@ def test_a_file_that_is_taken_away_is_missed(client: redis.Redis, tmp_path: Path
     assert numbers(path) == [1, 2]
 
 
-def test_a_disk_that_is_full_is_told_and_costs_no_event(
-    redis_url: str, client: redis.Redis, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_reported_and_costs_no_event(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
     """The kernel refuses in the middle of a batch: half a line is on disk."""
     path = tmp_path / "events.jsonl"
     emit(client, *range(50))
@@ -511,7 +511,7 @@ def losing_answers(file: EventFile) -> threading.Event:
 
 
 def test_what_was_noted_under_a_former_name_stays(client: redis.Redis, tmp_path: Path) -> None:
-    """A process dies after Redis has noted its last events, and is started anew under another name."""
+    """A process dies after Redis has noted its last events, and is started again under another name."""
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     drain(client, path)

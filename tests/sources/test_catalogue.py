@@ -162,7 +162,7 @@ def test_a_row_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, start: st
         parse(start + "1" * 3000)
 
 
-def test_what_it_no_longer_names_can_be_told_from_what_it_names_badly() -> None:
+def test_what_it_no_longer_names_differs_from_what_it_names_invalidly() -> None:
     rows = [row("museum", 1, hosts=["museum.org"]), row("louvre", -1)]
     catalogue = parse(json.dumps(rows))
     assert catalogue.without_sources(["museum", "louvre", "flickr", "caf\udce9"]) == ["flickr", "caf\udce9"]
@@ -180,7 +180,7 @@ def test_the_start_of_a_catalogue_can_be_parsed_alone() -> None:
     assert len(parse_catalogue([f"[{rows}, spoilt".encode()], 50)) == 50
 
 
-def test_a_full_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         catalogues, "_TABLES", catalogues._TABLES.replace("BEGIN", "PRAGMA max_page_count = 9; BEGIN")
     )

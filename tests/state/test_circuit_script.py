@@ -171,7 +171,7 @@ async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(crawl: C
     assert lasted == [0.3, 0.6, 1.0, 1.0]
 
 
-async def test_a_probe_that_comes_back_unasked_frees_its_place(crawl: Crawl) -> None:
+async def test_a_probe_that_comes_back_unsent_frees_its_place(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
     await crawl.feed(10)
     await asyncio.sleep(0.35)
@@ -311,7 +311,7 @@ async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
     assert len((await crawl.lease()).grants) == 2
 
 
-async def test_a_throttled_source_is_asked_at_half_its_rate_once_in_ten_seconds(crawl: Crawl) -> None:
+async def test_a_throttled_source_is_slowed_to_half_its_rate_once_in_ten_seconds(crawl: Crawl) -> None:
     await crawl.feed(10)
     grants = (await crawl.lease(2)).grants
     await crawl.settle(grants, "xx", slows=True)

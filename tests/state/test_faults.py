@@ -154,7 +154,7 @@ def test_a_slow_redis_is_no_trouble(crawl: Crawl, server: Server) -> None:
 
 
 @pytest.mark.judges
-def test_a_worker_without_its_redis_stops_when_it_is_told_to(crawl: Crawl, server: Server) -> None:
+def test_a_worker_without_its_redis_stops_on_a_signal(crawl: Crawl, server: Server) -> None:
     seed(crawl, 100)
     crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
     crawl.until(lambda: fetched(crawl) > 30)
@@ -328,7 +328,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
         server.close()
 
 
-def test_out_of_memory_operators_are_told_so(scrapy: Scrapy, server: Server) -> None:
+def test_out_of_memory_is_reported_to_operators(scrapy: Scrapy, server: Server) -> None:
     server.client.sadd(KEYS.halted, "museum")
     server.client.config_set("maxmemory", "100kb")
     for args in (("halt", "photos"), ("rate", "photos", "5")):

@@ -55,7 +55,9 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
 
 
 @pytest.mark.parametrize("paused", [None, "full"])
-async def test_a_worker_that_leases_is_told_the_same(frontier: Frontier, state: State, paused: str | None) -> None:
+async def test_a_worker_that_leases_gets_the_same_reason(
+    frontier: Frontier, state: State, paused: str | None
+) -> None:
     if paused is None:
         await frontier.redis.delete(state.keys.pulse)
     else:

@@ -83,7 +83,7 @@ moves = st.lists(
 @PROPERTY
 @given(moves=moves)
 @pytest.mark.judges
-def test_slots_keep_their_distance_whoever_asks_and_whenever(redis_url: str, moves: list[Move]) -> None:
+def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str, moves: list[Move]) -> None:
     async def play(scripts: Scripts, state: State, fence: int) -> None:
         await feed(scripts, 0, 400)
         rate = 200.0

@@ -35,7 +35,7 @@ def test_a_script_finds_all_functions_that_it_calls(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_function_stands_before_whoever_calls_it(verb: str) -> None:
+def test_a_function_stands_before_its_callers(verb: str) -> None:
     text = ScriptText(verb, KEYS).text
     for found in re.finditer(r"^local function (\w+)", text, re.MULTILINE):
         assert not re.search(rf"(?<![\w.']){found[1]}\(", text[: found.start()]), found[1]

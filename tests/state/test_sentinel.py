@@ -131,7 +131,7 @@ def test_an_unknown_master_is_reported_in_a_sentence() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_worker_is_told_the_same() -> None:
+async def test_a_worker_reports_the_same() -> None:
     url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
     with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
         await State(config.load({"REDIS_URL": url}), "images").open()

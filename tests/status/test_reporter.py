@@ -166,7 +166,7 @@ async def test_without_a_file_the_line_goes_to_the_log(
     assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
 
 
-async def test_a_file_that_cannot_be_written_is_told_once(
+async def test_a_file_that_cannot_be_written_is_reported_once(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "nowhere" / "monitor.jsonl"

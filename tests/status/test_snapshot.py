@@ -119,7 +119,7 @@ def test_counters_survive_their_way_through_redis() -> None:
         assert Counters.unpacked(junk) is None
 
 
-def test_a_counter_that_fell_began_anew() -> None:
+def test_a_counter_that_fell_began_again_from_zero() -> None:
     assert [increase(3, 5), increase(5, 5), increase(5, 2), increase(5, -1)] == [2, 0, 2, 0]
 
 
@@ -182,6 +182,6 @@ def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: l
     assert general(sample_at(0.0), sample_at(5.0, **state)).trouble == keys
 
 
-def test_why_nothing_goes_out_is_told_as_it_was_read() -> None:
+def test_why_nothing_goes_out_is_shown_as_it_was_read() -> None:
     assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full"))).paused == "full"
     assert general(sample_at(0.0), sample_at(5.0)).paused is None

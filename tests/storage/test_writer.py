@@ -208,7 +208,7 @@ async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch
 
 
 @pytest.mark.parametrize(("mode", "lasting"), [(403, True), (500, False), (503, False), ("drop", False)])
-def test_before_the_crawl_permanent_errors_of_s3_are_told_from_temporary_ones(
+def test_before_the_crawl_permanent_errors_of_s3_differ_from_temporary_ones(
     gate: Gate, mode: Any, lasting: bool
 ) -> None:
     s3_store(gate)

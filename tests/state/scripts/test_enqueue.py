@@ -54,7 +54,7 @@ async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
     assert await outstanding(state) == 0
 
 
-async def test_what_was_seen_is_a_duplicate_unless_asked_for_again(state: State) -> None:
+async def test_what_was_seen_is_a_duplicate_unless_it_says_again(state: State) -> None:
     first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
     reply = await state.scripts.enqueue("w", first, high_water=100, dead_maxlen=1000, refuse_unknown=False)
     assert reply == (3, 1, 0, 0, 3)
@@ -86,7 +86,7 @@ async def test_a_processing_list_holds_few_bytes_but_any_one_seed(state: State) 
 
     async def take() -> list[str]:
         seeds = await state.scripts.take_seeds("w", 100, size=100)
-        assert seeds == await state.scripts.take_seeds("w", 100, size=100)  # no more, though asked again
+        assert seeds == await state.scripts.take_seeds("w", 100, size=100)  # no more at a second call
         await db(state).delete(state.keys.processing_of + "w")
         return [f"{len(seed)}{seed[:1].decode()}" for seed in seeds]
 

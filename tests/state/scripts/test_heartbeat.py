@@ -21,7 +21,7 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     assert len((await lease(state, want=150, room=150)).grants) == 150
     await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
     await asyncio.sleep(0.5)
-    for _ in range(4):  # silent itself until now: perhaps Redis was away, and all have their time anew
+    for _ in range(4):  # silent itself until now: perhaps Redis was away, and all get their whole time again
         late = await state.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
         assert late.lost == []
         await asyncio.sleep(0.11)
@@ -54,7 +54,7 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
     assert await outstanding(state) == 0
 
 
-async def test_a_worker_that_lapsed_learns_of_it_and_cannot_settle(state: State) -> None:
+async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
