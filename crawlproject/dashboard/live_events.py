@@ -12,12 +12,12 @@ from zope.interface import implementer
 from crawlproject.dashboard.recent import recent
 from crawlproject.loops import Loops
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.status.reporter import Reporter
+from crawlproject.status.reporter import INTERVAL_S, Reporter
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
 MOST_PAGES = 64  # open at a time
-_HISTORY = 720  # snapshots, an hour
+_HISTORY = int(1800 / INTERVAL_S)  # snapshots: the half hour that the chart shows
 _LOOK_S = 0.25  # between checks for a new snapshot
 _PING = 40  # checks
 
