@@ -33,7 +33,7 @@ _LOOK_S = 0.25  # between two looks at what another fetches; more each time,
 _LOOK_MAX_S = 5.0  # up to this
 _VISIT_MAX_S = 30.0  # the same between two tries of a request to another source, which many may want to make
 _LONGEST_PUT_OFF_S = 60.0
-_WANTED_S = 120.0  # a robots.txt that nobody has needed for so long is not looked up again
+_WANTED_S = 120.0  # a robots.txt that no request has needed for this long is not looked up again
 _TRY_AGAIN_S = 0.25
 _PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can bear that
 _KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
@@ -168,7 +168,7 @@ class RobotsCache:
         return self.verdict(url, source)
 
     def put_off(self, url: str, source: str) -> float:
-        """Return how long (s) a request had better wait in Redis for its robots.txt; 0 if that may come soon."""
+        """Return how long (s) a request should wait in Redis for its robots.txt; 0 if it may come soon."""
         try:
             pending = self._pending.get((robots_url(url), source))
         except ValueError:
@@ -215,7 +215,7 @@ class RobotsCache:
         task.add_done_callback(self._tasks.discard)
 
     def _later(self, key: tuple[str, str], pending: _Pending, wait: float) -> None:
-        """Have it looked up again in `wait` seconds, unless nobody needs it any more."""
+        """Have it looked up again in `wait` seconds, unless no request needs it any more."""
         loop = asyncio.get_running_loop()
         pending.task = None
         closed = self._pending.get(key) is not pending or self.shutdown.has_begun
@@ -332,7 +332,7 @@ class RobotsCache:
         return fetched
 
     async def _hold(self, token: str, url: str) -> None:
-        """Make the lock on fetching `url` last: it is short, so that nobody waits long for a dead worker."""
+        """Renew the lock on fetching `url`: it is short, so that a dead worker blocks others only briefly."""
         held = True
         while held:
             await asyncio.sleep(ROBOTS_LOCK_S / 4)
@@ -345,7 +345,7 @@ class RobotsCache:
         delay = 0.0
         if fetched.kind == "rules":
             rules = await _parse(fetched.body)
-            if rules.is_empty:  # the most frequent one by far: nobody needs to keep its text
+            if rules.is_empty:  # by far the most frequent kind: its text need not be kept
                 fetched = fetched._replace(kind="none", body=b"")
             delay = rules.delay or 0.0
             if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts

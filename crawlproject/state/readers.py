@@ -97,7 +97,7 @@ class StreamReader:
         return int(noted) if noted is not None and noted.isdigit() else None
 
     def keeps(self, stream: str, at: str) -> bool:
-        """Tell whether all that came after an entry is still there: nothing is trimmed above one that is."""
+        """Tell whether everything after an entry is still there: nothing is trimmed above an entry that is."""
         return bool(self._redis.xrange(stream, "-", at, count=1))
 
     def renew(self) -> None:
@@ -112,7 +112,7 @@ class StreamReader:
     def note(self, length: int = 0, instead_of: str = "") -> None:
         """Tell Redis what need not be kept for this reader, and keep the lease, in one step.
 
-        A lease that has ended, as when Redis was away, is kept all the same if nobody else has taken it.
+        A lease that has ended, as after an outage of Redis, is kept if no other process has taken it.
         `length` is that of the file with all of it; `instead_of` a former name of this reader.
 
         Raises:

@@ -10,7 +10,7 @@ from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
 
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
-_SHARES = 2  # so many sources at most can have this part of the overflow
+_SHARES = 2  # at most this many sources can have that part of the overflow
 _WAIT_S = 1
 
 
@@ -30,7 +30,7 @@ def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
 
 
 def is_long(state: BlockingState) -> bool:
-    """Tell whether so many seeds wait that no more should be put into the list."""
+    """Tell whether the list holds too many seeds to take more."""
     waiting: Any = state.redis.llen(state.keys.seeds)
     return bool(waiting > _ENOUGH_WAITING)
 

@@ -113,7 +113,7 @@ class CrawlScripts(ScriptRunner):
         )
 
     async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
-        """Keep what the monitor has read at `at` (s, Redis' clock), for the next reading, whoever makes it.
+        """Keep what the monitor has read at `at` (s, Redis' clock), for the next sample, whoever takes it.
 
         False when another leads by now, or has read since.
         """

@@ -220,7 +220,7 @@ class SourceScripts(ScriptRunner):
         retry: float,
         retry_max: float,
     ) -> bool:
-        """Share what came of fetching a robots.txt, as keep_robots.lua says; times in seconds.
+        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds.
 
         False when the lock of `token` was lost, and nothing was kept.
         """
