@@ -42,8 +42,8 @@ from typing import Any
 from PIL import Image
 
 from benchmarks.arrivals import Listener, Report, Sites, size_of
-from benchmarks.ours import ROOT, SCRAPY, Crawl
-from benchmarks.politeness import allowed, seconds_from, size_for, until
+from benchmarks.ours import ROOT, SCRAPY, Crawl, until
+from benchmarks.politeness import allowed, seconds_from, size_for
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.readers import LEASE_S
@@ -463,7 +463,7 @@ def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
 
 
 def hang_redis(chaos: Chaos) -> bool:
-    """SIGSTOP of Redis, then SIGCONT: what was asked and given up meanwhile is done then all the same."""
+    """SIGSTOP of Redis, then SIGCONT: what was sent and given up meanwhile is done then nevertheless."""
     if not chaos.redis_up or chaos.starting:
         return False
     pid = chaos.redis.info("server")["process_id"]
@@ -488,7 +488,7 @@ def store_away(chaos: Chaos) -> bool:
     chaos.store_up = False
 
     def back() -> None:
-        if folder.exists():  # somebody has made it anew
+        if folder.exists():  # somebody has made it again
             for path in elsewhere.glob("*/*"):
                 (folder / path.parent.name).mkdir(exist_ok=True)
                 if not (folder / path.parent.name / path.name).exists():
@@ -503,7 +503,7 @@ def store_away(chaos: Chaos) -> bool:
 
 
 def sites_silent(chaos: Chaos) -> bool:
-    """No site answers for a while; what was asked is answered then."""
+    """No site answers for a while; then the waiting requests are answered."""
     return _sites_out(chaos, chaos.sites.toggle_silent)
 
 

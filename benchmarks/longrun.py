@@ -26,8 +26,7 @@ from statistics import linear_regression
 from typing import Any
 
 from benchmarks.arrivals import Listener, Sites
-from benchmarks.ours import Crawl
-from benchmarks.politeness import until
+from benchmarks.ours import Crawl, until
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")

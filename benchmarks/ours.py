@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -103,3 +104,17 @@ class Crawl:
     def totals(self) -> dict[str, Any]:
         """Return what `scrapy stats` prints."""
         return cast("dict[str, Any]", json.loads(self.scrapy("stats")))
+
+
+def until(what: str, patience: float, condition: Callable[[], object]) -> None:
+    """Wait until `condition` holds.
+
+    Raises:
+        TimeoutError: it does not within `patience` seconds.
+
+    """
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {patience:g} s still not true: {what}")
+        time.sleep(0.01)

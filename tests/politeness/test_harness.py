@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.politeness import (
+from benchmarks.politeness import Result, judge, run, silent_too_long
+from benchmarks.politeness_scenarios import (
     LAPSE_SOON,
     Outage,
-    Result,
     Scenario,
     Source,
     fed_and_resumed,
     fed_while_halted,
     hanging_hosts,
     hanging_sources,
-    judge,
     killed_leader,
     lowered,
     redirects,
     restarted_redis,
     robots_to_one_host,
-    run,
-    silent_too_long,
     slow_tls,
     slow_tls_stopped,
 )

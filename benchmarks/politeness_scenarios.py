@@ -1,0 +1,380 @@
+"""The scenarios of the politeness harness (politeness.py): sources, what happens to their crawl, and when."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.arrivals import Listener
+from benchmarks.ours import Crawl, until
+from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
+from crawlproject.state import embedded
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import LEADER_TTL_S
+
+KEYS = Keys("crawl", "images")
+WANTED_USE = 0.97
+WANTED_BESIDE_HANGING = 0.95
+IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
+_TAKEOVER_S = 20.0  # for another worker to lead
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A time that counts in no mean; within `patience` seconds of its end every source gets requests."""
+
+    begin: float
+    end: float
+    patience: float
+    source: str | None = None  # None: all
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source; each host is a domain, and with `group` many sources of one host share port and row."""
+
+    name: str
+    rate: float
+    host: str = "127.0.0.1"
+    group: str | None = None
+    requests: int | None = None  # None: as many as last for the scenario's length
+    redirects: tuple[str, ...] = ()  # the sources that its pictures lead to, one by the other
+    handshake: float | None = None  # its TLS handshakes take so many seconds; None: no TLS
+    delay: float = 0.0  # seconds until its site answers
+    hangs: str = ""  # what does: "robots", "connect", "name", "answer"; nobody waits for its seeds then
+    # "": its robots.txt is requested; else it leads there (`source/path`); None: ignored
+    robots: str | None = None
+    row: str = ""  # of the table, if several sources share one
+    visited: bool = False  # also by requests for others' robots.txt, which may take OTHERS_SHARE of its rate
+    may_wait: bool = False  # for a robots.txt elsewhere: how much of its rate is used is not judged
+    halted: bool = False  # from the beginning; its seeds come first, and stay until it is resumed
+
+    @property
+    def listener(self) -> Listener:
+        """Where its site listens."""
+        if self.hangs == "name":
+            return Listener("127.0.0.1", None, hangs="names")
+        if self.group is not None and not self.hangs:
+            return Listener(self.host, None)
+        return Listener(self.host, self.name, self.robots or None, self.handshake, self.hangs, self.delay)
+
+
+class Run:
+    """A crawl under way, for those who disturb it; they name outages and what is to be judged differently."""
+
+    def __init__(self, crawl: Crawl, workers: list[subprocess.Popen[bytes]], seconds: float) -> None:
+        self.crawl = crawl
+        self.redis: Any = crawl.redis
+        self.workers = workers
+        self.seconds = seconds
+        self.outages: list[Outage] = []
+        self.silences: list[tuple[float, float]] = []  # in which no request may arrive
+        self.resumed_at = math.inf  # when those halted from the beginning were resumed
+        self.new_rates: dict[str, tuple[float, float]] = {}  # source: from when on, rate
+
+    def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
+        """Return the rates of `source` with the name of their row, and from when to when they hold."""
+        name = source.row or source.group or source.name
+        if source.name not in self.new_rates:
+            return [(name, source.rate, -math.inf, math.inf)]
+        at, rate = self.new_rates[source.name]
+        return [(name, source.rate, -math.inf, at), (f"{name}, then", rate, at, math.inf)]
+
+    def leader(self) -> bytes | None:
+        """Return the worker that leads."""
+        found: bytes | None = self.redis.get(KEYS.leader)
+        return found
+
+    def process_of(self, worker: bytes) -> subprocess.Popen[bytes]:
+        """Return the process of `worker`, whose name has the process id in it."""
+        return next(process for process in self.workers if f":{process.pid}:".encode() in worker)
+
+    def leading(self) -> tuple[bytes, subprocess.Popen[bytes]]:
+        """Return the worker that leads, and its process."""
+        until("a worker leads", _TAKEOVER_S, self.leader)
+        leader = self.leader()
+        assert leader is not None
+        return leader, self.process_of(leader)
+
+    def wait_for_takeover(self, former: bytes) -> float:
+        """Wait until another than `former` leads; return when that was seen."""
+        until("another worker leads", _TAKEOVER_S, lambda: self.leader() not in {None, former})
+        return time.monotonic()
+
+
+Disturbance = Callable[[Run], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A crawl of `seconds`, and what happens to it."""
+
+    name: str
+    sources: Sequence[Source]
+    workers: int = 2
+    seconds: float = 24.0
+    disturb: Disturbance | None = None
+    skew_hours: tuple[float, ...] = ()  # of each worker's clock
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def wanted_use(self) -> float:
+        """The least share of its rate that a source that does not hang shall get."""
+        return WANTED_BESIDE_HANGING if any(source.hangs for source in self.sources) else WANTED_USE
+
+
+def killed_leader(run: Run) -> None:
+    """Kill the leader; the others go on until the pulse runs out, then wait for another leader."""
+    time.sleep(run.seconds * 0.3)
+    leader, process = run.leading()
+    process.kill()
+    at = time.monotonic()
+    until("the pulse runs out", LEADER_TTL_S + _TAKEOVER_S, lambda: run.redis.get(KEYS.pulse) != leader)
+    lost = time.monotonic()
+    taken = run.wait_for_takeover(leader)
+    run.silences.append((min(lost, at + LEADER_TTL_S) + IN_FLIGHT_S, taken))
+    run.outages.append(Outage(at, taken, patience=2))
+
+
+def no_leader(run: Run) -> None:
+    """Kill the leader and keep the lead from all others for a while, as a leader that hangs would."""
+    time.sleep(run.seconds * 0.3)
+    _, process = run.leading()
+    process.kill()
+    at = time.monotonic()
+    while time.monotonic() < at + LEADER_TTL_S + IN_FLIGHT_S + 3:
+        run.redis.set(KEYS.leader, "nobody", ex=int(LEADER_TTL_S))
+        time.sleep(0.5)
+    free = time.monotonic()
+    run.redis.delete(KEYS.leader)
+    taken = run.wait_for_takeover(b"nobody")
+    run.silences.append((at + LEADER_TTL_S + IN_FLIGHT_S, free))
+    run.outages.append(Outage(at, taken, patience=2))
+
+
+def stopped_worker(run: Run, pause: float = 10.0) -> None:
+    """Stop a worker that does not lead, so long that it loses its leases, and let it go on."""
+    time.sleep(run.seconds * 0.3)
+    _, leading = run.leading()
+    victim = next(process for process in run.workers if process is not leading)
+    victim.send_signal(signal.SIGSTOP)
+    time.sleep(pause)
+    victim.send_signal(signal.SIGCONT)
+
+
+def stopped_while_connecting(run: Run) -> None:
+    """Stop a worker that does not lead while its first connections are made, for 3 s, and let it go on."""
+    _, leading = run.leading()
+    victim = next(process for process in run.workers if process is not leading)
+    victim.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    victim.send_signal(signal.SIGCONT)
+
+
+def stopped_leader(run: Run, pause: float = 10.0) -> None:
+    """Stop the worker that leads, until another one does and longer, and let it go on."""
+    time.sleep(run.seconds * 0.3)
+    leader, process = run.leading()
+    process.send_signal(signal.SIGSTOP)
+    at = time.monotonic()
+    taken = run.wait_for_takeover(leader)
+    run.outages.append(Outage(at, taken, patience=2))
+    time.sleep(max(at + pause - time.monotonic(), 0))
+    process.send_signal(signal.SIGCONT)
+
+
+def restarted_redis(run: Run, away: float = 2.0) -> None:
+    """Shut Redis down, and start it again on its data."""
+    time.sleep(run.seconds * 0.3)
+    at = time.monotonic()
+    embedded.stop(run.crawl.home / "redis")
+    time.sleep(away)
+    embedded.ensure(run.crawl.home / "redis")
+    run.outages.append(Outage(at, time.monotonic(), patience=4))
+
+
+def killed_redis(run: Run) -> None:
+    """Kill Redis, and start it again at once: the slots it gave out must still count."""
+    time.sleep(run.seconds * 0.3)
+    at = time.monotonic()
+    os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
+    embedded.ensure(run.crawl.home / "redis")
+    run.outages.append(Outage(at, time.monotonic(), patience=4))
+
+
+def lowered_override(run: Run) -> None:
+    """Set an override below the present rate of the first source: it holds within two seconds."""
+    time.sleep(run.seconds * 0.4)
+    run.redis.set(KEYS.override_rate_of + "fast", "20")
+    at = time.monotonic()
+    run.new_rates["fast"] = (at + 2, 20.0)
+    run.outages.append(Outage(at, at + 2, patience=1, source="fast"))
+
+
+def resumed(run: Run) -> None:
+    """Resume the halted sources."""
+    time.sleep(run.seconds * 0.4)
+    run.resumed_at = time.monotonic()
+    run.redis.delete(KEYS.halted)
+
+
+MIXED = (Source("fast", MAXIMUM_RATE), Source("middle", 40), Source("modest", 5), Source("least", MINIMUM_RATE))
+PAIR = (Source("fast", 100), Source("modest", 5))
+STAY: Mapping[str, object] = {"MAX_IDLE_TIME_BEFORE_CLOSE": 0}  # the seeds come when all workers are there
+LAPSE_SOON: Mapping[str, object] = {"CRAWL_HEARTBEAT_TIMEOUT": 5}  # for workers that are killed or stopped
+
+
+def redirects(seconds: float) -> Scenario:
+    """Return a crawl in which `new` pays for its own arrivals, whoever's pictures have led there."""
+    sources = (
+        Source("short", 10, "127.0.0.2", redirects=("old", "new")),
+        Source("old", 30, "127.0.0.3", redirects=("new",)),
+        Source("new", 25, "127.0.0.4", requests=0),
+    )
+    return Scenario("redirects", sources, seconds=seconds)
+
+
+def robots_to_one_host(
+    seconds: float,
+    elsewhere: int,
+    apart: int,
+    ordinary: int,
+    rate: float = 2.0,
+    least: float = MINIMUM_RATE,
+) -> Scenario:
+    """Return a crawl in which the robots.txt of many domains redirects to one host, which has images of its own.
+
+    `apart` of the domains are each sent to a URL of their own, the other `elsewhere` to the host's robots.txt.
+    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host has `rate`, all others
+    `least`.
+    """
+    parking = Source("parking", rate, "127.0.3.1", robots="", visited=True)
+    found = [parking]
+    for number in range(elsewhere + apart):
+        host = f"127.0.{4 + number // 200}.{1 + number % 200}"
+        robots = "parking/robots.txt" if number < elsewhere else f"parking/{number}/robots.txt"
+        name, row = f"parked-{number}", "parked"
+        found.append(Source(name, least, host, requests=2, robots=robots, row=row, may_wait=True))
+    for number in range(ordinary):
+        host = f"127.0.{9 + number // 200}.{1 + number % 200}"
+        found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
+    return Scenario("robots-to-one-host", found, seconds=seconds)
+
+
+def fed_while_halted(seconds: float, seeds: int, high_water: int) -> Scenario:
+    """Return a crawl that is fed `seeds` of a halted source, far more than it has room for, then another's."""
+    sources = (Source("modest", 20), Source("held", 20, requests=seeds, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": high_water}
+    return Scenario("fed-while-halted", sources, seconds=seconds, settings=settings)
+
+
+def fed_and_resumed(seconds: float, rate: float) -> Scenario:
+    """Return a crawl in which most seeds of a source wait beyond its share when it is resumed."""
+    sources = (Source("modest", 20), Source("held", rate, halted=True))
+    settings = {"CRAWL_FRONTIER_HIGH_WATER": round(4 * rate)}
+    return Scenario("fed-and-resumed", sources, seconds=seconds, disturb=resumed, settings=settings)
+
+
+def lowered(seconds: float) -> Scenario:
+    """Return a crawl whose fast source is slowed down by an operator."""
+    requests = round(100 * (0.4 * seconds + 2) + 20 * 0.4 * seconds)  # some are left when it must hold
+    return Scenario(
+        "lowered-override",
+        (Source("fast", 100, requests=requests), Source("modest", 5)),
+        seconds=seconds,
+        disturb=lowered_override,
+    )
+
+
+def slow_tls(seconds: float) -> Scenario:
+    """Return a crawl whose sources take 2 s for each TLS handshake."""
+    sources = (Source("fast", 50, handshake=2.0), Source("modest", 5, handshake=2.0))
+    return Scenario(
+        "slow-tls", (*sources, Source("least", MINIMUM_RATE, handshake=2.0)), workers=1, seconds=seconds
+    )
+
+
+def slow_tls_stopped(seconds: float) -> Scenario:
+    """Return a crawl with handshakes of 1 s, and a worker that is stopped in the middle of them."""
+    sources = (Source("fast", 100, handshake=1.0), Source("modest", 5, handshake=1.0))
+    return Scenario("slow-tls-stopped", sources, seconds=seconds, disturb=stopped_while_connecting)
+
+
+def hanging_sources(count: int, seconds: float, rate: float = 100) -> Scenario:
+    """Return a crawl of one worker: `count` sources of 20 rps that answer after 25 s, beside one of `rate`."""
+    hanging = (
+        Source(
+            f"hanging-{n}",
+            20,
+            f"127.1.{n // 250}.{n % 250 + 1}",
+            "hanging",
+            requests=min(round(20 * seconds), 20_000 // count),  # more than it gets
+            delay=25,
+            hangs="answer",
+        )
+        for n in range(count)
+    )
+    return Scenario(
+        f"hanging-sources-{count}",
+        (Source("fast", rate), *hanging),
+        workers=1,
+        seconds=seconds,
+        settings={"CRAWL_SHUTDOWN_GRACE": 1},
+    )
+
+
+def hanging_hosts(count: int, seconds: float, rate: float = 50) -> Scenario:
+    """Return a crawl of one worker: `count` new hosts whose name, connect or robots.txt hangs, beside a source."""
+    kinds = ("name", "connect", "robots")
+    hanging = (
+        Source(
+            f"new-{n}",
+            5,
+            f"new-{n}.example" if kinds[n % 3] == "name" else f"127.1.{n // 250}.{n % 250 + 1}",
+            f"hangs: {kinds[n % 3]}",
+            requests=20,
+            hangs=kinds[n % 3],
+        )
+        for n in range(count)
+    )
+    return Scenario(
+        "hanging-hosts",
+        (Source("fast", rate), *hanging),
+        workers=1,
+        seconds=seconds,
+        settings={"CRAWL_SHUTDOWN_GRACE": 1},
+    )
+
+
+def scenarios() -> list[Scenario]:
+    """Return all scenarios in full."""
+    crowd = tuple(Source(f"slow-{number}", MINIMUM_RATE, group="slow") for number in range(1000))
+    return [
+        Scenario("1-worker", MIXED, workers=1),
+        Scenario("2-workers", MIXED),
+        Scenario("4-workers", MIXED, workers=4),
+        Scenario("skewed-clocks", MIXED, workers=3, skew_hours=(0, 5, -7)),
+        Scenario("stopped-worker", PAIR, seconds=30, disturb=stopped_worker, settings=LAPSE_SOON),
+        Scenario("stopped-leader", PAIR, seconds=24, disturb=stopped_leader, settings=LAPSE_SOON),
+        Scenario("killed-leader", PAIR, disturb=killed_leader, settings=LAPSE_SOON),
+        Scenario("no-leader", PAIR, disturb=no_leader, settings=LAPSE_SOON),
+        Scenario("restarted-redis", PAIR, disturb=restarted_redis),
+        Scenario("killed-redis", PAIR, disturb=killed_redis),
+        lowered(24),
+        redirects(14),
+        slow_tls(24),
+        slow_tls_stopped(24),
+        robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),
+        fed_while_halted(15, 103_000, 1000),
+        fed_and_resumed(20, 100),
+        Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
+        *(hanging_sources(count, 60) for count in (4, 30, 200)),
+        hanging_hosts(300, 60),
+        Scenario("slow-answers", (Source("slow", 180, delay=2),), workers=1, seconds=40),
+    ]
