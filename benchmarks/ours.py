@@ -1,6 +1,6 @@
 """A crawl with crawlproject, as its users run one: catalogue, `scrapy feed`, workers, `scrapy events`.
 
-It has a Redis of its own, started and stopped with the context.
+It has a Redis of its own, started and stopped with the context, unless it is given one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any, Self, cast
 
 import redis
 
+from crawlproject import config
 from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
+from crawlproject.state.client import connect_blocking
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = [sys.executable, "-m", "scrapy"]
@@ -27,30 +29,42 @@ SCRAPY = [sys.executable, "-m", "scrapy"]
 class Crawl:
     """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`.
 
-    The crawler is the one in `checkout`: this one, or another version.
+    The crawler is the one in `checkout`: this one, or another version. `redis_url` is that of a Redis
+    that runs already.
     """
 
     def __init__(
-        self, home: Path, sizes: Mapping[str, int], settings: Mapping[str, object], checkout: Path = ROOT
+        self,
+        home: Path,
+        sizes: Mapping[str, int],
+        settings: Mapping[str, object],
+        checkout: Path = ROOT,
+        redis_url: str | None = None,
     ) -> None:
         self.home = home.resolve()
         self.sizes = sizes
         self.settings = settings
         self.checkout = checkout
+        self._given_url = redis_url
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True)
         rows = [{"source_name": name, "image_count": size} for name, size in self.sizes.items()]
         (self.home / "catalogue.json").write_text(json.dumps(rows))
-        self.redis_url = embedded.ensure(self.home / "redis")
-        self.redis = redis.Redis.from_url(self.redis_url)
+        self.redis_url = self._given_url or embedded.ensure(self.home / "redis")
+        self.redis = (
+            connect_blocking(config.load({"REDIS_URL": self.redis_url}))
+            if self._given_url
+            else redis.Redis.from_url(self.redis_url)
+        )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.redis.close()
-        embedded.stop(self.home / "redis")
+        if not self._given_url:
+            embedded.stop(self.home / "redis")
 
     @property
     def thumbnails(self) -> Path:

@@ -314,11 +314,15 @@ def held_back(crawl: Crawl, scenario: Scenario) -> int:
 
 
 class Workers:
-    """The workers' processes: all registered and led when the context begins, gone when it ends."""
+    """The workers' processes: all registered and led when the context begins, gone when it ends.
 
-    def __init__(self, crawl: Crawl, scenario: Scenario) -> None:
+    `urls` are the REDIS_URLs of the workers, one after the other, where they are not that of the crawl.
+    """
+
+    def __init__(self, crawl: Crawl, scenario: Scenario, urls: Sequence[str] = ()) -> None:
         self._crawl = crawl
         self._scenario = scenario
+        self._urls = urls
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -328,6 +332,8 @@ class Workers:
                 environ = crawl.environment
                 if hours:
                     environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
+                if self._urls:
+                    environ |= {"REDIS_URL": self._urls[number % len(self._urls)]}
                 command = crawl.worker_command(number)
                 self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
             until("all workers are there", _START_S, self._ready)

@@ -3,92 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
+from benchmarks.redis_servers import Server, free_port
 from crawlproject.state import embedded
-from tests.waiting import until
 
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
-
-
-class Server:
-    """A redis-server on a port of its own, with an append-only file; `options` are of its configuration.
-
-    With `tls`, further ones for TLS, it speaks nothing else.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        sentinel: bool = False,
-        tls: Mapping[str, str] | None = None,
-        password: str | None = None,
-        **options: str,
-    ) -> None:
-        self.port = free_port()
-        self.folder = folder / f"redis-{self.port}"
-        self.folder.mkdir()
-        self.sentinel = sentinel
-        lines = [f"tls-port {self.port}", "port 0"] if tls else [f"port {self.port}"]
-        lines += ["bind 127.0.0.1", f'dir "{self.folder}"', f'logfile "{self.folder}/log"']
-        if not sentinel:
-            lines += ['save ""', "appendonly yes"]
-        if password:
-            options |= {"requirepass": password} | ({} if sentinel else {"masterauth": password})
-        options |= tls or {}
-        lines += [f"{name.replace('_', '-')} {value}" for name, value in options.items()]
-        self.config = self.folder / "redis.conf"
-        self.config.write_text("\n".join(lines) + "\n")
-        encrypted: dict[str, Any] = (
-            {
-                "ssl": True,
-                "ssl_ca_certs": tls["tls_ca_cert_file"],
-                "ssl_certfile": tls["tls_cert_file"],
-                "ssl_keyfile": tls["tls_key_file"],
-            }
-            if tls
-            else {}
-        )
-        self.client: Any = redis.Redis(
-            host="127.0.0.1", port=self.port, password=password, retry=Retry(NoBackoff(), 0), **encrypted
-        )
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        """Start, also after `kill`, and wait until it answers."""
-        command = [embedded.find_server(), str(self.config), *(["--sentinel"] if self.sentinel else [])]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(self.client.ping, despite=redis.ConnectionError, hint=f"see {self.folder}/log")
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        self.client.close()
-        self.kill()
+__all__ = ["Server", "SlowLine", "free_port", "speaks_tls"]
 
 
 def speaks_tls() -> bool:
