@@ -218,7 +218,7 @@ class Keys:
 
     @property
     def clock(self) -> str:
-        """Hash: the latest time seen (µs), and how far the crawl's time is ahead of the server's."""
+        """Hash: the latest time seen (µs), the server that saw it, how far the crawl's time is ahead of its clock."""
         return f"{self.namespace}:clock"
 
     @property

@@ -20,12 +20,14 @@ import pytest
 import redis
 
 from crawlproject import config
+from crawlproject.politeness.slots import MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import Grant, NewRequest, Settlement
 from demo.gallery import Gallery
+from tests.state.servers import Server
 from tests.test_crawl import KEYS, Crawl, worst_second
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until, until_async
 
 HOUR = 3600.0
 SOURCES = {"fast": 100.0, "slow": 0.2}
@@ -198,6 +200,26 @@ async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State)
     second = {grant.id.partition(".")[0] for grant in await lease(state)}
     assert second
     assert not first & second
+
+
+async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(tmp_path: Path) -> None:
+    """As after a power cut, or where a replica takes over without the last writes."""
+    server = Server(tmp_path)
+    state = State(config.load({"REDIS_URL": server.url}), "images")
+    try:
+        await state.open()
+        await begin(state)
+        await lease(state)
+        kept = server.append_only_file.stat().st_size
+        forgotten = [grant.slot for grant in await until_async(lambda: lease(state))]
+        server.kill()
+        os.truncate(server.append_only_file, kept)
+        server.start()
+        again = [grant.slot for grant in await until_async(lambda: lease(state))]
+        assert min(again) >= max(forgotten) + MAX_LATE_S
+    finally:
+        await state.close()
+        server.close()
 
 
 # The clock itself
