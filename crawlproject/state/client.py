@@ -6,6 +6,8 @@ import asyncio
 import os
 import secrets
 import socket
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.retry import Retry as BlockingRetry
 from redis.sentinel import Sentinel as BlockingSentinel
+from redis.sentinel import SentinelConnectionPool
 
 from crawlproject.config import Config, project_dir, sentinel_address
 from crawlproject.errors import RedisUnavailable
@@ -35,6 +38,10 @@ _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
 
 _MIN_VERSION = (6, 2)
 _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
+
+# How often sentinels are asked for the master. One that they have replaced, because it hung or was cut off, does
+# not know until they tell it, ten seconds after it is back; what is written there meanwhile is lost.
+_FOLLOW_EVERY_S = 1.0
 
 
 def crawl_dir() -> Path:
@@ -91,7 +98,23 @@ def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> 
     query = {"socket_connect_timeout": _SENTINEL_TIMEOUT_S, "socket_timeout": _SENTINEL_TIMEOUT_S, "retry": once}
     query |= {**address.sentinel_credentials, **address.tls}
     sentinels = sentinel(address.sentinels, sentinel_kwargs=query)
+    if sentinel is BlockingSentinel:
+        options["connection_pool_class"] = _FollowingPool
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
+
+
+class _FollowingPool(SentinelConnectionPool):
+    """Blocking connections to the master; those to one that the sentinels have replaced are not used again."""
+
+    _asked = 0.0
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection to the master of the last second."""
+        if time.monotonic() > self._asked + _FOLLOW_EVERY_S:
+            self._asked = time.monotonic()
+            with suppress(*REDIS_TROUBLE):  # nobody knows another one
+                self.get_master_address()  # type: ignore[no-untyped-call]
+        return super().get_connection(*args, **options)
 
 
 def _without_secrets(url: str) -> str:
@@ -152,6 +175,7 @@ class State:
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
         self.health = Health()
+        self._following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
@@ -182,9 +206,28 @@ class State:
         except RedisUnavailable:
             await self.close()
             raise
+        if sentinel_address(url):
+            self._following = asyncio.create_task(self._follow_master())
+
+    async def _follow_master(self) -> None:
+        """Use no connection again to a master that the sentinels have replaced."""
+        pool: Any = self.redis.connection_pool
+        known = pool.master_address
+        while True:
+            await asyncio.sleep(_FOLLOW_EVERY_S)
+            with suppress(*REDIS_TROUBLE):  # nobody knows another one
+                address = await pool.get_master_address()
+                if address != known:
+                    # The pool itself leaves those alone that were in use when it noticed.
+                    await pool.disconnect(inuse_connections=False)
+                    await pool.update_active_connections_for_reconnect()
+                    known = address
 
     async def close(self) -> None:
         """Close all connections."""
+        while self._following is not None and not self._following.done():
+            self._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
+            await asyncio.wait((self._following,), timeout=0.1)
         await self.redis.aclose()
         sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
         if sentinels is not None:

@@ -176,6 +176,32 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
         crawl.stop()
 
 
+async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pair) -> None:
+    """As after a partition, or when it hung: a sentinel demotes it ten seconds later."""
+    settings = config.load({"REDIS_URL": pair.url})
+    state = State(settings, "images")
+    await state.open()
+    with connect_blocking(settings) as client:
+        client.set("here", "before")
+        await state.scripts.lead("leader", ready=True)
+        pair.master.client.wait(1, 1000)
+        pair.replica.client.replicaof("NO", "ONE")
+        replace = pair.sentinel.client.execute_command
+        replace("SENTINEL", "REMOVE", "crawl")
+        replace("SENTINEL", "MONITOR", "crawl", "127.0.0.1", pair.replica.port, 1)
+
+        async def writes_arrive() -> bool:
+            await state.scripts.lead("leader", ready=True)
+            client.set("here", "after")
+            return bool(pair.replica.client.mget("here", KEYS.fence) == [b"after", b"2"])
+
+        first = pair.replica.client.delete(KEYS.leader)  # the next term shows there alone
+        assert first == 1
+        await until_async(writes_arrive)
+        assert leads(pair.master.client)
+    await state.close()
+
+
 async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
     state = State(config.load({"REDIS_URL": pair.url}), "images")
     await state.open()
