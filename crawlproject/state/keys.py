@@ -218,7 +218,7 @@ class Keys:
 
     @property
     def clock(self) -> str:
-        """Hash: the latest time seen (µs), the server that saw it, how far the crawl's time is ahead of its clock."""
+        """Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."""
         return f"{self.namespace}:clock"
 
     @property
