@@ -382,6 +382,11 @@ def run(
             feeder.start()
             stack.callback(feeder.stop)
             until("the crawl is under way", 60, lambda: crawl.redis.xlen(KEYS.image_events) > len(seeds) / 4)
+            until(
+                "the reader has begun",
+                60,
+                lambda: any(path.stat().st_size for path in crawl.home.glob("events.jsonl")),
+            )
             trial.fault(servers)
             result.broken += _finish(crawl, workers, reader, feeder, result, seeds, seconds)
         finally:
