@@ -271,6 +271,7 @@ class Account:
     over: float = 0.0  # seconds during which some source had more than it is allowed
     silent: float = 0.0  # seconds without any request, until all was done for the first time
     done_at: float = math.inf  # when that was
+    struck_at: float = 0.0  # when the fault began; rates are judged from a second before
     broken: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -357,7 +358,7 @@ def ends(client: Any) -> Counter[str]:
 def run(
     trial: Trial, seconds: float = 30.0, sources: Mapping[str, float] | None = None, keep: Path | None = None
 ) -> Account:
-    """Run a trial from nothing to nothing; logs are left in `keep`, if it is given."""
+    """Run a trial from nothing to nothing; logs and arrivals are left in `keep`, if given."""
     rates = sources or {"fast": 100.0, "middle": 40.0, "modest": 5.0}
     scenario = Scenario(trial.name, [Source(name, rate) for name, rate in rates.items()], seconds=seconds)
     listeners = [source.listener for source in scenario.sources]
@@ -387,6 +388,7 @@ def run(
                 60,
                 lambda: any(path.stat().st_size for path in crawl.home.glob("events.jsonl")),
             )
+            result.struck_at = time.monotonic()
             trial.fault(servers)
             result.broken += _finish(crawl, workers, reader, feeder, result, seeds, seconds)
         finally:
@@ -394,6 +396,8 @@ def run(
                 shutil.copytree(crawl.home, keep / trial.name, ignore=lambda *_: {"redis", "thumbnails"})
                 for server in folder.glob("redis-*/log"):
                     shutil.copy(server, keep / trial.name / f"{server.parent.name}.log")
+    if keep is not None:
+        (keep / trial.name / "arrivals.json").write_text(json.dumps(sites.report))
     _look_at_arrivals(result, rates, sites.report)
     if trial.lossless and result.lost:
         result.broken.append(f"{result.lost} seeds are lost")
@@ -489,7 +493,9 @@ def _look_at_arrivals(result: Account, rates: Mapping[str, float], report: Repor
     everything: list[float] = []
     for source, rate in rates.items():
         times = report["arrivals"].get(source, [])
-        worst, over = time_over(times, rate, report["lapses"])
+        worst, over = time_over(
+            [moment for moment in times if moment > result.struck_at - 1], rate, report["lapses"]
+        )
         result.worst, result.over = max(result.worst, worst), max(result.over, over)
         everything += times
     everything.sort()
@@ -503,7 +509,9 @@ def main() -> int:
     names = {trial.name: trial for trial in TRIALS}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.failover", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs of each trial in DIR")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="leave the logs and arrivals of each trial in DIR"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     print(HEADER, flush=True)
