@@ -195,7 +195,8 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
     assert "weeks" not in paths
     assert {"since", "failures", "retry", "reason"} <= stored(crawl, "stale").keys()
     # An origin's delay holds for every source with pictures there while it is crawled; permission ends it.
-    assert min(b - a for a, b in pairwise(when["shared"])) > 0.44
+    assert when["shared"][-1] - when["shared"][0] > 0.44 * (len(when["shared"]) - 1)
+    assert min(b - a for a, b in pairwise(when["shared"])) > 0.25  # a site that is late itself sees less than 0.5
     assert max(when["freed"]) - min(when["freed"]) < 4.5  # one request for robots.txt, which obeys the delay, too
     assert max(when["permitted"]) - min(when["permitted"]) < 2
     assert len(when["shared"]) == len(when["freed"]) == len(when["permitted"]) == 5
