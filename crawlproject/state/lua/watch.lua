@@ -1,5 +1,6 @@
 -- Looks at every source on the watchlist: what time has brought, and what operators have said by their keys.
--- needs: circuit_changes, due
+-- needs: forget_quiet, due
+-- types: zset active
 -- reads: fence
 --
 -- A: fence; min_rate; circuit.
@@ -10,11 +11,15 @@
 -- while) or by deleting the statuses. No more than 1,000 sources of each set are looked at in one call.
 
 if require_counter(K.fence) ~= A.fence then return {} end
+local DAY_US = 86400000000
 local reply, seen = {}, {}
 
 local function say(source, what)
   reply[#reply + 1], reply[#reply + 2] = source, what
 end
+
+-- Whether rest.lua has found that it has had no results for a while.
+local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
 
 local function look(source)
   if seen[source] then return end
@@ -40,11 +45,15 @@ local function look(source)
   elseif circuit.state == 'open' and circuit.ends <= now then
     let_probes_out(source)
     say(source, 'probing')
+  elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= now and is_quiet(source) then
+    close_circuit(source, 'temporary', 'nothing was heard of it for a day', false)
+    say(source, 'resumed')
   elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
     redis.call('SREM', K.watchlist, source)
     if circuit.factor < 1 and not circuit.broken then
       redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
+    if is_quiet(source) then forget_quiet(source) end
   end
 end
 
