@@ -253,12 +253,12 @@ async def measure(url: str, folder: Path, count: int) -> None:
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=300, max_deliveries=3)
 
     async def feed() -> None:
-        for first in range(0, count, 500):
+        for first in range(0, count, 200):  # as a worker does
             if first % 50_000 == 0:
                 await state.scripts.lead(state.worker_id, ready=True)
             items = [
                 NewRequest(_ENTRY, f"{number % 1000:05x}", number, again=True, source=f"source{number}")
-                for number in range(first, min(first + 500, count))
+                for number in range(first, min(first + 200, count))
             ]
             await state.scripts.enqueue(
                 state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False

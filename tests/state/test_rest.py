@@ -220,3 +220,18 @@ async def test_redis_out_of_memory_lets_sources_rest(crawl: Quiet) -> None:
     finally:
         await crawl.db.config_set("maxmemory", 0)
     assert (await read_counts(crawl.state, [MUSEUM], ["fetched"]))["fetched"] == [2]
+
+
+async def test_a_thousand_halted_sources_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
+    names = [f"source{number}" for number in range(1000)]
+    await crawl.db.sadd("crawl:halted", *names)
+    said: set[str] = set()
+    rounds = 0
+    while len(said) < len(names):
+        found = await crawl.watch()
+        assert len(found) <= 400  # 200 of those halted, and 200 of those that it watches since
+        assert {what for _, what in found} <= {"halted"}
+        said |= {source for source, _ in found}
+        rounds += 1
+        assert rounds < 200
+    assert said == set(names)

@@ -35,7 +35,7 @@ for _, stream in ipairs(EVENT_STREAMS) do
         .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up with scrapy events'
         .. ' --forget ' .. behind[1]
     else
-      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 10 * AT_ONCE)
+      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
     end
   end
 end

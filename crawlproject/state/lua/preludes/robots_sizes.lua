@@ -14,11 +14,8 @@ local function note_robots_size(url, length)
   local stored = redis.call('ZSCORE', K.robots_stored, url)
   local before = number(stored, 0) or 0
   local size = length > 0 and math.min(length + OVERHEAD, SIZES - 1) or 0
-  if size > 0 then
-    redis.call('ZADD', K.robots_stored, text(math.floor(now / 1000000) * SIZES + size), url)
-  elseif stored then
-    redis.call('ZREM', K.robots_stored, url)
-  end
+  if stored then redis.call('ZREM', K.robots_stored, url) end -- first: Redis never denies that
+  if size > 0 then redis.call('ZADD', K.robots_stored, text(math.floor(now / 1000000) * SIZES + size), url) end
   if size ~= before % SIZES then redis.call('INCRBY', K.robots_size, text(size - before % SIZES)) end
 end
 
