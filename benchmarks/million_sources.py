@@ -254,7 +254,7 @@ async def measure(url: str, folder: Path, count: int) -> None:
 
     async def feed() -> None:
         for first in range(0, count, 200):  # as a worker does
-            if first % 50_000 == 0:
+            if first % 5_000 == 0:
                 await state.scripts.lead(state.worker_id, ready=True)
             items = [
                 NewRequest(_ENTRY, f"{number % 1000:05x}", number, again=True, source=f"source{number}")
@@ -281,6 +281,10 @@ async def measure(url: str, folder: Path, count: int) -> None:
             )
             assert len(reply.grants) == _MOST_LEASES, reply.state
 
+    await state.scripts.lead(state.worker_id, ready=True)
+    await asyncio.sleep(
+        1.0
+    )  # should the leader have been silent for long meanwhile, nothing goes out for a moment
     await watch.during("200 leases of 64", lease)
     one.start(state)
     await watch.during("leader, all have work", lambda: asyncio.sleep(_REST_S))
