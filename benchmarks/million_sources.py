@@ -18,9 +18,9 @@ import random
 import resource
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -29,11 +29,13 @@ from crawlproject import leader as leaders
 from crawlproject.leader import Leader
 from crawlproject.state import embedded
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest
+from crawlproject.state.scripts import NewRequest, Settlement
 
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0
 _MOST_LEASES = 64
+_IDLE = 10_000  # sources
+_ROBOTS = b"User-agent: *\n" + b"".join(b"Disallow: /%d/private\n" % number for number in range(20))
 
 
 def _megabytes() -> float:
@@ -106,6 +108,110 @@ class Watch:
         )
 
 
+async def crawl_twice(state: State, sources: Sequence[str]) -> None:
+    """Request an image of each of some sources, in vain, then once more, and another one with success."""
+    scripts, redis = state.scripts, cast(Any, state.redis)
+    for source in sources:
+        robots = f"https://www.{source}.example/robots.txt"
+        if (await scripts.look_robots(source, robots, source)).what == "fetch":
+            await scripts.keep_robots(
+                source, robots, kind="rules", body=_ROBOTS, ttl=86400, retry=60, retry_max=3600, maxsize=10**9
+            )
+        await scripts.look_robots(source, robots, source)
+    fine = {"fetched": 1, "thumbnails": 1, "bytes": 20_000}
+    for number, (status, counts) in enumerate(
+        [("500", {"fetched": 1, "retried": 1, "error_status": 1}), ("200", fine), ("200", fine)]
+    ):
+        if number != 1:  # then it is there, from the retry
+            items = [
+                NewRequest(_ENTRY, "00000", number, again=True, source=source)
+                for number, source in enumerate(sources)
+            ]
+            await scripts.enqueue("w", items, high_water=10**9, dead_maxlen=10**6, refuse_unknown=False)
+        await redis.delete(state.keys.slots)  # as if the time had come
+        reply = await scripts.lease(
+            "w",
+            len(sources),
+            rooms={},
+            room=1,
+            idle=False,
+            horizon=10.0,
+            dead_maxlen=10**6,
+            max_deliveries=3,
+        )
+        assert len(reply.grants) == len(sources), reply
+        event = None if status == "500" else (state.keys.image_events.rpartition(":")[2], "{}")
+        await scripts.settle(
+            "w",
+            [
+                Settlement(
+                    grant.id,
+                    grant.id.partition(":")[2],
+                    grant.entry,
+                    event=event,
+                    counts=counts,
+                    status=status,
+                    fine=status == "200",
+                    latency=0.1,
+                )
+                for grant in reply.grants
+            ],
+        )
+    await redis.delete(*state.keys.streams)
+
+
+async def pass_time(state: State, seconds: float) -> None:
+    """Have Redis and the leader drop what they would have dropped after so long."""
+    redis: Any = state.redis
+    async for key in redis.scan_iter(count=1000):
+        if 0 < await redis.pttl(key) <= seconds * 1000:
+            await redis.delete(key)
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    if seconds >= 3600:
+        while await state.scripts.rest(fence, quiet=0.0, count=100):
+            pass
+    for _ in range(2):
+        while await redis.scard(state.keys.watchlist):
+            await state.scripts.watch(fence)
+    async with redis.pipeline(transaction=False) as pipe:
+        for url in await redis.zrange(state.keys.robots_stored, 0, -1):
+            pipe.zincrby(state.keys.robots_stored, -int(seconds) * 2**20, url)
+        await pipe.execute()
+    for _ in range(await redis.zcard(state.keys.robots_stored) // 100 + 1):
+        await state.scripts.trim(fence, maxlen=10**6)
+
+
+async def measure_idle(url: str) -> None:
+    """Print what Redis keeps of a source that has been crawled twice, with one failure, and is idle since."""
+    settings = config.load({"REDIS_URL": url, "CRAWL_NAMESPACE": "idle"})
+    state = State(settings, "images")
+    await state.open()
+    redis: Any = state.redis
+    await state.scripts.heartbeat("w", join=True, timeout=3600, max_deliveries=3)
+
+    async def crawl(first: int, count: int) -> None:
+        for begin in range(first, first + count, 100):
+            await state.scripts.lead("leader", ready=True)
+            await crawl_twice(state, [f"source{begin + number:07}" for number in range(100)])
+
+    async def used() -> tuple[int, int]:
+        return int((await redis.info("memory"))["used_memory"]), await redis.dbsize()
+
+    await crawl(0, 1_000)  # so that tables and scripts are there
+    await pass_time(state, 864_000)
+    memory, keys = await used()
+    await crawl(1_000, _IDLE)
+    for name, seconds in (("at once", 0), ("after an hour", 3_600), ("after five days", 432_000)):
+        await pass_time(state, seconds)
+        now_used, now_keys = await used()
+        print(
+            f"idle {name:24} {(now_used - memory) / _IDLE:6.0f} B, {(now_keys - keys) / _IDLE:.2f} keys a source",
+            flush=True,
+        )
+    await state.close()
+
+
 async def measure(url: str, folder: Path, count: int) -> None:
     """Measure and print."""
     path = folder / "catalogue.json"
@@ -147,12 +253,12 @@ async def measure(url: str, folder: Path, count: int) -> None:
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=300, max_deliveries=3)
 
     async def feed() -> None:
-        for first in range(0, count, 500):
-            if first % 50_000 == 0:
+        for first in range(0, count, 200):  # as a worker does
+            if first % 5_000 == 0:
                 await state.scripts.lead(state.worker_id, ready=True)
             items = [
                 NewRequest(_ENTRY, f"{number % 1000:05x}", number, again=True, source=f"source{number}")
-                for number in range(first, min(first + 500, count))
+                for number in range(first, min(first + 200, count))
             ]
             await state.scripts.enqueue(
                 state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
@@ -175,6 +281,10 @@ async def measure(url: str, folder: Path, count: int) -> None:
             )
             assert len(reply.grants) == _MOST_LEASES, reply.state
 
+    await state.scripts.lead(state.worker_id, ready=True)
+    await asyncio.sleep(
+        1.0
+    )  # should the leader have been silent for long meanwhile, nothing goes out for a moment
     await watch.during("200 leases of 64", lease)
     one.start(state)
     await watch.during("leader, all have work", lambda: asyncio.sleep(_REST_S))
@@ -189,12 +299,15 @@ def main() -> None:
         prog="python -m benchmarks.million_sources", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--sources", type=int, default=1_000_000)
+    parser.add_argument("--idle", action="store_true", help="measure only what Redis keeps of an idle source")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="million-") as name:
         folder = Path(name)
         url = embedded.ensure(folder)
         try:
-            asyncio.run(measure(url, folder, options.sources))
+            asyncio.run(measure_idle(url))
+            if not options.idle:
+                asyncio.run(measure(url, folder, options.sources))
         finally:
             embedded.stop(folder)
 

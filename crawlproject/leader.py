@@ -25,10 +25,13 @@ _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
-_WRITTEN = 200  # of them that are written in one call: it holds up Redis for some 10 ms
+_WRITTEN = 50  # of them that are written in one call: it holds up Redis for some 3 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
-_SOURCES_A_TICK = 2_500  # looked at for overrides; those with an override are looked at in each tick
+_QUIET_S = 3600.0  # without results, then a source rests
+_RESTED = 100  # sources that are put to rest in one call,
+_MOST_RESTED = 1_000  # and in one tick
+_SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
 _Change = tuple[str, float, float | None]  # a source, its rate in force, its rate by size
 
@@ -91,6 +94,9 @@ class Leader:
         reason, dropped = await self.state.scripts.trim(fence, maxlen=self.config.stream_maxlen)
         if dropped:
             logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
+        for _ in range(0, _MOST_RESTED, _RESTED):
+            if await self.state.scripts.rest(fence, quiet=_QUIET_S, count=_RESTED) < _RESTED:
+                break
         if reason != self._paused:
             self._paused = reason
             if reason:

@@ -221,6 +221,13 @@ class Config:
         choice("clamp", "skip"),
         "a robots.txt that requests more: `clamp` its delay, or `skip` the host",
     )
+    robots_maxsize: int = _setting(
+        "CRAWL_ROBOTS_MAXSIZE",
+        1_073_741_824,
+        whole(2_000_000),
+        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed",
+        unit="bytes",
+    )
     close_when_halted: bool = _setting(
         "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close even if halted sources have work"
     )

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batch
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
-_ENQUEUE_BATCH = 500
+_ENQUEUE_BATCH = 200
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 LONGEST_IDENTIFIER = 1_024  # characters
 
 _YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
-_BATCH = 500
+_BATCH = 200  # each perhaps of another source: more would hold Redis up
 _RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
 _FULL_S = 0.5  # until a full frontier is checked again; meanwhile room for a batch may come together
 

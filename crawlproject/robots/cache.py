@@ -363,6 +363,7 @@ class RobotsCache:
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
                 retry_max=self.config.retry_delay_max,
+                maxsize=self.config.robots_maxsize,
             )
         if not kept:
             logger.debug("%s took too long, another fetches it", url, extra={"source": source})

@@ -6,10 +6,13 @@ from typing import Any
 
 from crawlproject.state.client import State
 
+_PAGE = 1000  # names a call
+
 
 async def halted_sources(state: State) -> list[str]:
     """Return the sources that are halted until an operator resumes them, sorted."""
-    members: Any = await state.redis.smembers(state.keys.halted)
+    redis: Any = state.redis
+    members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
     return sorted(name.decode(errors="replace") for name in members)
 
 

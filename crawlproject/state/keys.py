@@ -148,7 +148,7 @@ class Keys:
 
     @property
     def circuit_of(self) -> str:
-        """Prefix + source, hash: the state of its circuit, and what slows or holds it."""
+        """Prefix + source, hash: the state of its circuit, and what slows or holds it; gone when it is at rest."""
         return f"{self.namespace}:circuit:"
 
     @property
@@ -173,8 +173,20 @@ class Keys:
 
     @property
     def robots_of(self) -> str:
-        """Prefix + URL, hash: a robots.txt, or where it leads; when it was last needed, and how long it holds."""
+        """Prefix + URL, hash: a robots.txt, or where it leads; TTL: two days after it has run out, or 60 while
+        it is unreachable.
+        """
         return f"{self.namespace}:robots:"
+
+    @property
+    def robots_stored(self) -> str:
+        """Sorted set: URLs of the copies with a text, by when they were stored (s) x 2^20 + their size (B)."""
+        return f"{self.namespace}:robots_stored"
+
+    @property
+    def robots_size(self) -> str:
+        """Integer: the sum of these sizes (B)."""
+        return f"{self.namespace}:robots_size"
 
     @property
     def robots_fetch_of(self) -> str:
@@ -193,7 +205,7 @@ class Keys:
 
     @property
     def statuses_of(self) -> str:
-        """Prefix + source, list: the last 50 statuses, the newest first."""
+        """Prefix + source, list: the last 50 statuses, the newest first; gone after a quiet hour."""
         return f"{self.namespace}:statuslast50req:"
 
     @property
@@ -271,6 +283,11 @@ class Keys:
         return self._of_spider("counts:")
 
     @property
+    def counts_at_rest(self) -> str:
+        """Hash: source to the counts (msgpack) from before it last rested, to be added to those above."""
+        return self._of_spider("counts_at_rest")
+
+    @property
     def totals(self) -> str:
         """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed; the sum of each count."""
         return self._of_spider("totals")
@@ -287,7 +304,7 @@ class Keys:
 
     @property
     def active(self) -> str:
-        """Sorted set: sources with results in the last 10 minutes, by the last of them (µs)."""
+        """Sorted set: sources with results in the last hour, by the last of them (µs); others rest."""
         return self._of_spider("active")
 
     @property

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from crawlproject.sources.rates import override_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.source_counts import counts_in
 from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
+_PAGE = 1000  # fields a call
 _OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed")
 
 
@@ -26,24 +29,24 @@ def totals(state: BlockingState) -> dict[str, Any]:
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
         pipe.hgetall(keys.totals)
-        pipe.hgetall(keys.rates)
-        for count in _COUNTS:
-            pipe.hgetall(keys.counts_of + count)
-        (outstanding, overflow), seeds, dead, workers, sums, rates, *counts = pipe.execute()
+        (outstanding, overflow), seeds, dead, workers, sums = pipe.execute()
     with state.redis.pipeline(transaction=False) as pipe:
         for worker in workers:
             pipe.hlen(keys.leases_of.encode() + worker)
         leased = sum(pipe.execute())
     sources: dict[str, dict[str, Any]] = {
-        source.decode(errors="replace"): {"rate_limit": override_of(rate), **dict.fromkeys(_COUNTS, 0)}
-        for source, rate in rates.items()
+        source: {"rate_limit": override_of(rate), **dict.fromkeys(_COUNTS, 0)}
+        for source, rate in _scan(state, keys.rates)
     }
-    for count, of_source in zip(_COUNTS, counts, strict=True):
+    unknown = {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
+    # A source that is put to rest meanwhile may be counted without what it has at rest, never twice.
+    for source, packed in _scan(state, keys.counts_at_rest):
+        row = sources.setdefault(source, dict(unknown))
+        row |= {count: number for count, number in counts_in(packed).items() if count in _COUNTS}
+    for count in _COUNTS:
+        of_source = dict(_scan(state, keys.counts_of + count))  # a scan may name a field twice
         for source, number in of_source.items():
-            row = sources.setdefault(
-                source.decode(errors="replace"), {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
-            )
-            row[count] = int(number)
+            sources.setdefault(source, dict(unknown))[count] += whole_number(number) or 0
     return {
         "workers": len(alive_workers(state)),
         "seeds_waiting": seeds + (whole_number(overflow) or 0),
@@ -54,3 +57,10 @@ def totals(state: BlockingState) -> dict[str, Any]:
         **{count: sum(row[count] for row in sources.values()) for count in _COUNTS},
         "sources": dict(sorted(sources.items())),
     }
+
+
+def _scan(state: BlockingState, key: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the fields of a hash, a page at a time: all at once would hold Redis up for a second at a million."""
+    redis: Any = state.redis
+    for source, value in redis.hscan_iter(key, count=_PAGE):
+        yield source.decode(errors="replace"), value

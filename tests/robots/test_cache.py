@@ -452,7 +452,7 @@ def test_scrapy_fetch_obeys_it(crawl: Crawl, environment: dict[str, str], scrapy
 # --- fetched by one, for all -------------------------------------------------------------------------------------
 
 ORIGIN = "http://museum.example/robots.txt"
-PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0}
+PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
 
 
 async def looked(state: State, token: str, origin: str = ORIGIN, source: str = "museum") -> tuple[str, str]:

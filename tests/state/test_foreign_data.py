@@ -37,24 +37,46 @@ SUFFIXES = {
     "counts_of": ["fetched", "failed"],
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
-COUNTERS = {"outstanding", "overflow", "lease_sequence", "fence"}
+COUNTERS = {"outstanding", "overflow", "lease_sequence", "fence", "robots_size"}
 
 TYPES = {
     **dict.fromkeys(["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of"], "list"),
     **dict.fromkeys(
-        ["delayed_of", "due_fast", "due_mid", "due_slow", "workers", "slots", "robots_delays_of", "active"], "zset"
+        [
+            "delayed_of",
+            "due_fast",
+            "due_mid",
+            "due_slow",
+            "workers",
+            "slots",
+            "robots_delays_of",
+            "robots_stored",
+            "active",
+        ],
+        "zset",
     ),
     **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "watchlist"], "set"),
     **dict.fromkeys(
         ["rates", "limits", "hosts", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
     **dict.fromkeys(
-        ["leases_of", "readers", "reader_of", "counts_of", "totals", "dead_sources", "latencies", "reading"],
+        [
+            "leases_of",
+            "readers",
+            "reader_of",
+            "counts_of",
+            "counts_at_rest",
+            "totals",
+            "dead_sources",
+            "latencies",
+            "reading",
+        ],
         "hash",
     ),
     **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
     **dict.fromkeys(
-        ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of"], "string"
+        ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of", "robots_size"],
+        "string",
     ),
     **dict.fromkeys(
         ["robots_fetch_of", "robots_turn_of", "pulse", "leader", "fence", "paused", "data_fault"], "string"
@@ -102,7 +124,7 @@ FIELDS = [
     b"museum.org",
     *(name.encode() for name in ("state", "ends", "generation", "opens", "run", "probing", "passed", "hold")),
     *(name.encode() for name in ("factor", "slowed", "quiet", "noted", "why", "latency", "sum", "0", "59")),
-    *(name.encode() for name in ("kind", "body", "until", "delay", "retry", "since", "reason", "failures")),
+    *(name.encode() for name in ("kind", "body", "until", "delay", "retry", "since", "reason", "rests")),
     *(name.encode() for name in ("seen", "ahead", "resume", "admitted", "refused", "deliveries_lost")),
     *(name.encode() for name in ("at", "counters", "thumbnails")),
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
@@ -243,7 +265,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0)))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.hold_robots(ME, ORIGIN))
-        pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
+        pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))
@@ -251,6 +273,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         await attempt(scripts.set_rates(fence, [(source, 90, 90)], {"museum.org": SPOILT}, {}))
         await attempt(scripts.watch(fence))
         await attempt(scripts.trim(fence, maxlen=2))
+        await attempt(scripts.rest(fence, quiet=0.0, count=9))
         await attempt(scripts.inspect([source]))
         await attempt(scripts.pause_reason(dead_maxlen=9, timeout=30))
         if await attempt(scripts.collect("leader", must_lead=True, every=0, timeout=30, most=9, dead_maxlen=9)):

@@ -128,7 +128,9 @@ steps = st.lists(
         st.tuples(st.just("lease"), st.integers(1, 5)),
         st.tuples(st.sampled_from(["fine", "error", "none", "back"]), st.integers(0, 20)),
         st.tuples(st.sampled_from(["fine", "error"]), st.integers(0, 3)),
-        st.tuples(st.sampled_from(["later"] * 8 + ["halt", "resume", "resume", "clear"]), st.just(0)),
+        st.tuples(
+            st.sampled_from(["later"] * 8 + ["halt", "resume", "resume", "clear", "quiet", "quiet"]), st.just(0)
+        ),
     ),
     min_size=50,  # left to itself, hypothesis writes short stories
     max_size=90,
@@ -166,6 +168,15 @@ class Model:
         if self.state == "half_open":
             return RULES.probes - self.probing - self.passed
         return math.inf if self.state == "closed" else 0
+
+    def rest(self) -> None:
+        """An hour without results: only an untroubled circuit is forgotten, and never a run of errors."""
+        self.fine = self.errors = 0
+        if self.state == "open" and self.over:
+            self.enter("half_open")
+        if self.state == "closed":
+            self.noted = self.had_statuses = False
+            self.generation = self.generation if self.run else 0
 
     def result(self, generation: int, what: str) -> None:
         current = generation == self.generation
@@ -225,6 +236,16 @@ def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tu
                 await scripts.watch(fence)
                 model.close()
                 model.noted = False
+            elif what == "quiet":
+                for grant, generation in model.out:  # none is held for so long
+                    await scripts.settle("w", [Settlement(grant.id, MUSEUM, grant.entry)])
+                    model.result(generation, "back")
+                model.out.clear()
+                await redis.delete(state.keys.window_of + MUSEUM)
+                await scripts.rest(fence, quiet=0.0, count=10)
+                for _ in range(2):
+                    await scripts.watch(fence)
+                model.rest()
             elif what in {*FINE, "back"} and model.out:
                 grant, generation = model.out.pop(number % len(model.out))
                 one = Settlement(grant.id, MUSEUM, grant.entry)

@@ -12,7 +12,7 @@ import redis
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import Overtaken, StreamReader, forget, readers
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
@@ -134,3 +134,20 @@ def test_names_of_others_can_be_listed_and_forgotten(client: redis.Redis) -> Non
     assert client.hkeys(KEYS.readers) == [b"no stream"]
     with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
         forget(of(client), "x")
+
+
+async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> None:
+    """All at once would hold Redis up."""
+    client: Any = state.redis
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    stream = state.keys.image_events
+    await client.eval("for n = 1, 50010 do redis.call('XADD', KEYS[1], n, 'event', '{}') end", 1, stream)
+    await client.hset(state.keys.readers, f"file\n{stream}", "50005-0")
+    lengths = []
+    for _ in range(4):
+        await state.scripts.trim(fence, maxlen=5)
+        lengths.append(await client.xlen(stream))
+    assert lengths[0] >= 30_010
+    assert lengths[1] >= 10_010
+    assert lengths[-1] == 6  # the last one read stays

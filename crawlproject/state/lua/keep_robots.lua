@@ -1,14 +1,17 @@
 -- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it.
--- needs: clock
+-- needs: robots_sizes
 --
 -- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'none',
 --    'refused', 'redirect' (to the URL in body), 'unreachable', or '' when nothing was requested: another may try at
 --    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
---    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest).
+--    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest); maxsize (bytes that all
+--    copies may take).
 -- Reply: 1, or 0 when the lock was lost: another may have fetched it since, so nothing was kept.
 --
--- The last good copy stays when there is no new one. The pauses between tries double.
+-- The last good copy stays when there is no new one. The pauses between tries double. A copy that nobody needs is
+-- kept for two days after it has run out; how long a robots.txt has been unreachable is known for 60 days.
 
+local DAY_MS = 86400000
 local key, lock = K.robots_of .. A.url, K.robots_fetch_of .. A.url
 require_type('hash', key)
 if attempt('GET', lock) ~= A.token then return 0 end
@@ -18,11 +21,14 @@ if A.kind == 'unreachable' then
   redis.call('HSET', key, 'failures', text(failures))
   local wait = math.min(A.retry * 2 ^ math.min(failures - 1, 30), A.retry_max)
   redis.call('HSET', key, 'retry', text(now + wait), 'reason', A.reason)
+  redis.call('PEXPIRE', key, text(60 * DAY_MS))
 elseif A.kind ~= '' then
   redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason')
   redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl),
     'delay', string.format('%.17g', A.delay), 'asked', text(now))
+  redis.call('PEXPIRE', key, text(A.ttl / 1000 + 2 * DAY_MS))
+  note_robots_size(A.url, #A.body)
+  drop_oldest_robots(A.maxsize)
 end
-redis.call('PEXPIRE', key, 60 * 86400 * 1000)
 redis.call('DEL', lock)
 return 1

@@ -139,6 +139,7 @@ for name, of_sources in pairs(counts) do
 end
 if next(totals) then add_all(K.totals, totals) end
 if next(buckets) then add_all(K.latencies, buckets) end
+for payer in pairs(looked_at) do active[payer] = true end
 local recent = {}
 for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
 if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end

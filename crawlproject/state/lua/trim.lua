@@ -1,6 +1,6 @@
--- Keeps the event streams and the slots within bounds.
--- needs: clock, dead_letters, readers
--- types: zset slots active, hash totals, string paused
+-- Keeps the event streams and the slots within bounds, and the size of all copies of robots.txt correct.
+-- needs: robots_sizes, dead_letters, readers
+-- types: zset slots, hash totals, string paused
 -- reads: fence
 --
 -- A: fence; maxlen; ttl (ms).
@@ -21,7 +21,7 @@ local function drop_older(set, bound)
 end
 
 drop_older(K.slots, '(' .. text(now))
-drop_older(K.active, text(now - 600000000))
+forget_expired_robots(100)
 if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
 local positions = read_by_all()
@@ -35,7 +35,7 @@ for _, stream in ipairs(EVENT_STREAMS) do
         .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up with scrapy events'
         .. ' --forget ' .. behind[1]
     else
-      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 10 * AT_ONCE)
+      dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
     end
   end
 end

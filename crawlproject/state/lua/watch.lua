@@ -1,5 +1,6 @@
 -- Looks at every source on the watchlist: what time has brought, and what operators have said by their keys.
--- needs: circuit_changes, due
+-- needs: forget_quiet, due
+-- types: zset active
 -- reads: fence
 --
 -- A: fence; min_rate; circuit.
@@ -7,20 +8,23 @@
 --    leads by now.
 --
 -- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
--- while) or by deleting the statuses. No more than 1,000 sources of each set are looked at in one call.
+-- while) or by deleting the statuses. Of each set no more than 200 sources are looked at in one
+-- call, chosen at random. A halt does not wait for that, nor does a source with work that is resumed: see lease.lua.
 
 if require_counter(K.fence) ~= A.fence then return {} end
-local reply, seen = {}, {}
+local DAY_US = 86400000000
+local MOST = 200
+local reply, sources, temporarily_halted = {}, {}, {}
 
 local function say(source, what)
   reply[#reply + 1], reply[#reply + 2] = source, what
 end
 
+-- Whether rest.lua has found that it has had no results for a while.
+local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
+
 local function look(source)
-  if seen[source] then return end
-  seen[source] = true
-  local circuit = circuit_of(source)
-  local temporarily = redis.call('SISMEMBER', K.temp_halted, source) == 1
+  local circuit, temporarily = circuit_of(source), temporarily_halted[source]
   local resumed
   if not is_halted(source) and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
     resumed = 'an operator resumed it'
@@ -40,17 +44,35 @@ local function look(source)
   elseif circuit.state == 'open' and circuit.ends <= now then
     let_probes_out(source)
     say(source, 'probing')
+  elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= now and is_quiet(source) then
+    close_circuit(source, 'temporary', 'nothing was heard of it for a day', false)
+    say(source, 'resumed')
   elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
     redis.call('SREM', K.watchlist, source)
     if circuit.factor < 1 and not circuit.broken then
       redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
+    if is_quiet(source) then forget_quiet(source) end
   end
 end
 
+local chosen = {}
 for _, set in ipairs({K.halted, K.temp_halted, K.watchlist}) do
-  for _, source in ipairs(redis.call('SRANDMEMBER', set, 1000)) do look(source) end
+  for _, source in ipairs(redis.call('SRANDMEMBER', set, MOST)) do
+    if not chosen[source] then
+      chosen[source] = true
+      sources[#sources + 1] = source
+    end
+  end
 end
+if #sources > 0 then
+  look_up_halted(sources)
+  look_up_statuses(sources)
+  for index, member in ipairs(redis.call('SMISMEMBER', K.temp_halted, unpack(sources))) do
+    temporarily_halted[sources[index]] = member == 1
+  end
+end
+for _, source in ipairs(sources) do look(source) end
 save_circuits()
 schedule_all(changed)
 return reply

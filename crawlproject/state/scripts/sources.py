@@ -157,6 +157,13 @@ class SourceScripts(ScriptRunner):
         words = [word.decode(errors="replace") for word in reply]
         return list(zip(words[::2], words[1::2], strict=True))
 
+    async def rest(self, fence: int, *, quiet: float, count: int) -> int:
+        """Put up to `count` sources to rest that have had no results for `quiet` seconds; return how many.
+
+        Their counts are packed, and what serves only the present is forgotten (see rest.lua).
+        """
+        return int(await self._run("rest", fence=fence, quiet=int(quiet * MICROS), count=count))
+
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
         """Return the status of each of `sources`."""
         rows = await self._run("inspect", sources=list(sources))
@@ -219,8 +226,9 @@ class SourceScripts(ScriptRunner):
         reason: str = "",
         retry: float,
         retry_max: float,
+        maxsize: int,
     ) -> bool:
-        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds.
+        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds, sizes in bytes.
 
         False when the lock of `token` was lost, and nothing was kept.
         """
@@ -235,5 +243,6 @@ class SourceScripts(ScriptRunner):
             reason=reason,
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
+            maxsize=maxsize,
         )
         return bool(reply)

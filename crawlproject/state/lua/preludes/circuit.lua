@@ -10,6 +10,7 @@
 --    decides nothing, so that what was in flight at a trip cannot bring about the next.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
+-- `rests`: it is all that is left of a source that was quiet, and expires (see forget_quiet.lua).
 -- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
 --    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
@@ -49,7 +50,7 @@ local function circuit_of(source)
   else
     local found = {}
     for index = 1, #(fields or {}), 2 do found[fields[index]] = fields[index + 1] end
-    circuit = {state = STATES[found.state] or 'closed', why = found.why or ''}
+    circuit = {state = STATES[found.state] or 'closed', why = found.why or '', rests = found.rests}
     for _, name in ipairs(NUMBERS) do circuit[name] = number(found[name], 0) or 0 end
     circuit.generation = math.floor(circuit.generation)
     if circuit.factor < LEAST_FACTOR then circuit.factor = 1 end

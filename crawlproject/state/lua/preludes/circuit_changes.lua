@@ -19,6 +19,10 @@ local function save_circuits()
       values[#values + 1] = name
       values[#values + 1] = string.format('%.17g', circuit[name])
     end
+    if circuit.rests then
+      redis.call('HDEL', K.circuit_of .. source, 'rests')
+      redis.call('PERSIST', K.circuit_of .. source)
+    end
     if not circuit.broken then
       redis.call('HSET', K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
     end
@@ -111,7 +115,7 @@ local function open_circuit(source, why)
 end
 
 local function let_probes_out(source)
-  enter(source, 'half_open')
+  enter(source, 'half_open').ends = now -- it may have been over for long: see watch.lua
   redis.call('SREM', K.temp_halted, source)
 end
 

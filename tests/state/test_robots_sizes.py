@@ -1,0 +1,123 @@
+"""The copies of robots.txt in Redis: how long each is kept, and what bounds them all together."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from crawlproject.state.client import State
+from tests.robots_copies import keep_copy
+
+OVERHEAD = 900  # bytes of a copy beside its text
+
+
+def origin(number: int) -> str:
+    return f"https://site{number}.org/robots.txt"
+
+
+def noise(length: int) -> bytes:
+    """Return a text that cannot be compressed."""
+    return Random(0).randbytes(length)
+
+
+@pytest.fixture
+async def leading(state: State) -> tuple[State, int]:
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    return state, fence
+
+
+async def texts(state: State) -> list[int]:
+    """Return the lengths of all texts that are stored, in the order of their sites."""
+    redis: Any = state.redis
+    keys = sorted([key async for key in redis.scan_iter(match="crawl:robots:*")])
+    return [await redis.hstrlen(key, "body") for key in keys]
+
+
+async def size(state: State) -> int:
+    return int(await state.redis.get(state.keys.robots_size) or 0)
+
+
+async def test_the_oldest_copies_go_when_all_are_too_large(state: State) -> None:
+    body = noise(10_000)
+    for number in range(6):
+        await keep_copy(state, origin(number), "museum", body=body)
+        await state.redis.zincrby(state.keys.robots_stored, -3600 * 2**20, origin(number))  # an hour ago
+    sizes = await texts(state)
+    assert await size(state) == sum(length + OVERHEAD for length in sizes)
+    assert len(sizes) == 6
+    await keep_copy(state, origin(9), "museum", body=body, maxsize=4 * (sizes[0] + OVERHEAD))
+    assert await texts(state) == [sizes[0]] * 4
+    assert await size(state) == 4 * (sizes[0] + OVERHEAD)
+    assert (await state.scripts.look_robots("w", origin(9), "museum")).what == "rules"
+    gone = [number for number in range(6) if not await state.redis.exists(state.keys.robots_of + origin(number))]
+    assert len(gone) == 3
+    assert (await state.scripts.look_robots("w", origin(gone[0]), "museum")).what == "fetch"
+
+
+async def test_a_copy_that_is_stored_anew_is_the_youngest_and_counts_once(state: State) -> None:
+    for number in range(3):
+        await keep_copy(state, origin(number), "museum", body=noise(1000))
+        await state.redis.zincrby(state.keys.robots_stored, (number - 9) * 3600 * 2**20, origin(number))
+    await keep_copy(state, origin(0), "museum", body=noise(1200))
+    sizes = await texts(state)
+    assert await size(state) == sum(sizes) + 3 * OVERHEAD
+    await keep_copy(state, origin(3), "museum", body=noise(1000), maxsize=await size(state))
+    assert [bool(await state.redis.exists(state.keys.robots_of + origin(n))) for n in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+async def test_a_copy_without_a_text_takes_no_room(state: State) -> None:
+    await keep_copy(state, origin(1), "museum", body=noise(1000))
+    await keep_copy(state, origin(1), "museum", kind="none")
+    assert await size(state) == 0
+    assert await state.redis.zcard(state.keys.robots_stored) == 0
+
+
+async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None:
+    await keep_copy(state, origin(1), "museum", body=noise(1000), delay=7.0)
+    await state.redis.zincrby(state.keys.robots_stored, -3600 * 2**20, origin(1))
+    await keep_copy(state, origin(2), "museum", body=noise(1000), maxsize=2000)
+    assert (await state.scripts.inspect(["museum"]))[0].robots_delay == 7.0
+    assert (await state.scripts.look_robots("w", origin(1), "museum")).what == "fetch"
+
+
+async def test_a_copy_is_kept_for_two_days_after_it_has_run_out(state: State) -> None:
+    await keep_copy(state, origin(1), "museum", body=b"x", ttl=3600.0)
+    assert 175_000 < await state.redis.ttl(state.keys.robots_of + origin(1)) <= 176_400
+
+
+async def test_how_long_a_robots_txt_is_unreachable_is_known_for_months(state: State) -> None:
+    """Everything is allowed after 30 days of that."""
+    await keep_copy(state, origin(1), "museum", kind="unreachable", reason="x")
+    assert await state.redis.ttl(state.keys.robots_of + origin(1)) > 59 * 86_400
+
+
+async def test_what_has_expired_counts_no_more(leading: tuple[State, int]) -> None:
+    state, fence = leading
+    for number in range(3):
+        await keep_copy(state, origin(number), "museum", body=noise(1000))
+        await state.redis.zincrby(state.keys.robots_stored, -5 * 86400 * 2**20, origin(number))
+    await state.redis.delete(state.keys.robots_of + origin(0), state.keys.robots_of + origin(1))
+    await state.scripts.trim(fence, maxlen=100)
+    [length] = await texts(state)
+    assert await size(state) == length + OVERHEAD
+    redis: Any = state.redis
+    [(member, score)] = await redis.zrange(state.keys.robots_stored, 0, -1, withscores=True)
+    assert member.decode() == origin(2)
+    seconds, _ = await redis.time()
+    assert abs(score // 2**20 - seconds) < 60
+
+
+async def test_keys_that_an_operator_has_deleted_are_counted_anew(state: State) -> None:
+    await keep_copy(state, origin(1), "museum", body=noise(1000))
+    await state.redis.delete(state.keys.robots_stored)
+    await keep_copy(state, origin(2), "museum", body=noise(1000), maxsize=2000)
+    await keep_copy(state, origin(3), "museum", body=noise(1000), maxsize=2000)
+    assert await size(state) <= 2000
