@@ -152,6 +152,7 @@ BOUNDS: dict[str, Bounds] = {
         ],
         ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
     ),
+    "CRAWL_ROBOTS_MAXSIZE": ([("2000000", 2_000_000), ("1073741824", 1 << 30)], ["1999999", "-1", "", "1.5"]),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),

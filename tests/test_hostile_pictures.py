@@ -226,7 +226,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "icc": (picture(icc_profile=os.urandom(4_000_000)), None),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-once": (trap(CRASH_ONCE), None),
-        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (4 s)"),
+        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
         "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }
 
@@ -243,7 +243,7 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     traps = str(Path(__file__).parent / "traps")
     with Server(answers) as server:
         seed(crawl, server)
-        crawl.start(PYTHONPATH=traps, CRASHED=str(crawl.folder / "crashed"), CRAWL_DECODE_TIMEOUT="4")
+        crawl.start(PYTHONPATH=traps, CRASHED=str(crawl.folder / "crashed"), CRAWL_DECODE_TIMEOUT="7")
         peak = watch(crawl)
     dead = crawl.dead()
     assert {name: reason for name, reason in dead.items() if expected.get(name, "?") not in reason} == {}

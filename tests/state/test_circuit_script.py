@@ -565,6 +565,6 @@ async def test_a_slot_that_was_far_ahead_is_not_used_after_the_clock_was_set_for
 ) -> None:
     slot = await far_ahead(crawl, 1_000_000)
     assert await crawl.scripts.confirm(slot)
-    now, _ = await crawl.db.time()
-    await crawl.db.hset("crawl:clock", mapping={"seen": (now + seconds) * 1_000_000, "resume": 0})
+    now, micros = await crawl.db.time()
+    await crawl.db.hset("crawl:clock", mapping={"seen": (now + seconds) * 1_000_000 + micros, "resume": 0})
     assert not await crawl.scripts.confirm(slot)
