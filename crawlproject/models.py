@@ -73,13 +73,20 @@ class Seed:
 class Slot:
     """A send slot: one request of `source` may go out at `moment`, on this worker's `loop.time()`.
 
-    `at` is the same moment on Redis' clock (µs), `rate` the source's rate when the slot was given out.
+    `at` is the same moment on Redis' clock (µs), `rate` the source's rate when the slot was given out. It may be
+    used `late` seconds late.
     """
 
     source: str
     moment: float
     at: int
     rate: float
+    late: float
+
+    @property
+    def latest(self) -> float:
+        """The last moment at which the request may go out."""
+        return self.moment + self.late
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,6 @@ from scrapy.exceptions import IgnoreRequest
 from crawlproject.errors import SlotMissed, StaleConnection
 from crawlproject.models import LEASE, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
-from crawlproject.politeness.slots import LATE_S
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
 
@@ -77,7 +76,7 @@ class TokenMiddleware:
         """
         slot: Slot | None = request.meta[SLOT]
         request.meta[SLOT] = None
-        if slot is None or asyncio.get_running_loop().time() - slot.moment > LATE_S:
+        if slot is None or asyncio.get_running_loop().time() > slot.latest:
             raise SlotMissed(f"the slot of {request.url} was missed")
         request.meta[PASSAGE] = Passage(worker_of(self.crawler).state, slot)
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import NamedTuple, Self
 
 from crawlproject.models import Lease, Slot
-from crawlproject.politeness.slots import HORIZON_S, LATE_S, RENEWAL_S
+from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.worker import Shutdown
 
@@ -48,7 +48,7 @@ async def try_send_slot(
         ahead = slot.moment - loop.time()
         await asyncio.sleep(max(ahead, 0))
         confirmed = ahead <= HORIZON_S or await state.scripts.confirm(slot)
-        if confirmed and loop.time() - slot.moment <= LATE_S:
+        if confirmed and loop.time() <= slot.latest:
             return slot
 
 
@@ -79,19 +79,18 @@ class Passage:
         self._state = state
         self._slot = slot
         self._lease = lease
-        self._latest = slot.moment + LATE_S
         self.waited = 0.0  # seconds that the request has waited for another slot, its connection ready
 
     @classmethod
     def of_lease(cls, state: State, lease: Lease) -> Self:
         """Return the leave that a lease gives."""
-        return cls(state, Slot(lease.source, lease.slot, lease.at, lease.rate), lease)
+        return cls(state, Slot(lease.source, lease.slot, lease.at, lease.rate, tolerance(lease.rate)), lease)
 
     @property
     def is_open(self) -> bool:
         """Whether the request may be written now."""
         now = asyncio.get_running_loop().time()
-        return now <= self._latest if self._lease is None else self._lease.is_fresh(now)
+        return now <= self._slot.latest if self._lease is None else self._lease.is_fresh(now)
 
     async def renew(self) -> bool:
         """Exchange the slot that was missed for one that comes soon, wait for it, and tell whether it came."""
@@ -112,8 +111,8 @@ class Passage:
         if slot is None:
             return False
         await asyncio.sleep(max(slot.moment - loop.time(), 0))
-        self._slot, self._latest = slot, slot.moment + LATE_S
+        self._slot = slot
         if self._lease is not None:
-            self._lease.latest = self._latest
+            self._lease.latest = slot.latest
         self.waited += loop.time() - began
         return self.is_open

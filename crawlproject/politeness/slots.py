@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 HORIZON_S = 0.25  # how far ahead send slots are reserved
-LATE_S = 0.05  # how late a request without a lease may use its slot
+LATE_S = 0.05  # how late a slot may be used that was exchanged for one that was missed
 
 MAX_LATE_S = 0.25
 

@@ -59,6 +59,19 @@ async def test_a_request_goes_out_late_if_nobody_comes_behind_it(state: State) -
     assert again.moment > now + 0.9
 
 
+async def test_a_slot_without_a_lease_may_be_used_as_late_as_one_with(state: State) -> None:
+    await leases(state, 0, rate=0.2)
+    slot, _ = await state.scripts.acquire(source="museum")
+    assert slot is not None
+    leave = Passage(state, slot)
+    assert slot.latest == slot.moment + tolerance(0.2)
+    await asyncio.sleep(max(slot.moment + LATE_S + 0.02 - asyncio.get_running_loop().time(), 0))
+    late = asyncio.get_running_loop().time() - slot.moment
+    assert leave.is_open == (late <= tolerance(0.2))
+    await asyncio.sleep(max(slot.latest + 0.01 - asyncio.get_running_loop().time(), 0))
+    assert not leave.is_open
+
+
 async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) -> None:
     first, last = await leases(state, 2, rate=5)
     leave = Passage.of_lease(state, first)

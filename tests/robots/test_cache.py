@@ -596,7 +596,7 @@ class Downloader:
     async def __call__(self, request: Any) -> Response:
         self.tries += 1
         if self.tries <= self.missed:
-            time.sleep(0.06)  # a busy worker: the slot passes
+            time.sleep(0.3)  # a busy worker: the slot passes
         await self.gate.process_request(request)
         await asyncio.sleep(self.takes)
         return Response(request.url, body=NONE_OF_P.encode(), request=request)

@@ -260,9 +260,9 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         await attempt(lease(state))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
-        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0))
-        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0), within=1.0, worker=ME, lease=f"1.0:{source}"))
-        await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0)))
+        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0, 0.05), within=1.0))
+        await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0, 0.05), within=1.0, worker=ME, lease=f"1.0:{source}"))
+        await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0, 0.05)))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.hold_robots(ME, ORIGIN))
         pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.config import CircuitRules
 from crawlproject.models import Slot
+from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
 
@@ -110,7 +111,7 @@ def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str
                         given = [renewed]
                 else:
                     grants = await lease(scripts, int(value), what)
-                    given = [Slot(MUSEUM, grant.slot, grant.at, grant.rate) for grant in grants]
+                    given = [Slot(MUSEUM, grant.slot, grant.at, grant.rate, LATE_S) for grant in grants]
                 for slot in given:
                     # Never in the past (but for what the two clocks differ in), and one interval from the last.
                     assert slot.moment >= asked - 0.02

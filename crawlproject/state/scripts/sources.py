@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crawlproject.models import Slot
 from crawlproject.politeness.robots_txt import MAX_BYTES
-from crawlproject.politeness.slots import LATE_S
+from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -101,8 +101,8 @@ class SourceScripts(ScriptRunner):
         self._observe(ran)
         if not slot:
             return SlotReply(None, int(wait) / MICROS)
-        given = Slot(payer.decode(errors="surrogateescape"), self._clock.local(int(slot)), int(slot), float(rate))
-        return SlotReply(given, 0.0)
+        source, moment, rate = payer.decode(errors="surrogateescape"), int(slot), float(rate)
+        return SlotReply(Slot(source, self._clock.local(moment), moment, rate, tolerance(rate)), 0.0)
 
     async def renew(
         self, slot: Slot, *, within: float, worker: str | None = None, lease: str | None = None
@@ -122,11 +122,13 @@ class SourceScripts(ScriptRunner):
             lease=lease,
         )
         self._observe(ran)
-        return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate)) if moment else None
+        if not moment:
+            return None
+        return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate), LATE_S)
 
     async def confirm(self, slot: Slot) -> bool:
         """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""
-        return bool(await self._run("confirm", source=slot.source, slot=slot.at, late=int(LATE_S * MICROS)))
+        return bool(await self._run("confirm", source=slot.source, slot=slot.at, late=int(slot.late * MICROS)))
 
     async def set_rates(
         self,

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from crawlproject.models import Slot
+from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
 
@@ -85,7 +86,7 @@ async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> N
     first, last = (await lease(state)).grants
 
     async def renewed(name: str = last.id, worker: str = "w") -> bool:
-        slot = Slot("museum", last.slot, last.at, last.rate)
+        slot = Slot("museum", last.slot, last.at, last.rate, LATE_S)
         return await state.scripts.renew(slot, within=1.0, worker=worker, lease=name) is not None
 
     assert await renewed()
