@@ -24,6 +24,7 @@ SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
+FETCH_TIME = "fetch_time"  # float: seconds that the last download took, to the last byte of the response
 OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
 
 
@@ -145,6 +146,22 @@ class Analysis:
     thumbnail: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """How the site's answer was obtained; these fields stand in an event as they are.
+
+    `final_url` is the URL that answered, `redirects` the number of redirects on the way there. `attempts` counts
+    the times that the seed was tried, this one included, whatever it failed of before; a redirect is no attempt
+    of its own. `fetch_s` is the seconds from the start of the last request to the last byte of its response, None
+    if nothing was downloaded.
+    """
+
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
+
+
 @dataclass(slots=True)
 class FetchedImage:
     """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""
@@ -154,6 +171,7 @@ class FetchedImage:
     source: str
     content_type: str | None
     fetched_at: str
+    fetch: Fetch
     body: bytes = field(repr=False)
     codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
@@ -180,14 +198,19 @@ class ImageEvent:
     sha256: str
     thumbnail: str
     fetched_at: str
-    exif: dict[str, Any] | None = None
+    status: int
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
     opt_out: tuple[str, ...] = ()
+    exif: dict[str, Any] | None = None
     tls_failure: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON, leaving out `exif`, `opt_out` and `tls_failure` when empty."""
+        """Return the event as JSON, leaving out `exif` and `tls_failure` when empty."""
         data = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("exif", "opt_out", "tls_failure"):
+        for name in ("exif", "tls_failure"):
             if not data[name]:
                 del data[name]
         return one_line(data)
@@ -204,6 +227,10 @@ class LinkRotEvent:
     source: str
     status: int
     time: str
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
 
     def to_json(self) -> str:
         """Return the event as JSON."""

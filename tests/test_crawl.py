@@ -219,7 +219,18 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     event = images["photos-3.jpg"]
     assert (event["width"], event["height"], event["source"], event["format"]) == (63, 50, "photos", "JPEG")
     assert event["url"] == f"{crawl.gallery.urls['photos']}/3.jpg"
-    assert images["photos-moved.jpg"]["url"].endswith("/moved.jpg")
+    at = crawl.gallery.urls["photos"]
+    plain = {"status": 200, "final_url": event["url"], "redirects": 0, "attempts": 1, "opt_out": []}
+    assert {name: event[name] for name in plain} == plain
+    moved, rot = images["photos-moved.jpg"], crawl.events(KEYS.link_rot_events)[0]
+    assert (moved["url"], moved["final_url"], moved["redirects"]) == (f"{at}/moved.jpg", f"{at}/0.jpg", 1)
+    assert {name: images[f"photos-{name}.jpg"]["attempts"] for name in ("busy", "hiccup", "moved")} == {
+        "busy": 4,
+        "hiccup": 2,
+        "moved": 1,
+    }
+    assert (rot["final_url"], rot["redirects"], rot["attempts"]) == (rot["url"], 0, 1)
+    assert all(one["fetch_s"] > 0 for one in (*images.values(), rot))
     for event in images.values():
         with Image.open(crawl.folder / "thumbnails" / event["thumbnail"]) as thumbnail:
             assert (thumbnail.format, thumbnail.size) == ("JPEG", (event["width"], event["height"]))
@@ -252,10 +263,10 @@ def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(craw
         "museum-moved.jpg": "opt-out: noai (X-Robots-Tag)",
     }
     events = {event["identifier"]: event for event in crawl.events(KEYS.image_events)}
-    assert {name: event.get("opt_out") for name, event in events.items()} == {
+    assert {name: event["opt_out"] for name, event in events.items()} == {
         "museum-2.jpg": ["content-signal:ai-train", "noindex"],
-        "museum-3.jpg": None,
-        "museum-4.jpg": None,
+        "museum-3.jpg": [],
+        "museum-4.jpg": [],
     }
     assert [event["identifier"] for event in crawl.events(KEYS.link_rot_events)] == ["museum-gone.jpg"]
     assert set(crawl.outcomes().values()) == {1}

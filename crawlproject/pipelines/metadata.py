@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from crawlproject.models import FetchedImage, ImageEvent
@@ -30,7 +31,9 @@ class MetadataPipeline:
             sha256=facts.sha256,
             thumbnail=item.thumbnail,
             fetched_at=item.fetched_at,
-            exif=facts.exif,
+            status=200,
+            **asdict(item.fetch),
             opt_out=item.opt_out,
+            exif=facts.exif,
             tls_failure=item.tls_failure,
         )

@@ -17,7 +17,7 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.models import Failure, FetchedImage, LinkRotEvent, utc_now
+from crawlproject.models import Failure, Fetch, FetchedImage, LinkRotEvent, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import UNREADABLE, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
@@ -32,7 +32,8 @@ def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any)
 
 
 def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
-    return FetchedImage(identifier, "https://museum.org/a", "museum", "image/jpeg", utc_now(), body)
+    fetch = Fetch(final_url="https://museum.org/a", redirects=0, attempts=1, fetch_s=0.1)
+    return FetchedImage(identifier, "https://museum.org/a", "museum", "image/jpeg", utc_now(), fetch, body)
 
 
 class Memory:
@@ -169,7 +170,7 @@ async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        LinkRotEvent("1", "http://a/", "museum", 404, utc_now()),
+        LinkRotEvent("1", "http://a/", "museum", 404, utc_now(), "http://a/", 0, 1, 0.1),
         Failure("1", "http://a/", "museum", of_status(500), "status 500"),
         {"any": "thing"},
     ],
