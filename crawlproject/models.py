@@ -137,6 +137,18 @@ class ImageFacts:
     sha256: str
     exif: dict[str, Any] | None
 
+    def named(self) -> dict[str, Any]:
+        """Return the facts under their names in events."""
+        return {
+            "width": self.width,
+            "height": self.height,
+            "filesize": self.filesize,
+            "compression_quality": self.quality,
+            "format": self.format,
+            "sha256": self.sha256,
+            "exif": self.exif,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -243,7 +255,8 @@ class Failure:
 
     `outcome`, a row of `politeness/outcomes.py`, says what follows from that; `reason` is a sentence for people.
     `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
-    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known.
+    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known. `facts`
+    are those of the header of a picture that cannot be decoded.
     """
 
     identifier: str
@@ -253,3 +266,4 @@ class Failure:
     reason: str
     status: int | None = None
     retry_after: float | None = None
+    facts: ImageFacts | None = None

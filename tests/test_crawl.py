@@ -95,11 +95,15 @@ class Crawl:
     def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
 
-    def dead(self) -> dict[str, str]:
-        """Return the reason of each dead letter by identifier, or by seed where there is none."""
+    def dead_letters(self) -> dict[str, dict[str, Any]]:
+        """Return the dead letters by identifier, or by seed where there is none."""
         done = forks().run(["dead", "list", "--json"], self.environ)
         done.check_returncode()
-        return {letter["identifier"] or letter["seed"]: letter["reason"] for letter in json.loads(done.stdout)}
+        return {letter["identifier"] or letter["seed"]: letter for letter in json.loads(done.stdout)}
+
+    def dead(self) -> dict[str, str]:
+        """Return the reason of each dead letter."""
+        return {name: letter["reason"] for name, letter in self.dead_letters().items()}
 
     def command(self, words: str) -> None:
         """Run a command of scrapy."""
@@ -156,7 +160,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     photos = crawl.source("photos", 150, pictures=40)
     crawl.source("museum", 20, pictures=5)
     (photos / "notes.jpg").write_bytes(b"<html>no picture</html>")
-    (photos / "half.jpg").write_bytes(picture(3)[:400])
+    (photos / "half.jpg").write_bytes(picture(3)[:-20])
     (photos / "huge.jpg").write_bytes(picture(4) + bytes(300_000))
     (photos / "cmyk.png").write_bytes(picture(5, "PNG"))
     faults: dict[str, Fault] = {
@@ -194,7 +198,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     dead = crawl.dead()
     expected = {
         "photos-notes.jpg": "not a picture in a supported format",
-        "photos-half.jpg": "Truncated",
+        "photos-half.jpg": "truncated",
         "photos-huge.jpg": "DOWNLOAD_MAXSIZE",
         "photos-loop.jpg": "max redirections reached",
         "photos-forbidden.jpg": "status 403",
@@ -208,6 +212,8 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "Ã¿": "must begin with http",
         "http://127.0.0.1:99999/": "invalid URL",
     }
+    known = crawl.dead_letters()["photos-half.jpg"]["image"]
+    assert (known["width"], known["height"], known["format"]) == (63, 50, "JPEG")
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
     assert closed.startswith("robots unreachable")
     assert "refused" in closed

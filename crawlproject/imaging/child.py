@@ -59,7 +59,7 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return protocol.UNREADABLE, str(error), b""
+        return protocol.UNREADABLE, json.dumps([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
     return protocol.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail

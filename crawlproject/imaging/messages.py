@@ -14,8 +14,8 @@ REQUEST = struct.Struct("!QQQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
-UNREADABLE = b"u"  # the text is the reason
-TOO_LARGE = b"l"  # likewise
+UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
+TOO_LARGE = b"l"  # the text is the reason
 NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and how many bytes, 0 for unknown
 
 

@@ -89,7 +89,9 @@ class ThumbnailPipeline:
         except NoDecoder as error:
             return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
         except UnreadableImage as error:
-            return Failure(item.identifier, item.url, item.source, UNREADABLE, str(error), status=200)
+            return Failure(
+                item.identifier, item.url, item.source, UNREADABLE, str(error), status=200, facts=error.facts
+            )
         item.body = b""
         item.facts = analysis.facts
         name = thumbnail_name(item.identifier)

@@ -99,21 +99,29 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "reason", "size"),
     [
-        (b"", "empty body"),
-        (b"<html>not here any more</html>", "not a picture"),
-        (picture()[:300], "JPEG"),
-        (picture((1000, 200), "PNG"), "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000"),
+        (b"", "empty body", None),
+        (b"<html>not here any more</html>", "not a picture", None),
+        (picture()[:300], "JPEG", None),
+        (picture((300, 200))[:-20], "JPEG: image file is truncated", (300, 200)),
+        (
+            picture((1000, 200), "PNG"),
+            "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000",
+            (1000, 200),
+        ),
     ],
 )
-async def test_an_unreadable_picture_is_a_failure_without_retry(make: Make, body: bytes, reason: str) -> None:
+async def test_an_unreadable_picture_is_a_failure_without_retry_that_keeps_what_is_known(
+    make: Make, body: bytes, reason: str, size: tuple[int, int] | None
+) -> None:
     store = Memory()
     item = await make(store, CRAWL_MAX_PIXELS=100_000).process_item(fetched(body))
     assert isinstance(item, Failure)
     assert (item.identifier, item.url, item.source) == ("6f1c", "https://museum.org/a", "museum")
     assert (item.outcome, item.status) == (UNREADABLE, 200)
     assert reason in item.reason
+    assert (item.facts and (item.facts.width, item.facts.height)) == size
     assert store.written == {}
 
 
