@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from crawlproject.texts import one_line
 
@@ -52,6 +52,26 @@ OPT_OUTS: Mapping[str, str] = {
     "content-usage:train-ai": "Content-Usage",
     "content-usage:train-genai": "Content-Usage",
 }
+
+
+class ThumbnailFormat(NamedTuple):
+    """A format of thumbnails: the ending of their names, and their content type."""
+
+    suffix: str
+    content_type: str
+
+
+# By the names of the setting CRAWL_THUMBNAIL_FORMAT, which are Pillow's but for case.
+THUMBNAIL_FORMATS: Mapping[str, ThumbnailFormat] = {
+    "JPEG": ThumbnailFormat(".jpg", "image/jpeg"),
+    "WebP": ThumbnailFormat(".webp", "image/webp"),
+}
+
+
+def thumbnail_type(name: str) -> str:
+    """Return the content type of a thumbnail by its name; that of any bytes, where it is none."""
+    types = (form.content_type for form in THUMBNAIL_FORMATS.values() if name.endswith(form.suffix))
+    return next(types, "application/octet-stream")
 
 
 def utc_now() -> str:
@@ -152,7 +172,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts and thumbnail of a picture. `thumbnail` is a JPEG."""
+    """Facts and thumbnail of a picture. `thumbnail` is a JPEG or a WebP."""
 
     facts: ImageFacts
     thumbnail: bytes = field(repr=False)

@@ -39,14 +39,20 @@ logging.getLogger("PIL").setLevel(logging.INFO)
 
 
 def analyse(
-    body: bytes, *, max_pixels: int, longest_side: int = 640, quality: int = 85, memory: float = math.inf
+    body: bytes,
+    *,
+    max_pixels: int,
+    longest_side: int = 640,
+    quality: int = 85,
+    form: str = "JPEG",
+    memory: float = math.inf,
 ) -> Analysis:
     """Return facts and thumbnail of the picture in `body`.
 
-    A picture of more than `max_pixels` pixels is refused before anything is decoded. `longest_side` (of the
-    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, with a reason of one line
-    and what its header says, and MemoryError; before decoding that is MemoryNeeded, if it would take more than
-    `memory` bytes.
+    A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnail,
+    `longest_side` is in pixels, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises UnreadableImage, with
+    a reason of one line and what its header says, and MemoryError; before decoding that is MemoryNeeded, if it
+    would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
@@ -67,7 +73,7 @@ def analyse(
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
-        return Analysis(facts, make_thumbnail(image, longest_side, quality))
+        return Analysis(facts, make_thumbnail(image, longest_side, quality, form))
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything

@@ -55,7 +55,14 @@ def main() -> None:
 def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
         body = decoded(body, codings, job.max_size)
-        made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
+        made = analyse(
+            body,
+            max_pixels=job.max_pixels,
+            longest_side=job.longest_side,
+            quality=job.quality,
+            form=job.form,
+            memory=expected,
+        )
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:

@@ -21,12 +21,15 @@ NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and h
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds.
+    """What a decoder does with each picture; `timeout` is in seconds.
 
-    `max_size` is the largest size of a body in bytes, without its content codings.
+    `max_pixels`, `quality`, `longest_side` and `form` (of the thumbnail) are as in `analyse`. `max_size` is the
+    largest size of a body in bytes, without its content codings.
     """
 
     max_pixels: int
     max_size: int
     quality: int
     timeout: float
+    longest_side: int = 640
+    form: str = "JPEG"

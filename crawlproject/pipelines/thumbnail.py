@@ -45,6 +45,8 @@ class ThumbnailPipeline:
                 max_size=settings.download_maxsize,
                 quality=settings.thumbnail_quality,
                 timeout=settings.decode_timeout,
+                longest_side=settings.thumbnail_size,
+                form=settings.thumbnail_format,
             ),
         )
         atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
@@ -94,7 +96,7 @@ class ThumbnailPipeline:
             )
         item.body = b""
         item.facts = analysis.facts
-        name = thumbnail_name(item.identifier)
+        name = thumbnail_name(item.identifier, self.settings.thumbnail_format)
         try:
             await self.storage.write(name, analysis.thumbnail)
         except StorageDown as error:
