@@ -25,7 +25,7 @@ PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gat
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 FETCH_TIME = "fetch_time"  # float: seconds that the last download took, to the last byte of the response
-OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
+OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 
 
 PRIORITIES = 5  # 0 to 4; the highest goes first
