@@ -20,8 +20,8 @@ try:
 except ImportError:  # there are wheels for the usual platforms only
     Resizer = None
 
-# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would cost a sixth
-# less, but the worst thumbnails would be 0.3 dB below those of a full decode; at 2 there is no difference.
+# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would save a tenth
+# of the CPU where it makes a difference, but the worst thumbnails would be half a dB worse (benchmarks/draft.py).
 _DRAFT = 2.0
 
 # Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.
