@@ -122,7 +122,16 @@ TOKENS: tuple[bytes, ...] = (
         b"0x7f",
         b"0177",
     ),
-    *(b"User-agent: *\n", b"Disallow: /", b"Crawl-delay: ", b"Allow: *$", b"*" * 40, b"$", b"crawlproject"),
+    *(
+        b"User-agent: *\n",
+        b"Disallow: /",
+        b"Crawl-delay: ",
+        b"Content-Usage: / ai=n",
+        b"Allow: *$",
+        b"*" * 40,
+        b"$",
+        b"crawlproject",
+    ),
     *(b"Fri, 31 Dec 1999 23:59:59 GMT", b"0001-01-01", b"9999-12-31T23:59:60+24:00", b"-0", b"noai", b"=n"),
 )
 
@@ -214,6 +223,7 @@ def read_robots(data: bytes) -> None:
         verdict, rule = rules.allows(url), rules.rule_for(url)
         assert verdict or rule is not None
         assert rule is None or rule[0] >= 1
+        assert rules.opt_outs(url).keys() <= OPT_OUTS.keys()
 
 
 def read_header(data: bytes) -> None:
@@ -284,7 +294,8 @@ READERS = {
     ),
     "robots.txt": Reader(
         (
-            b"User-agent: *\nDisallow: /a*b$\nAllow: /a/%2F?x=%2A\nCrawl-delay: 2.5\nRequest-rate: 1/5m\n",
+            b"User-agent: *\nDisallow: /a*b$\nAllow: /a/%2F?x=%2A\nCrawl-delay: 2.5\nRequest-rate: 1/5m\n"
+            b"Content-Usage: /*a$ train-ai=n, search=y\nContent-Signal: ai-train=no\n",
             b"User-agent: crawlproject\r\nUser-agent: other/2\r\nDisallow:\r\nDisallow /x\r\n# end\r\n",
         ),
         read_robots,

@@ -51,6 +51,10 @@ class RobotsDisallowed(CrawlprojectError, IgnoreRequest):
     """A robots.txt forbids the request; `str(error)` names the line."""
 
 
+class RobotsOptOut(CrawlprojectError, IgnoreRequest):
+    """A robots.txt declares an opt-out that forbids keeping the picture; `str(error)` names it and the line."""
+
+
 class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
     """A robots.txt cannot be fetched, and nothing else may be without it; tried again in `retry_in` seconds."""
 

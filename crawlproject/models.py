@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from crawlproject.texts import one_line
 
@@ -24,7 +24,8 @@ SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
-OPT_OUT = "opt_out"  # list of str: the opt-outs of the response that do not forbid keeping the picture
+FETCH_TIME = "fetch_time"  # float: seconds that the last download took, to the last byte of the response
+OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 
 
 PRIORITIES = 5  # 0 to 4; the highest goes first
@@ -51,6 +52,26 @@ OPT_OUTS: Mapping[str, str] = {
     "content-usage:train-ai": "Content-Usage",
     "content-usage:train-genai": "Content-Usage",
 }
+
+
+class ThumbnailFormat(NamedTuple):
+    """A format of thumbnails: the ending of their names, and their content type."""
+
+    suffix: str
+    content_type: str
+
+
+# By the names of the setting CRAWL_THUMBNAIL_FORMAT, which are Pillow's but for case.
+THUMBNAIL_FORMATS: Mapping[str, ThumbnailFormat] = {
+    "JPEG": ThumbnailFormat(".jpg", "image/jpeg"),
+    "WebP": ThumbnailFormat(".webp", "image/webp"),
+}
+
+
+def thumbnail_type(name: str) -> str:
+    """Return the content type of a thumbnail by its name; that of any bytes, where it is none."""
+    types = (form.content_type for form in THUMBNAIL_FORMATS.values() if name.endswith(form.suffix))
+    return next(types, "application/octet-stream")
 
 
 def utc_now() -> str:
@@ -143,13 +164,41 @@ class ImageFacts:
     sha256: str
     exif: dict[str, Any] | None
 
+    def named(self) -> dict[str, Any]:
+        """Return the facts under their names in events."""
+        return {
+            "width": self.width,
+            "height": self.height,
+            "filesize": self.filesize,
+            "compression_quality": self.quality,
+            "format": self.format,
+            "sha256": self.sha256,
+            "exif": self.exif,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts and thumbnail of a picture. `thumbnail` is a JPEG."""
+    """Facts and thumbnail of a picture. `thumbnail` is a JPEG or a WebP."""
 
     facts: ImageFacts
     thumbnail: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """How the site's answer was obtained; these fields stand in an event as they are.
+
+    `final_url` is the URL that answered, `redirects` the number of redirects on the way there. `attempts` counts
+    the times that the seed was tried, this one included, whatever it failed of before; a redirect is no attempt
+    of its own. `fetch_s` is the seconds from the start of the last request to the last byte of its response, None
+    if nothing was downloaded.
+    """
+
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
 
 
 @dataclass(slots=True)
@@ -161,6 +210,7 @@ class FetchedImage:
     source: str
     content_type: str | None
     fetched_at: str
+    fetch: Fetch
     body: bytes = field(repr=False)
     codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
@@ -187,14 +237,19 @@ class ImageEvent:
     sha256: str
     thumbnail: str
     fetched_at: str
-    exif: dict[str, Any] | None = None
+    status: int
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
     opt_out: tuple[str, ...] = ()
+    exif: dict[str, Any] | None = None
     tls_failure: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON, leaving out `exif`, `opt_out` and `tls_failure` when empty."""
+        """Return the event as JSON, leaving out `exif` and `tls_failure` when empty."""
         data = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("exif", "opt_out", "tls_failure"):
+        for name in ("exif", "tls_failure"):
             if not data[name]:
                 del data[name]
         return one_line(data)
@@ -211,6 +266,10 @@ class LinkRotEvent:
     source: str
     status: int
     time: str
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
 
     def to_json(self) -> str:
         """Return the event as JSON."""
@@ -223,7 +282,8 @@ class Failure:
 
     `outcome`, a row of `politeness/outcomes.py`, says what follows from that; `reason` is a sentence for people.
     `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
-    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known.
+    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known. `facts`
+    are those of the header of a picture that cannot be decoded.
     """
 
     identifier: str
@@ -233,3 +293,4 @@ class Failure:
     reason: str
     status: int | None = None
     retry_after: float | None = None
+    facts: ImageFacts | None = None

@@ -79,6 +79,8 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_DEAD_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),
+    "CRAWL_THUMBNAIL_SIZE": ([("16", 16), ("2048", 2048)], ["15", "2049", "0", "-640", "large", "640.5", ""]),
+    "CRAWL_THUMBNAIL_FORMAT": ([("JPEG", "JPEG"), ("WebP", "WebP")], ["webp", "PNG", "image/webp", ""]),
     "CRAWL_THUMBNAIL_QUALITY": ([("1", 1), ("95", 95)], ["0", "96", "100", "high", ""]),
     "CRAWL_DECODE_PROCESSES": ([("1", 1), ("64", 64)], ["0", "65", ""]),
     "CRAWL_DECODE_TIMEOUT": ([("0.5", 0.5), (20, 20)], ["0", "-1", "inf", ""]),

@@ -95,11 +95,15 @@ class Crawl:
     def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
 
-    def dead(self) -> dict[str, str]:
-        """Return the reason of each dead letter by identifier, or by seed where there is none."""
+    def dead_letters(self) -> dict[str, dict[str, Any]]:
+        """Return the dead letters by identifier, or by seed where there is none."""
         done = forks().run(["dead", "list", "--json"], self.environ)
         done.check_returncode()
-        return {letter["identifier"] or letter["seed"]: letter["reason"] for letter in json.loads(done.stdout)}
+        return {letter["identifier"] or letter["seed"]: letter for letter in json.loads(done.stdout)}
+
+    def dead(self) -> dict[str, str]:
+        """Return the reason of each dead letter."""
+        return {name: letter["reason"] for name, letter in self.dead_letters().items()}
 
     def command(self, words: str) -> None:
         """Run a command of scrapy."""
@@ -156,7 +160,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     photos = crawl.source("photos", 150, pictures=40)
     crawl.source("museum", 20, pictures=5)
     (photos / "notes.jpg").write_bytes(b"<html>no picture</html>")
-    (photos / "half.jpg").write_bytes(picture(3)[:400])
+    (photos / "half.jpg").write_bytes(picture(3)[:-20])
     (photos / "huge.jpg").write_bytes(picture(4) + bytes(300_000))
     (photos / "cmyk.png").write_bytes(picture(5, "PNG"))
     faults: dict[str, Fault] = {
@@ -194,7 +198,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     dead = crawl.dead()
     expected = {
         "photos-notes.jpg": "not a picture in a supported format",
-        "photos-half.jpg": "Truncated",
+        "photos-half.jpg": "truncated",
         "photos-huge.jpg": "DOWNLOAD_MAXSIZE",
         "photos-loop.jpg": "max redirections reached",
         "photos-forbidden.jpg": "status 403",
@@ -208,6 +212,8 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "Ã¿": "must begin with http",
         "http://127.0.0.1:99999/": "invalid URL",
     }
+    known = crawl.dead_letters()["photos-half.jpg"]["image"]
+    assert (known["width"], known["height"], known["format"]) == (63, 50, "JPEG")
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
     assert closed.startswith("robots unreachable")
     assert "refused" in closed
@@ -219,7 +225,18 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     event = images["photos-3.jpg"]
     assert (event["width"], event["height"], event["source"], event["format"]) == (63, 50, "photos", "JPEG")
     assert event["url"] == f"{crawl.gallery.urls['photos']}/3.jpg"
-    assert images["photos-moved.jpg"]["url"].endswith("/moved.jpg")
+    at = crawl.gallery.urls["photos"]
+    plain = {"status": 200, "final_url": event["url"], "redirects": 0, "attempts": 1, "opt_out": []}
+    assert {name: event[name] for name in plain} == plain
+    moved, rot = images["photos-moved.jpg"], crawl.events(KEYS.link_rot_events)[0]
+    assert (moved["url"], moved["final_url"], moved["redirects"]) == (f"{at}/moved.jpg", f"{at}/0.jpg", 1)
+    assert {name: images[f"photos-{name}.jpg"]["attempts"] for name in ("busy", "hiccup", "moved")} == {
+        "busy": 4,
+        "hiccup": 2,
+        "moved": 1,
+    }
+    assert (rot["final_url"], rot["redirects"], rot["attempts"]) == (rot["url"], 0, 1)
+    assert all(one["fetch_s"] > 0 for one in (*images.values(), rot))
     for event in images.values():
         with Image.open(crawl.folder / "thumbnails" / event["thumbnail"]) as thumbnail:
             assert (thumbnail.format, thumbnail.size) == ("JPEG", (event["width"], event["height"]))
@@ -252,16 +269,47 @@ def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(craw
         "museum-moved.jpg": "opt-out: noai (X-Robots-Tag)",
     }
     events = {event["identifier"]: event for event in crawl.events(KEYS.image_events)}
-    assert {name: event.get("opt_out") for name, event in events.items()} == {
+    assert {name: event["opt_out"] for name, event in events.items()} == {
         "museum-2.jpg": ["content-signal:ai-train", "noindex"],
-        "museum-3.jpg": None,
-        "museum-4.jpg": None,
+        "museum-3.jpg": [],
+        "museum-4.jpg": [],
     }
     assert [event["identifier"] for event in crawl.events(KEYS.link_rot_events)] == ["museum-gone.jpg"]
     assert set(crawl.outcomes().values()) == {1}
     kept = {str(path.relative_to(crawl.folder / "thumbnails")) for path in crawl.folder.glob("thumbnails/*/*")}
     assert kept == {event["thumbnail"] for event in events.values()}
     assert "'crawl/museum/failed': 3" in crawl.log()
+    assert "Traceback" not in crawl.log()
+
+
+def test_an_opt_out_in_robots_txt_counts_like_one_in_a_header(crawl: Crawl) -> None:
+    museum = crawl.source("museum", 50, pictures=2)
+    rules = ["User-agent: *", "Content-Signal: search=no, ai-train=yes", "Content-Usage: /kept/ train-ai=n"]
+    (museum / "robots.txt").write_text("\n".join([*rules, "Content-Usage: /lost/ train-ai=n, search=y, ai=n"]))
+    for folder in ("kept", "lost"):
+        (museum / folder).mkdir()
+        (museum / folder / "0.jpg").write_bytes(picture(7))
+    faults: dict[str, Fault] = {
+        "/0.jpg": {"headers": {"X-Robots-Tag": "noindex"}},
+        "/old.jpg": {"status": 301, "headers": {"Location": "/lost/0.jpg"}},
+        "/kept/moved.jpg": {"status": 301, "headers": {"Location": "/1.jpg"}},
+    }
+    set_faults(museum, faults)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", "0.jpg", "1.jpg", "kept/0.jpg", "lost/0.jpg", "old.jpg", "kept/moved.jpg")
+        crawl.run(CRAWL_OPT_OUTS="content-usage:ai")
+        requested = sorted(arrival["path"] for arrival in crawl.arrivals("museum"))
+    refusal = "opt-out: robots.txt: content-usage:ai (line 4, Content-Usage: /lost/ train-ai=n, search=y, ai=n)"
+    assert crawl.dead() == {"museum-lost/0.jpg": refusal, "museum-old.jpg": refusal}
+    assert requested == ["/0.jpg", "/1.jpg", "/1.jpg", "/kept/0.jpg", "/kept/moved.jpg", "/old.jpg"]
+    events = {event["identifier"]: event["opt_out"] for event in crawl.events(KEYS.image_events)}
+    assert events == {
+        "museum-0.jpg": ["content-signal:search", "noindex"],
+        "museum-1.jpg": ["content-signal:search"],
+        "museum-kept/0.jpg": ["content-signal:search", "content-usage:train-ai"],
+        "museum-kept/moved.jpg": ["content-signal:search"],
+    }
+    assert "'crawl/museum/error_opt_out': 2" in crawl.log()
     assert "Traceback" not in crawl.log()
 
 

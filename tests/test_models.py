@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from crawlproject.models import FetchedImage, ImageEvent, Lease, LinkRotEvent, utc_now
+from crawlproject.models import Fetch, FetchedImage, ImageEvent, Lease, LinkRotEvent, utc_now
 
 IMAGE = ImageEvent(
     identifier="6f1c",
@@ -23,6 +23,11 @@ IMAGE = ImageEvent(
     sha256="00ff",
     thumbnail="ab/6f1c.jpg",
     fetched_at="2026-01-02T03:04:05.006+00:00",
+    status=200,
+    final_url="https://cdn.museum.org/a.jpg",
+    redirects=1,
+    attempts=2,
+    fetch_s=0.317,
     exif={"0x13b": "Ana", "0x10f": None},
     opt_out=("noai", "tdm-reservation"),
 )
@@ -42,6 +47,11 @@ def test_an_image_event_has_all_that_the_contract_names() -> None:
         "sha256": "00ff",
         "thumbnail": "ab/6f1c.jpg",
         "fetched_at": "2026-01-02T03:04:05.006+00:00",
+        "status": 200,
+        "final_url": "https://cdn.museum.org/a.jpg",
+        "redirects": 1,
+        "attempts": 2,
+        "fetch_s": 0.317,
         "exif": {"0x13b": "Ana", "0x10f": None},
         "opt_out": ["noai", "tdm-reservation"],
     }
@@ -51,19 +61,33 @@ def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None)
     data = json.loads(none.to_json())
     assert "exif" not in data
-    assert "opt_out" not in data
+    assert data["opt_out"] == []
     assert data["compression_quality"] is None
     assert data["content_type"] is None
 
 
 def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
-    event = LinkRotEvent("6f1c", "https://museum.org/a.jpg", "museum", 410, "2026-01-02T03:04:05.006+00:00")
+    event = LinkRotEvent(
+        "6f1c",
+        "https://museum.org/a.jpg",
+        "museum",
+        410,
+        "2026-01-02T03:04:05.006+00:00",
+        final_url="https://museum.org/gone",
+        redirects=2,
+        attempts=1,
+        fetch_s=None,
+    )
     assert json.loads(event.to_json()) == {
         "identifier": "6f1c",
         "url": "https://museum.org/a.jpg",
         "source": "museum",
         "status": 410,
         "time": "2026-01-02T03:04:05.006+00:00",
+        "final_url": "https://museum.org/gone",
+        "redirects": 2,
+        "attempts": 1,
+        "fetch_s": None,
     }
 
 
@@ -89,4 +113,5 @@ def test_a_lease_knows_who_pays(source: str) -> None:
 
 
 def test_a_body_is_not_logged_with_its_item() -> None:
-    assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), b"secret" * 1000))
+    fetch = Fetch(final_url="http://a/", redirects=0, attempts=1, fetch_s=0.1)
+    assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), fetch, b"secret" * 1000))

@@ -99,8 +99,18 @@ def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
     for letter in letters:
         count += 1
         what = letter["url"] or letter["seed"]
-        print(f"{letter['time']}  {letter['source'] or '-'}  {printable(letter['reason'], 1000)}  {what!r:.200}")
+        reason = printable(letter["reason"], 1000) + _known(letter["image"])
+        print(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}")
     print(f"{count} dead letters")
+
+
+def _known(image: dict[str, Any] | None) -> str:
+    """Return what is known of the image of a dead letter, in a few words."""
+    if image is None:
+        return ""
+    words = f" ({image.get('format')} of {image.get('width')} x {image.get('height')} pixels"
+    quality = image.get("compression_quality")
+    return printable(words + ("" if quality is None else f", quality {quality}")) + ")"
 
 
 def _retry_of(letter: dict[str, Any]) -> DeadRetry:

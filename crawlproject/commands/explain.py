@@ -17,7 +17,7 @@ from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.cache import refusal_for_delay
+from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.scripts import RobotsReply
@@ -144,6 +144,9 @@ def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
     if refusal := refusal_for_delay(rules, config):
         return verdict | {"verdict": "disallowed", "reason": refusal}
+    declared = {name: f"line {line[0]}, {printable(line[1])}" for name, line in rules.opt_outs(url).items()}
+    if rules.allows(url) and (refusal := refusal_for_opt_outs(declared, config)):
+        return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
     found = rules.rule_for(url)
     if found is None:
         return verdict | {"reason": "no rule in it matches this URL"}

@@ -27,7 +27,7 @@ from crawlproject.config.parsers import (
     whole,
 )
 from crawlproject.config.redis_url import redis_url
-from crawlproject.models import OPT_OUTS
+from crawlproject.models import OPT_OUTS, THUMBNAIL_FORMATS
 
 
 def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
@@ -138,8 +138,21 @@ class Config:
     max_pixels: int = _setting(
         "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger images are not decoded", unit="pixels"
     )
+    thumbnail_size: int = _setting(
+        "CRAWL_THUMBNAIL_SIZE",
+        640,
+        whole(16, 2048),
+        "longest side of thumbnails, 16 to 2048; smaller images keep their size",
+        unit="pixels",
+    )
+    thumbnail_format: str = _setting(
+        "CRAWL_THUMBNAIL_FORMAT",
+        "JPEG",
+        choice(*THUMBNAIL_FORMATS),
+        "format of thumbnails, `JPEG` or `WebP`; their names end with `.jpg` or `.webp`",
+    )
     thumbnail_quality: int = _setting(
-        "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "JPEG quality of thumbnails", unit="1 to 95"
+        "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "quality of thumbnails, in either format", unit="1 to 95"
     )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",

@@ -18,6 +18,7 @@ from crawlproject.config import Config
 from crawlproject.controls import halt, resume, set_rate
 from crawlproject.dashboard.live_events import MOST_PAGES, Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
+from crawlproject.models import thumbnail_type
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import fault_of
@@ -28,7 +29,7 @@ from crawlproject.webserver import Resource
 
 logger = logging.getLogger(__name__)
 
-_THUMBNAIL = re.compile(r"[0-9a-f]{2}/[A-Za-z0-9._%-]{1,204}\.jpg")
+_THUMBNAIL = re.compile(r"[0-9a-f]{2}/[A-Za-z0-9._%-]{1,204}\.(?:jpg|webp)")
 _TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -235,7 +236,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             body = await asyncio.to_thread(self._thumbnail, name)
         except Exception as error:  # the errors of each storage are its own
             raise Refused(404, f"no such thumbnail: {type(error).__name__}") from None
-        request.setHeader("Content-Type", "image/jpeg")
+        request.setHeader("Content-Type", thumbnail_type(name))
         request.setHeader("Cache-Control", "private, max-age=600")
         return body
 

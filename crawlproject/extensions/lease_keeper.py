@@ -24,13 +24,14 @@ from crawlproject.models import (
     SOURCE,
     Failure,
     ImageEvent,
+    ImageFacts,
     Lease,
     LinkRotEvent,
 )
 from crawlproject.politeness.outcomes import DROPPED, INTERNAL_FAULT, Becomes, Outcome, Sample, of_status
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.state.scripts import Settlement
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class LeaseKeeper:
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
-            self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence)
+            self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
             return
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         settlement = Settlement(
@@ -180,9 +181,16 @@ class LeaseKeeper:
         reason: str,
         counts: Mapping[str, int],
         evidence: Mapping[str, Any] | None = None,
+        facts: ImageFacts | None = None,
     ) -> None:
         settlement = Settlement(
-            lease.id, source, lease.entry, dead=reason, counts={**counts, "failed": 1}, **(evidence or {})
+            lease.id,
+            source,
+            lease.entry,
+            dead=reason,
+            image=None if facts is None else one_line(facts.named()),
+            counts={**counts, "failed": 1},
+            **(evidence or {}),
         )
         self.worker.lease_queue.settle(lease, settlement)
 

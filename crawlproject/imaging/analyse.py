@@ -6,6 +6,7 @@ The bytes may be anything: a page of HTML, half a file, an attack. Whatever is w
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import math
@@ -19,7 +20,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.thumbnail import make_thumbnail
-from crawlproject.models import Analysis
+from crawlproject.models import Analysis, ImageFacts
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 
@@ -38,16 +39,25 @@ logging.getLogger("PIL").setLevel(logging.INFO)
 
 
 def analyse(
-    body: bytes, *, max_pixels: int, longest_side: int = 640, quality: int = 85, memory: float = math.inf
+    body: bytes,
+    *,
+    max_pixels: int,
+    longest_side: int = 640,
+    quality: int = 85,
+    form: str = "JPEG",
+    memory: float = math.inf,
 ) -> Analysis:
     """Return facts and thumbnail of the picture in `body`.
 
-    A picture of more than `max_pixels` pixels is refused before anything is decoded. `longest_side` (of the
-    thumbnail) is in pixels, `quality` (of its JPEG) 1 to 95. Raises UnreadableImage, with a reason of one line,
-    and MemoryError; before decoding that is MemoryNeeded, if it would take more than `memory` bytes.
+    A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnail,
+    `longest_side` is in pixels, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises UnreadableImage, with
+    a reason of one line and what its header says, and MemoryError; before decoding that is MemoryNeeded, if it
+    would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
+    image: ImageFile.ImageFile | None = None
+    facts: ImageFacts | None = None
     try:
         if body[8:12] == b"WEBP":  # merely opening a WebP allocates its canvas
             _check_size("WEBP", _webp_size(body), max_pixels, memory)
@@ -62,11 +72,28 @@ def analyse(
             raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
-        return Analysis(read_facts(image, body), make_thumbnail(image, longest_side, quality))
-    except (UnreadableImage, MemoryError):
+        facts = read_facts(image, body)
+        return Analysis(facts, make_thumbnail(image, longest_side, quality, form))
+    except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
-        raise UnreadableImage(_reason(body, error)) from error
+        reason = str(error) if isinstance(error, UnreadableImage) else _reason(body, error)
+        raise UnreadableImage(reason, facts or _facts_of_header(image, body)) from error
+
+
+def _facts_of_header(image: ImageFile.ImageFile | None, body: bytes) -> ImageFacts | None:
+    """Return what is known of a picture that could not be decoded; None if nothing is. `image`: it was opened."""
+    try:
+        if image is not None:
+            return read_facts(image, body)
+        width, height = _webp_size(body) if body[8:12] == b"WEBP" else (0, 0)
+        digest = hashlib.sha256(body).hexdigest()
+        # Pillow opens none but whole WebPs. Their EXIF comes after the pixels.
+        return ImageFacts(width, height, len(body), None, "WEBP", digest, None) if width and height else None
+    except MemoryError:
+        raise
+    except Exception:  # as above
+        return None
 
 
 def _open(body: bytes) -> ImageFile.ImageFile:

@@ -55,11 +55,18 @@ def main() -> None:
 def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
         body = decoded(body, codings, job.max_size)
-        made = analyse(body, max_pixels=job.max_pixels, quality=job.quality, memory=expected)
+        made = analyse(
+            body,
+            max_pixels=job.max_pixels,
+            longest_side=job.longest_side,
+            quality=job.quality,
+            form=job.form,
+            memory=expected,
+        )
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return protocol.UNREADABLE, str(error), b""
+        return protocol.UNREADABLE, json.dumps([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
     return protocol.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
-from crawlproject.imaging.messages import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, Job
+from crawlproject.imaging.messages import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, UNREADABLE, Job
 from crawlproject.models import Analysis, ImageFacts
 
 MIB = 1 << 20
@@ -254,12 +254,17 @@ class Decoder:
             if kind == NO_MEMORY:
                 reason, needed = json.loads(text)
                 raise MemoryNeeded(str(reason), int(needed))
-            reason = text.decode()
+            if kind == UNREADABLE:
+                reason, known = json.loads(text)
+                raise UnreadableImage(str(reason), ImageFacts(**known) if known else None)
+            if kind != TOO_LARGE:
+                raise ValueError(f"of unknown kind {kind!r}")
+            raise TooLargeImage(text.decode())
         except TimeoutError:
             await self.close()
             limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise UnreadableImage(limit) from None
-        except MemoryNeeded:
+        except (MemoryNeeded, UnreadableImage):
             raise
         except (ValueError, TypeError, OverflowError) as error:  # not JSON, not UTF-8, no facts, no number
             raise await self._crash(f"sent an invalid answer ({error})") from error
@@ -267,7 +272,6 @@ class Decoder:
             self._hang_up()  # the exchange may have ended in the middle
             self.kill()
             raise
-        raise TooLargeImage(reason) if kind == TOO_LARGE else UnreadableImage(reason)
 
     async def close(self) -> None:
         """End the process; it has no state to lose."""

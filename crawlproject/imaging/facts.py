@@ -80,7 +80,7 @@ def read_exif(image: Image.Image) -> dict[str, Any] | None:
     digits otherwise. Other directories (preview, interoperability) are left out.
     """
     try:
-        exif = image.getexif()
+        exif = Image.Image.getexif(image)  # not that of PngImageFile, which may decode the picture first
     except Exception:  # Pillow raises nearly anything on broken EXIF
         return None
     tags = _directory(exif, _TIFF_STRUCTURE if image.format == "TIFF" else frozenset())

@@ -1,8 +1,19 @@
 """The errors of imaging; not in `crawlproject.errors`, which loads Scrapy: a decoder process does not need it."""
 
+from __future__ import annotations
+
+from crawlproject.models import ImageFacts
+
 
 class UnreadableImage(Exception):
-    """The bytes are not a readable picture; `str(error)` is the reason for the dead letter."""
+    """The bytes are not a readable picture; `str(error)` is the reason for the dead letter.
+
+    `facts` are those of its header, None where that cannot be read either.
+    """
+
+    def __init__(self, reason: str, facts: ImageFacts | None = None) -> None:
+        super().__init__(reason)
+        self.facts = facts
 
 
 class TooLargeImage(UnreadableImage):

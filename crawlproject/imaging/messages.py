@@ -14,19 +14,22 @@ REQUEST = struct.Struct("!QQQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
 ANALYSIS = b"a"  # the text is the facts as JSON
-UNREADABLE = b"u"  # the text is the reason
-TOO_LARGE = b"l"  # likewise
+UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
+TOO_LARGE = b"l"  # the text is the reason
 NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and how many bytes, 0 for unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a decoder does with each picture: `max_pixels` and `quality` as in `analyse`, `timeout` in seconds.
+    """What a decoder does with each picture; `timeout` is in seconds.
 
-    `max_size` is the largest size of a body in bytes, without its content codings.
+    `max_pixels`, `quality`, `longest_side` and `form` (of the thumbnail) are as in `analyse`. `max_size` is the
+    largest size of a body in bytes, without its content codings.
     """
 
     max_pixels: int
     max_size: int
     quality: int
     timeout: float
+    longest_side: int = 640
+    form: str = "JPEG"

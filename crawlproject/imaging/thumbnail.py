@@ -1,4 +1,4 @@
-"""The thumbnail of a picture: a small JPEG, upright, on white.
+"""The thumbnail of a picture: a small JPEG or WebP, upright, on white.
 
 Decoding and scaling are what costs. A JPEG is decoded at a half, a quarter or an eighth of its size, as long as
 that is at least twice the size of the thumbnail, and scaled from there by cykooz_resizer (SIMD, without the GIL):
@@ -20,8 +20,8 @@ try:
 except ImportError:  # there are wheels for the usual platforms only
     Resizer = None
 
-# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would cost a sixth
-# less, but the worst thumbnails would be 0.3 dB below those of a full decode; at 2 there is no difference.
+# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would save a tenth
+# of the CPU where it makes a difference, but the worst thumbnails would be half a dB worse (benchmarks/draft.py).
 _DRAFT = 2.0
 
 # Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.
@@ -39,11 +39,11 @@ _UPRIGHT = {
 }
 
 
-def make_thumbnail(image: Image.Image, longest_side: int = 640, quality: int = 85) -> bytes:
-    """Return a JPEG of the picture (of its first frame), its longest side at most `longest_side` pixels.
+def make_thumbnail(image: Image.Image, longest_side: int = 640, quality: int = 85, form: str = "JPEG") -> bytes:
+    """Return a JPEG (or another `form`) of the picture, of its first frame.
 
-    Smaller pictures keep their size. Decodes `image`, if a JPEG perhaps at reduced size. What Pillow raises on
-    broken pixels passes through.
+    Its longest side has at most `longest_side` pixels, and its metadata are left out. Smaller pictures keep their
+    size. Decodes `image`, if a JPEG perhaps at reduced size. What Pillow raises on broken pixels passes through.
     """
     size = fit(image.size, longest_side)
     drafted = image.draft(None, (math.ceil(size[0] * _DRAFT), math.ceil(size[1] * _DRAFT)))
@@ -55,7 +55,7 @@ def make_thumbnail(image: Image.Image, longest_side: int = 640, quality: int = 8
     if turn is not None:
         small = small.transpose(turn)
     out = io.BytesIO()
-    small.save(out, "JPEG", quality=quality, comment=b"")  # else Pillow copies the comment of the original
+    small.save(out, form, quality=quality, comment=b"")  # else Pillow copies the comment of the original
     return out.getvalue()
 
 

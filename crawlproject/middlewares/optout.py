@@ -18,7 +18,7 @@ from crawlproject.politeness.optouts import opt_outs
 class OptOutMiddleware:
     """Drops a picture if its headers declare an opt-out in `CRAWL_OPT_OUTS`; records all others.
 
-    The recorded opt-outs go with the request, as `meta["opt_out"]`.
+    The recorded opt-outs go with the request, as `meta["opt_out"]`, beside those of its robots.txt.
     """
 
     def __init__(self, settings: config.Config) -> None:
@@ -43,5 +43,5 @@ class OptOutMiddleware:
         if refused := [f"{name} ({OPT_OUTS[name]})" for name in declared if name in self.forbidding]:
             raise OptedOut(", ".join(refused))
         if declared:
-            request.meta[OPT_OUT] = list(declared)
+            request.meta[OPT_OUT] = sorted({*declared, *request.meta.get(OPT_OUT, ())})
         return response

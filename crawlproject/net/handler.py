@@ -16,7 +16,7 @@ from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
 from crawlproject.errors import MemoryShort, Stopped, TlsFailed
-from crawlproject.models import LEASE, PASSAGE, TLS_FAILURE
+from crawlproject.models import FETCH_TIME, LEASE, PASSAGE, TLS_FAILURE
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
@@ -29,8 +29,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
-    `meta["tls_failure"]`. The bodies under way share a budget (net/download_budget.py). Requests still in flight
-    when the shutdown grace ends are aborted, and fail as `Stopped`.
+    `meta["tls_failure"]`. How long a download took is noted in `meta["fetch_time"]`. The bodies under way share a
+    budget (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted, and fail as
+    `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -68,6 +69,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         assert task is not None
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)
+        began = asyncio.get_running_loop().time()
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
         try:
             if worker.shutdown.grace_over.is_set():
@@ -92,8 +94,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             worker.download_budget.end(body)
             if lease is not None:
                 lease.fetched = asyncio.get_running_loop().time()
-        if leave is not None and leave.waited:  # for a slot, not for the site
-            request.meta["download_latency"] -= leave.waited
+        waited = 0.0 if leave is None else leave.waited  # for a slot, not for the site
+        if waited:
+            request.meta["download_latency"] -= waited
+        request.meta[FETCH_TIME] = asyncio.get_running_loop().time() - began - waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from crawlproject.models import FetchedImage, ImageEvent
@@ -21,16 +22,12 @@ class MetadataPipeline:
             identifier=item.identifier,
             url=item.url,
             source=item.source,
-            width=facts.width,
-            height=facts.height,
-            filesize=facts.filesize,
-            compression_quality=facts.quality,
-            format=facts.format,
+            **facts.named(),
             content_type=item.content_type,
-            sha256=facts.sha256,
             thumbnail=item.thumbnail,
             fetched_at=item.fetched_at,
-            exif=facts.exif,
+            status=200,
+            **asdict(item.fetch),
             opt_out=item.opt_out,
             tls_failure=item.tls_failure,
         )

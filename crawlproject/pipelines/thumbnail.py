@@ -45,6 +45,8 @@ class ThumbnailPipeline:
                 max_size=settings.download_maxsize,
                 quality=settings.thumbnail_quality,
                 timeout=settings.decode_timeout,
+                longest_side=settings.thumbnail_size,
+                form=settings.thumbnail_format,
             ),
         )
         atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
@@ -89,10 +91,12 @@ class ThumbnailPipeline:
         except NoDecoder as error:
             return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
         except UnreadableImage as error:
-            return Failure(item.identifier, item.url, item.source, UNREADABLE, str(error), status=200)
+            return Failure(
+                item.identifier, item.url, item.source, UNREADABLE, str(error), status=200, facts=error.facts
+            )
         item.body = b""
         item.facts = analysis.facts
-        name = thumbnail_name(item.identifier)
+        name = thumbnail_name(item.identifier, self.settings.thumbnail_format)
         try:
             await self.storage.write(name, analysis.thumbnail)
         except StorageDown as error:

@@ -1,4 +1,4 @@
-"""Opt-outs: what the headers of a response forbid doing with its picture."""
+"""Opt-outs: what a site forbids doing with its pictures, by the headers of a response or in its robots.txt."""
 
 from __future__ import annotations
 
@@ -38,10 +38,18 @@ def opt_outs(
                 case "x-robots-tag":
                     found.update(_robots_rules(_text(value), now))
                 case "content-usage" | "content-signal":
-                    found.update(f"{header}:{key}" for key in _denied(_text(value)))
+                    found.update(denied(header, value))
                 case "tdm-reservation" if _text(value).strip() == "1":
                     found.add(header)
     return tuple(sorted(found & OPT_OUTS.keys()))
+
+
+def denied(name: str, value: bytes | str) -> set[str]:
+    """Return what a Content-Usage or Content-Signal says no to, as named in `OPT_OUTS`; unknown keys too.
+
+    `name` is which of the two it is, in lower case.
+    """
+    return {f"{name}:{key}" for key in _denied(_text(value))}
 
 
 def _text(value: bytes | str) -> str:

@@ -21,6 +21,7 @@ from crawlproject.errors import (
     NoNameServer,
     OptedOut,
     RobotsDisallowed,
+    RobotsOptOut,
     RobotsUnreachable,
     Stopped,
     TlsFailed,
@@ -117,6 +118,7 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
     DownloadCancelledError: Outcome(Becomes.DEAD_LETTER, Sample.FINE, "too_large", noted="too_large"),
     OptedOut: Outcome(Becomes.DEAD_LETTER, Sample.ANSWER, "opt_out"),
     RobotsDisallowed: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "robots"),
+    RobotsOptOut: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "opt_out"),
     RobotsUnreachable: Outcome(Becomes.RETRY, Sample.NONE, "robots"),
     IgnoreRequest: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "refused"),  # AddressRefused, too many redirects
     MemoryShort: INTERNAL_FAULT,

@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 import re
 import string
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from crawlproject.models import OPT_OUTS
+from crawlproject.politeness.optouts import denied
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
@@ -22,6 +26,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 # The names that Google's parser and Protego know, misspellings included: who writes them means them.
 _LINE = re.compile(
     rb"(?:(?P<agent>user[- ]?agent)|(?P<allow>allow)|(?P<delay>crawl[- ]delay)|(?P<rate>request[- ]rate)"
+    rb"|(?P<usage>content-usage|content-signal)"
     rb"|(?P<disallow>disallow|dissallow|dissalow|disalow|diasllow|disallaw))(?:\s*:|\s|$)\s*(?P<value>.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -45,6 +50,8 @@ class _Rule(NamedTuple):
     anchored: bool  # it ends with "$"
     number: int  # of the line, from 1
     line: bytes
+    usage: str = ""  # of an opt-out: whether it is a "content-usage" or a "content-signal"
+    opt_outs: frozenset[str] = frozenset()
 
     def matches(self, path: str) -> bool:
         """Return whether the pattern matches a normalised path that begins with its head.
@@ -63,9 +70,28 @@ class _Rule(NamedTuple):
         return path.endswith(last, position) if self.anchored else path.find(last, position) >= 0
 
 
+class _Rules:
+    """Rules by their heads: of tens of thousands of rules, a path begins with the heads of a few."""
+
+    def __init__(self, rules: Iterable[_Rule]) -> None:
+        self._by_head: dict[str, list[_Rule]] = {}
+        for rule in rules:
+            self._by_head.setdefault(rule.head, []).append(rule)
+        self._lengths = {len(head) for head in self._by_head}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_head)
+
+    def matching(self, path: str) -> Iterator[_Rule]:
+        """Yield the rules whose pattern matches a normalised path."""
+        candidates = (rule for length in self._lengths for rule in self._by_head.get(path[:length], ()))
+        return (rule for rule in candidates if rule.matches(path))
+
+
 @dataclass(slots=True)
 class _Group:
     rules: list[_Rule] = field(default_factory=list)
+    usages: list[_Rule] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
 
 
@@ -75,20 +101,21 @@ class Rules:
     `delay` is the time in seconds between two requests that the group asks for, the longest of its
     `Crawl-delay` and `Request-rate` lines, None when it has neither. (RFC 9309 knows neither; they are said to
     the agents named above them.)
+
+    Opt-outs are the Content-Usage rules of draft-ietf-aipref-attach and the Content-Signal lines of
+    contentsignals.org (Cloudflare, 2025): `Content-Signal: ai-train=no`, or `Content-Usage: /photos/ train-ai=n`
+    for some paths.
     """
 
     def __init__(self, group: _Group) -> None:
         self.delay = max(group.delays, default=None)
-        # By head: of tens of thousands of rules, a path begins with the heads of a few.
-        self._rules: dict[str, list[_Rule]] = {}
-        for rule in group.rules:
-            self._rules.setdefault(rule.head, []).append(rule)
-        self._lengths = {len(head) for head in self._rules}
+        self._rules = _Rules(group.rules)
+        self._usages = _Rules(group.usages)
 
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing to us: everything is allowed, at any rate."""
-        return not self._rules and self.delay is None
+        return not self._rules and not self._usages and self.delay is None
 
     @classmethod
     def parse(cls, body: bytes) -> Rules:
@@ -122,6 +149,11 @@ class Rules:
                     group.delays += [] if delay is None else [delay]
                 continue
             in_rules = True
+            if match["usage"]:
+                usage = _usage(match["usage"].decode().lower(), value, number, line.strip()) if present else None
+                for group in present.values():
+                    group.usages += [] if usage is None else [usage]
+                continue
             if present and value:
                 rule = _rule(bool(match["allow"]), value, number, line.strip())
                 for group in present.values():
@@ -141,6 +173,25 @@ class Rules:
         rule = self._deciding(url)
         return None if rule is None or rule.allow else (rule.number, rule.line.decode(errors="replace"))
 
+    def opt_outs(self, url: str) -> dict[str, tuple[int, str]]:
+        """Return which of `OPT_OUTS` the lines for a URL declare, each with the number and text of its line.
+
+        Of the lines of one name those with the longest path that matches count. Of equally long ones each does:
+        an opt-out stands, whatever another line allows (draft-ietf-aipref-attach).
+        """
+        if not self._usages:
+            return {}
+        matching = sorted(self._usages.matching(_path(url)), key=lambda rule: rule.number)
+        longest: dict[str, int] = {}
+        for rule in matching:
+            longest[rule.usage] = max(longest.get(rule.usage, 0), rule.size)
+        found: dict[str, tuple[int, str]] = {}
+        for rule in matching:
+            if rule.size == longest[rule.usage]:
+                for name in rule.opt_outs:
+                    found.setdefault(name, (rule.number, rule.line.decode(errors="replace")))
+        return dict(sorted(found.items()))
+
     def rule_for(self, url: str) -> tuple[int, str] | None:
         """Return the number, from 1, and the text of the line that decides about the URL; None if no rule does."""
         rule = self._deciding(url)
@@ -151,8 +202,7 @@ class Rules:
         path = _path(url)
         if path.partition("?")[0] == "/robots.txt":
             return None
-        candidates = (rule for length in self._lengths for rule in self._rules.get(path[:length], ()))
-        matching = (rule for rule in candidates if rule.matches(path))
+        matching = self._rules.matching(path)
         return max(matching, key=lambda rule: (rule.size, rule.allow, -rule.number), default=None)
 
 
@@ -223,6 +273,17 @@ def _rule(allow: bool, value: bytes, number: int, line: bytes) -> _Rule:
     pattern = _normalised(value.removesuffix(b"$"))
     head, *tail = pattern.split("*")
     return _Rule(allow, len(pattern) + anchored, head, tail, anchored, number, line)
+
+
+def _usage(name: str, value: bytes, number: int, line: bytes) -> _Rule | None:
+    """Return a Content-Usage or Content-Signal line; without a path it is for all. None if it says nothing."""
+    path, said = b"/", value
+    if value[:1] in {b"/", b"*"}:
+        path, _, said = value.replace(b"\t", b" ").partition(b" ")
+    if not said.strip():
+        return None
+    rule = _rule(False, path, number, line)
+    return rule._replace(usage=name, opt_outs=frozenset(denied(name, said) & OPT_OUTS.keys()))
 
 
 def _normalised(reference: bytes) -> str:

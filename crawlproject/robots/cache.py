@@ -8,8 +8,9 @@ import logging
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 from scrapy.crawler import Crawler
@@ -53,12 +54,14 @@ _REFUSED_S = 3600.0  # until a robots.txt that led to a refused address is fetch
 class Verdict(NamedTuple):
     """Whether a URL may be fetched, and why not.
 
-    `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched.
+    `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched. `opt_outs` are
+    those that the robots.txt declares for a URL that may be fetched, with the line of each.
     """
 
     allowed: bool
     reason: str = ""
     retry_in: float | None = None
+    opt_outs: Mapping[str, str] = MappingProxyType({})
 
 
 class _Copy(NamedTuple):
@@ -123,8 +126,12 @@ class RobotsCache:
         copy = self._copy(url, source)
         if copy is None or copy.refused is not None:
             return copy and copy.refused
-        line = copy.rules and copy.rules.forbidding(url)
-        return Verdict(False, f"line {line[0]}, {printable(line[1])}") if line else Verdict(allowed=True)
+        if copy.rules is None:
+            return Verdict(allowed=True)
+        if line := copy.rules.forbidding(url):
+            return Verdict(False, _quoted(line))
+        declared = copy.rules.opt_outs(url)
+        return Verdict(allowed=True, opt_outs={name: _quoted(line) for name, line in declared.items()})
 
     def _copy(self, url: str, source: str) -> _Copy | None:
         try:
@@ -369,12 +376,22 @@ class RobotsCache:
             logger.debug("%s took too long, another fetches it", url, extra={"source": source})
 
 
+def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | None:
+    """Return why a picture must not be kept with these opt-outs (and the line of each); None if it may be."""
+    refused = [f"{name} ({line})" for name, line in declared.items() if name in config.opt_outs]
+    return ", ".join(refused) or None
+
+
 def refusal_for_delay(rules: Rules, config: Config) -> str | None:
     """Return why a host is skipped because of the delay that its robots.txt requests; None when it is not."""
     longest = config.robots_delay_max
     if config.robots_delay_over == "skip" and rules.delay is not None and rules.delay > longest:
         return f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
     return None
+
+
+def _quoted(line: tuple[int, str]) -> str:
+    return f"line {line[0]}, {printable(line[1])}"
 
 
 async def _parse(body: bytes) -> Rules:

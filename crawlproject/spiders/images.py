@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
@@ -18,11 +19,15 @@ from crawlproject.errors import CrawlprojectError, OptedOut, RobotsUnreachable
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     AGAIN,
+    FETCH_TIME,
+    FREE_RETRIES,
     IDENTIFIER,
     OPT_OUT,
+    RETRIES,
     SOURCE,
     TLS_FAILURE,
     Failure,
+    Fetch,
     FetchedImage,
     LinkRotEvent,
     Seed,
@@ -70,7 +75,7 @@ class ImagesSpider(Spider):
         wait = retry_after(response.headers.get("Retry-After"), _their_time(response))
         outcome = of_status(status, wait)
         if outcome.becomes is Becomes.LINK_ROT:
-            return LinkRotEvent(**who, status=status, time=utc_now())
+            return LinkRotEvent(**who, status=status, time=utc_now(), **asdict(_fetch(response, request)))
         if outcome.becomes is not Becomes.IMAGE:
             return Failure(**who, outcome=outcome, reason=f"status {status}", status=status, retry_after=wait)
         content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
@@ -78,6 +83,7 @@ class ImagesSpider(Spider):
             **who,
             content_type=content_type.partition(";")[0].strip().lower() or None,
             fetched_at=utc_now(),
+            fetch=_fetch(response, request),
             body=response.body,
             codings=_codings(response),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
@@ -117,6 +123,18 @@ def _who(request: Request) -> dict[str, Any]:
     """Return the fields that every item begins with: which picture `request` is for."""
     meta = request.meta
     return {"identifier": meta[IDENTIFIER], "url": without_userinfo(seed_url(request)), "source": meta[SOURCE]}
+
+
+def _fetch(response: Response, request: Request) -> Fetch:
+    """Return how a response was obtained."""
+    meta = request.meta
+    took = meta.get(FETCH_TIME)
+    return Fetch(
+        final_url=without_userinfo(response.url),
+        redirects=len(meta.get("redirect_urls", ())),
+        attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
+        fetch_s=None if took is None else round(took, 3),
+    )
 
 
 def _codings(response: Response) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +40,7 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
         "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
         "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
         "time": _time_of(at),
+        "image": _image(fields.get(b"image", b"")),
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }
@@ -48,6 +50,15 @@ def _time_of(at: str) -> str:
     """Return when an entry was written; one that others wrote may have any id, centuries ahead."""
     seconds = min(int(at.partition("-")[0]) / 1000, _LAST_TIME)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _image(text: bytes) -> dict[str, Any] | None:
+    """Return what is known of the image of a dead letter."""
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return known if isinstance(known, dict) else None
 
 
 def _text(value: Any) -> str | None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from crawlproject import config
 from crawlproject.errors import ConfigError
+from crawlproject.models import THUMBNAIL_FORMATS
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_userinfo
@@ -22,8 +23,8 @@ PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
 _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
 
 
-def thumbnail_name(identifier: str) -> str:
-    """Return the path of the thumbnail of `identifier` in the storage; it depends on the identifier alone.
+def thumbnail_name(identifier: str, form: str = "JPEG") -> str:
+    """Return the path of the thumbnail of `identifier` in the storage; it depends on identifier and format alone.
 
     It never leads outside. The folder is the first two hex digits of the identifier's SHA-1. Characters outside
     `[A-Za-z0-9._-]` are percent-encoded; a name that would be too long is the SHA-1. Names are ASCII, so that no
@@ -34,7 +35,7 @@ def thumbnail_name(identifier: str) -> str:
     name = re.sub("~", "%7E", quote(identifier, safe="._-"))
     if len(name) > _LONGEST_NAME:
         name = digest
-    return f"{digest[:2]}/{name}.jpg"
+    return f"{digest[:2]}/{name}{THUMBNAIL_FORMATS[form].suffix}"
 
 
 class Storage(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from crawlproject.models import thumbnail_type
 from crawlproject.texts import printable, without_userinfo
 
 
@@ -50,7 +51,9 @@ class S3Storage:
 
     def write(self, name: str, data: bytes) -> None:
         """Put the object; S3 replaces it as a whole."""
-        self.client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType="image/jpeg")
+        self.client.put_object(
+            Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=thumbnail_type(name)
+        )
 
     def read(self, name: str) -> bytes:
         """Get the object."""

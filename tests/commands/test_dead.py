@@ -84,6 +84,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "source": "museum",
             "reason": "status 403",
             "deliveries": 2,
+            "image": None,
             "seed": None,
         },
         {
@@ -92,6 +93,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "source": "flickr",
             "reason": "timeout: 30 s (after 2 attempts)",
             "deliveries": 2,
+            "image": None,
             "seed": None,
         },
         {
@@ -100,6 +102,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "source": None,
             "reason": "not UTF-8",
             "deliveries": 0,
+            "image": None,
             "seed": "caf\ufffd",
         },
         {
@@ -108,9 +111,18 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "source": None,
             "reason": "unknown source: nobody",
             "deliveries": 0,
+            "image": None,
             "seed": seed.decode(),
         },
-        {"identifier": None, "url": None, "source": "x", "reason": "?", "deliveries": 0, "seed": None},
+        {
+            "identifier": None,
+            "url": None,
+            "source": "x",
+            "reason": "?",
+            "deliveries": 0,
+            "image": None,
+            "seed": None,
+        },
     ]
     assert [letter["identifier"] for letter in listed(scrapy, "--source", "FLICKR")] == ["2"]
     assert [letter["identifier"] for letter in listed(scrapy, "--reason", "stat")] == ["1"]
@@ -121,6 +133,17 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
     lines = done.stdout.splitlines()
     assert lines[-1] == "5 dead letters"
     assert "museum  status 403  'https://museum.org/1'" in lines[0]
+
+
+async def test_what_is_known_of_an_unreadable_image_is_listed(scrapy: Scrapy, state: State) -> None:
+    known = {"width": 90, "height": 60, "compression_quality": 75, "format": "JPEG", "exif": {"0x13b": "Ansel"}}
+    for image in (known, {"format": "\x1b[2J"}):
+        fields: dict[Any, Any] = {"source": "museum", "reason": "truncated", "image": json.dumps(image)}
+        await state.redis.xadd(state.keys.dead, fields)
+    assert [letter["image"] for letter in listed(scrapy)] == [known, {"format": "\x1b[2J"}]
+    lines = scrapy("dead", "list").stdout.splitlines()
+    assert "museum  truncated (JPEG of 90 x 60 pixels, quality 75)  None" in lines[0]
+    assert "truncated (?[2J of None x None pixels)" in lines[1]
 
 
 async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy, state: State) -> None:

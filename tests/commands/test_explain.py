@@ -131,6 +131,15 @@ async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier
     assert "10 s" in skipped["robots"]["reason"]
 
 
+async def test_robots_that_opts_out_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:
+    await keep(museum, "rules", b"User-agent: *\nContent-Signal: search=yes, ai-train=no\n")
+    said = explained(scrapy, URL)
+    reason = "opt-out: content-signal:ai-train (line 2, Content-Signal: search=yes, ai-train=no)"
+    assert (said["robots"]["verdict"], said["robots"]["reason"]) == ("disallowed", reason)
+    assert (said["obstacles"], said["due_s"]) == ([f"robots.txt: {reason}"], None)
+    assert explained(scrapy, URL, CRAWL_OPT_OUTS="noai")["robots"]["verdict"] == "allowed"
+
+
 async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrapy, museum: Frontier) -> None:
     await keep(museum, "unreachable", reason="status 503", retry=90.0)
     said = explained(scrapy, URL)

@@ -62,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = tmp_path_factory.mktemp("dashboard")
     (one / "thumbnails" / "ab").mkdir(parents=True)
     (one / "thumbnails" / "ab" / "a%2Fb.jpg").write_bytes(b"\xff\xd8 a picture")
+    (one / "thumbnails" / "ab" / "a.webp").write_bytes(b"RIFF a picture")
     (one / "secret.jpg").write_bytes(b"no thumbnail")
     return one
 
@@ -100,6 +101,7 @@ def test_what_is_served_and_how(monitor: Monitor) -> None:
         "/static/style.css": "text/css",
         "/static/icon.svg": "image/svg+xml",
         "/thumbnails/ab/a%252Fb.jpg": "image/jpeg",
+        "/thumbnails/ab/a.webp": "image/webp",
     }.items():
         status, headers, body = client.ask("GET", path)
         assert (status, headers["Content-Type"].partition(";")[0], len(body) > 5) == (200, kind, True)
@@ -113,6 +115,7 @@ def test_what_is_served_and_how(monitor: Monitor) -> None:
         "/static/../site.py",
         "/static/none.css",
         "/thumbnails/ab/none.jpg",
+        "/thumbnails/ab/a.svg",
         "/thumbnails/../secret.jpg",
         "/thumbnails/ab/../../secret.jpg",
         "/thumbnails/ab%2F..%2F..%2Fsecret.jpg",

@@ -29,6 +29,7 @@ from tests.waiting import until_async
 
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
+FETCH: dict[str, Any] = {"final_url": URL, "redirects": 0, "attempts": 1, "fetch_s": 0.1}
 TIMEOUT = Failure(**WHO, outcome=of_exception(DownloadTimeoutError()), reason="timeout: too slow")
 
 
@@ -90,11 +91,12 @@ def case(scheduler: FrontierScheduler) -> Case:
 async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     response = await case.lease()
     image = ImageEvent(**WHO, width=1, height=2, filesize=3, compression_quality=None, format="PNG",
-                       content_type=None, sha256="x", thumbnail="y", fetched_at="z")  # fmt: skip
+                       content_type=None, sha256="x", thumbnail="y", fetched_at="z", status=200,
+                       **FETCH)  # fmt: skip
     case.keeper.item_scraped(image, response)
     case.keeper.item_scraped(image, response)  # a second item of the same lease has no effect
     assert [event["identifier"] for event in await case.events(case.keys.image_events)] == ["a"]
-    case.keeper.item_scraped(LinkRotEvent(**WHO, status=410, time="z"), await case.lease())
+    case.keeper.item_scraped(LinkRotEvent(**WHO, status=410, time="z", **FETCH), await case.lease())
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
     assert await case.redis.get(case.keys.outstanding) == b"0"

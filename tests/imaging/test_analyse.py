@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 import struct
@@ -16,7 +17,7 @@ from PIL import Image, UnidentifiedImageError
 
 from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
-from crawlproject.models import Analysis
+from crawlproject.models import Analysis, ImageFacts
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 
@@ -125,6 +126,45 @@ def test_half_a_file_is_unreadable(format_: str, part: float) -> None:
     noise.save(out, format_)
     body = out.getvalue()
     assert reason(body[: int(len(body) * part)])
+
+
+def facts_of_unreadable(body: bytes, max_pixels: int = LIMIT) -> ImageFacts | None:
+    with pytest.raises(UnreadableImage) as caught:
+        analyse(body, max_pixels=max_pixels)
+    return caught.value.facts
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_of_half_a_file_with_a_sound_header_its_facts_are_known(format_: str) -> None:
+    tags = Image.Exif()
+    tags[0x13B] = "Ansel"
+    out = io.BytesIO()
+    options = {} if format_ in ("GIF", "BMP") else {"exif": tags}
+    Image.effect_noise((90, 60), 90).convert("RGB").save(out, format_, **options)
+    whole = out.getvalue()
+    body = whole[: int(len(whole) * 0.95)]
+    exif = None if format_ == "WEBP" else analyse(whole, max_pixels=LIMIT).facts.exif  # there it comes last
+    assert (exif is None) == (format_ in ("GIF", "BMP", "WEBP"))
+    facts = facts_of_unreadable(body)
+    assert facts == ImageFacts(
+        90, 60, len(body), 75 if format_ == "JPEG" else None, format_, hashlib.sha256(body).hexdigest(), exif
+    )
+
+
+def test_of_a_picture_that_is_too_large_the_facts_are_known_without_decoding_it() -> None:
+    facts = facts_of_unreadable(png(30_000, 20_000, b"no zlib"))
+    assert facts is not None
+    assert (facts.width, facts.height, facts.format) == (30_000, 20_000, "PNG")
+    facts = facts_of_unreadable(picture("WEBP"), 5399)
+    assert facts is not None
+    assert (facts.width, facts.height, facts.format) == (90, 60, "WEBP")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"\xff\xd8\xff\xe0junk", b"RIFF\x10\0\0\0WEBPVP8 junk", png(0, 5)]
+)
+def test_of_a_broken_header_no_facts_are_known(body: bytes) -> None:
+    assert facts_of_unreadable(body) is None
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -251,3 +251,23 @@ def test_is_as_good_as_pillows_own(size: tuple[int, int]) -> None:
     pillows.thumbnail((640, 640))
     others = opened(encoded(pillows, "JPEG", quality=85))
     assert psnr(thumbnail(body, quality=85), best) > psnr(others, best) - 0.1
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "RGBA", "P", "1", "I;16"])
+def test_a_webp_is_upright_on_white_and_without_metadata(mode: str) -> None:
+    tags = Image.Exif()
+    tags[0x112] = 6
+    tags[0x13B] = "Ansel"
+    image = Image.new("RGBA", (900, 600), (0, 0, 0, 0)) if mode == "RGBA" else Image.new(mode, (900, 600), 255)
+    body = encoded(image, "TIFF" if mode == "CMYK" else "PNG", exif=tags)
+    made = opened(make_thumbnail(opened(body), 300, 85, "WebP"))
+    assert (made.format, made.size, made.mode) == ("WEBP", (200, 300), "RGB")
+    assert not {"exif", "xmp", "icc_profile"} & made.info.keys()
+    if mode == "RGBA":
+        assert colour(made, 100, 100) == (255, 255, 255)
+
+
+def test_a_webp_is_as_good_as_a_jpeg() -> None:
+    body = encoded(textured((1600, 1200)), "JPEG", quality=95)
+    jpeg, webp = (make_thumbnail(opened(body), 640, 85, form) for form in ("JPEG", "WebP"))
+    assert psnr(opened(jpeg), opened(webp)) > 25

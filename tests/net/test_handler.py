@@ -104,6 +104,34 @@ def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
     crawl.run(CRAWL_MAX_RETRIES="0")
 
 
+class Dripping(Picture):
+    """The second half of each picture comes half a second after the first."""
+
+    def do_GET(self) -> None:
+        body = b"" if self.path == "/robots.txt" else picture(1)
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2])
+        if body:
+            self.wfile.flush()
+            time.sleep(0.5)
+            self.wfile.write(body[len(body) // 2 :])
+
+
+def test_the_time_of_a_fetch_ends_with_the_last_byte(crawl: Crawl) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        crawl.redis.lpush(KEYS.seeds, f"http://127.0.0.1:{server.server_port}/a.jpg")
+        crawl.run()
+    finally:
+        server.shutdown()
+        server.server_close()
+    (event,) = crawl.events(KEYS.image_events)
+    assert event["fetch_s"] >= 0.5
+
+
 def test_a_valid_certificate_is_not_mentioned(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
     with https(authority.issue_cert("museum.org")) as port:
         crawl_https(crawl, port, {"SSL_CERT_FILE": trusted, "CRAWL_TLS_FAILURES": "record"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawlproject.models import Failure, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
+from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
 from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.politeness.outcomes import UNREADABLE
 
@@ -20,6 +20,7 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         source="museum",
         content_type="image/jpeg",
         fetched_at="2026-01-02T03:04:05.006+00:00",
+        fetch=Fetch(final_url="https://cdn.museum.org/a.jpg", redirects=1, attempts=2, fetch_s=0.317),
         body=b"",
         facts=FACTS,
         thumbnail="ab/6f1c.jpg",
@@ -38,6 +39,11 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         sha256="00ff",
         thumbnail="ab/6f1c.jpg",
         fetched_at="2026-01-02T03:04:05.006+00:00",
+        status=200,
+        final_url="https://cdn.museum.org/a.jpg",
+        redirects=1,
+        attempts=2,
+        fetch_s=0.317,
         exif={"0x13b": "Ana"},
         opt_out=("noai",),
     )
@@ -46,7 +52,7 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        LinkRotEvent("1", "http://a/", "museum", 404, "2026-01-02T03:04:05.006+00:00"),
+        LinkRotEvent("1", "http://a/", "museum", 404, "2026-01-02T03:04:05.006+00:00", "http://a/", 0, 1, 0.1),
         Failure("1", "http://a/", "museum", UNREADABLE, "empty body"),
         {"any": "thing"},
     ],

@@ -17,7 +17,7 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.models import Failure, FetchedImage, LinkRotEvent, utc_now
+from crawlproject.models import Failure, Fetch, FetchedImage, LinkRotEvent, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import UNREADABLE, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
@@ -32,7 +32,8 @@ def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any)
 
 
 def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
-    return FetchedImage(identifier, "https://museum.org/a", "museum", "image/jpeg", utc_now(), body)
+    fetch = Fetch(final_url="https://museum.org/a", redirects=0, attempts=1, fetch_s=0.1)
+    return FetchedImage(identifier, "https://museum.org/a", "museum", "image/jpeg", utc_now(), fetch, body)
 
 
 class Memory:
@@ -97,22 +98,42 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
     assert sizes[0] < sizes[1]
 
 
+async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
+    store = Memory()
+    pipeline = make(store, CRAWL_THUMBNAIL_SIZE=200, CRAWL_THUMBNAIL_FORMAT="WebP")
+    item = await pipeline.process_item(fetched(picture((900, 600))))
+    assert (item.facts.width, item.facts.height) == (900, 600)
+    assert item.thumbnail == thumbnail_name("6f1c", "WebP")
+    assert item.thumbnail.endswith(".webp")
+    assert list(store.written) == [item.thumbnail]
+    with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
+        assert (thumbnail.format, thumbnail.size) == ("WEBP", (200, 133))
+
+
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "reason", "size"),
     [
-        (b"", "empty body"),
-        (b"<html>not here any more</html>", "not a picture"),
-        (picture()[:300], "JPEG"),
-        (picture((1000, 200), "PNG"), "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000"),
+        (b"", "empty body", None),
+        (b"<html>not here any more</html>", "not a picture", None),
+        (picture()[:300], "JPEG", None),
+        (picture((300, 200))[:-20], "JPEG: image file is truncated", (300, 200)),
+        (
+            picture((1000, 200), "PNG"),
+            "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000",
+            (1000, 200),
+        ),
     ],
 )
-async def test_an_unreadable_picture_is_a_failure_without_retry(make: Make, body: bytes, reason: str) -> None:
+async def test_an_unreadable_picture_is_a_failure_without_retry_that_keeps_what_is_known(
+    make: Make, body: bytes, reason: str, size: tuple[int, int] | None
+) -> None:
     store = Memory()
     item = await make(store, CRAWL_MAX_PIXELS=100_000).process_item(fetched(body))
     assert isinstance(item, Failure)
     assert (item.identifier, item.url, item.source) == ("6f1c", "https://museum.org/a", "museum")
     assert (item.outcome, item.status) == (UNREADABLE, 200)
     assert reason in item.reason
+    assert (item.facts and (item.facts.width, item.facts.height)) == size
     assert store.written == {}
 
 
@@ -169,7 +190,7 @@ async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        LinkRotEvent("1", "http://a/", "museum", 404, utc_now()),
+        LinkRotEvent("1", "http://a/", "museum", 404, utc_now(), "http://a/", 0, 1, 0.1),
         Failure("1", "http://a/", "museum", of_status(500), "status 500"),
         {"any": "thing"},
     ],

@@ -24,6 +24,7 @@ from crawlproject.errors import (
     NoNameServer,
     OptedOut,
     RobotsDisallowed,
+    RobotsOptOut,
     RobotsUnreachable,
     Stopped,
     TlsFailed,
@@ -102,6 +103,7 @@ def test_statuses(
         # a response that is not kept
         (DownloadCancelledError("expected 2000 bytes"), DEAD_LETTER, FINE, "too_large", "too_large"),
         (OptedOut("noai"), DEAD_LETTER, ANSWER, "opt_out", None),
+        (RobotsOptOut("noai"), DEAD_LETTER, NONE, "opt_out", None),  # nothing was requested
         # not requested
         (RobotsDisallowed("line 2"), DEAD_LETTER, NONE, "robots", None),
         (RobotsUnreachable("timeout", 60.0), RETRY, NONE, "robots", None),

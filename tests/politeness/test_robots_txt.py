@@ -651,3 +651,61 @@ def test_a_url_without_a_robots_txt(url: str) -> None:
 )
 def test_a_robots_txt_without_rules_for_us_is_recognised(body: bytes, empty: bool) -> None:
     assert Rules.parse(body).is_empty is empty
+
+
+# Opt-outs (draft-ietf-aipref-attach, contentsignals.org)
+
+AI_N = "content-usage:train-ai"
+SIGNAL_N = "content-signal:ai-train"
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "opt_outs"),
+    [
+        (["Content-Usage: / train-ai=n"], "/a", {AI_N: 2}),
+        (["Content-Usage: train-ai=n"], "/a", {AI_N: 2}),  # drafts up to -01, and as in the header
+        (["content-USAGE :\t/a/\ttrain-ai=n  # no"], "/a/b", {AI_N: 2}),
+        (["Content-Usage: /a/ train-ai=n"], "/b", {}),
+        (["Content-Usage: / train-ai=n", "Content-Usage: /ok/ train-ai=y"], "/b", {AI_N: 2}),
+        (["Content-Usage: / train-ai=n", "Content-Usage: /ok/ train-ai=y"], "/ok/b", {}),
+        (["Content-Usage: /ok/ train-ai=n", "Content-Usage: / train-ai=y"], "/ok/b", {AI_N: 2}),
+        (["Content-Usage: / train-ai=y", "Content-Usage: / train-ai=n"], "/a", {AI_N: 3}),
+        (["Content-Usage: / train-ai=n", "Content-Usage: / search=n"], "/a", {"content-usage:search": 3, AI_N: 2}),
+        (["Content-Usage: /*.jpg$ train-ai=n"], "/a/b.jpg", {AI_N: 2}),
+        (["Content-Usage: /*.jpg$ train-ai=n"], "/a/b.jpgx", {}),
+        (["Content-Usage: /%61 train-ai=n"], "/a", {AI_N: 2}),
+        (["Content-Usage: / train-ai=n, search=y;a=1, unknown=n"], "/a", {AI_N: 2}),
+        (["Content-Usage: /"], "/a", {}),
+        (["Content-Usage:"], "/a", {}),
+        (["Content-Usage: / \xff\x00=,;;=n,="], "/a", {}),
+        (["Content-Signal: search=yes, ai-train=no"], "/a", {SIGNAL_N: 2}),
+        (["Content-signal: search=yes,ai-train=no", "Allow: /"], "/a", {SIGNAL_N: 2}),
+        (["Content-Signal: /photos/ ai-train=no"], "/a", {}),
+        (["Content-Signal: ai-train=yes"], "/a", {}),
+        # Each of the two for itself
+        (["Content-Signal: ai-train=no", "Content-Usage: /a train-ai=y"], "/a", {SIGNAL_N: 2}),
+    ],
+)
+def test_opt_outs_hold_for_the_paths_of_the_longest_line(
+    lines: list[str], path: str, opt_outs: dict[str, int]
+) -> None:
+    found = every(*lines).opt_outs(SITE + path)
+    assert {name: number for name, (number, _) in found.items()} == opt_outs
+    assert list(found) == sorted(found)
+    assert every(*lines).allows(SITE + path)  # they say nothing about fetching
+
+
+def test_the_line_of_an_opt_out_is_reported_as_it_stands_in_the_file() -> None:
+    rules = Rules.parse(b"User-agent: *\n\tContent-Signal: ai-train=no # please \n")
+    assert rules.opt_outs(SITE) == {SIGNAL_N: (2, "Content-Signal: ai-train=no # please")}
+    assert not rules.is_empty
+
+
+def test_opt_outs_belong_to_groups_and_are_rules_of_them() -> None:
+    ours = "User-agent: crawlproject\nContent-Signal: ai-train=no\nUser-agent: other\nDisallow: /\n"
+    rules = Rules.parse(f"User-agent: *\nContent-Usage: / train-ai=n\n{ours}".encode())
+    assert list(rules.opt_outs(SITE + "/a")) == [SIGNAL_N]
+    assert rules.allows(SITE + "/a")
+    others = Rules.parse(b"Content-Usage: / train-ai=n\nUser-agent: other\nContent-Signal: ai-train=no\n")
+    assert others.opt_outs(SITE + "/a") == {}
+    assert others.is_empty

@@ -31,7 +31,20 @@ from crawlproject.errors import (
     RobotsUnreachable,
     TlsFailed,
 )
-from crawlproject.models import AGAIN, IDENTIFIER, OPT_OUT, SOURCE, Failure, FetchedImage, LinkRotEvent, Seed
+from crawlproject.models import (
+    AGAIN,
+    FETCH_TIME,
+    FREE_RETRIES,
+    IDENTIFIER,
+    OPT_OUT,
+    RETRIES,
+    SOURCE,
+    Failure,
+    Fetch,
+    FetchedImage,
+    LinkRotEvent,
+    Seed,
+)
 from crawlproject.politeness.outcomes import of_exception, of_status
 from crawlproject.spiders.images import ImagesSpider, retry_after
 
@@ -127,6 +140,17 @@ def test_an_item_is_about_the_url_of_the_seed_and_not_about_where_it_led(spider:
     answer = Response("https://cdn.org/1", status=404, request=asked)
     assert spider.parse(answer).url == URL
     assert spider.failed(failure(IgnoreRequest(), asked)).url == URL
+
+
+def test_an_event_tells_how_its_answer_was_obtained(spider: ImagesSpider) -> None:
+    hops = {"redirect_urls": [URL, "https://cdn.org/0"], "redirect_times": 2}
+    asked = request("https://cdn.org/1", **hops, **{RETRIES: 1, FREE_RETRIES: 3, FETCH_TIME: 0.31678})
+    item = spider.parse(Response("https://cdn.org/1", body=b"body", request=asked))
+    assert isinstance(item, FetchedImage)
+    assert item.fetch == Fetch(final_url="https://cdn.org/1", redirects=2, attempts=5, fetch_s=0.317)
+    rot = spider.parse(Response("https://cdn.org/1", status=404, request=asked))
+    assert isinstance(rot, LinkRotEvent)
+    assert (rot.final_url, rot.redirects, rot.attempts, rot.fetch_s) == ("https://cdn.org/1", 2, 5, 0.317)
 
 
 # Failures without a response

@@ -22,3 +22,8 @@ def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None
     letter = read_dead_letter("1-1", {b"entry": entry, b"deliveries": b"many"})
     assert (letter["identifier"], letter["url"], letter["source"], letter["deliveries"]) == (None, None, None, 0)
     assert letter["reason"] == "not written by crawlproject"
+
+
+@pytest.mark.parametrize("image", [b"", b"\xff", b"3", b"[1]", b"{", b"[" * 100_000, b'"text"'])
+def test_what_is_no_object_says_nothing_of_an_image(image: bytes) -> None:
+    assert read_dead_letter("1-1", {b"image": image})["image"] is None

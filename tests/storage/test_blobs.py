@@ -61,11 +61,12 @@ HEX = "0123456789abcdef"
         ("馬" * 1024, hashlib.sha1("馬".encode() * 1024).hexdigest() + ".jpg"),
     ],
 )
-def test_a_thumbnail_is_named_by_its_identifier_alone(identifier: str, file: str) -> None:
+def test_a_thumbnail_is_named_by_its_identifier_and_format_alone(identifier: str, file: str) -> None:
     digest = hashlib.sha1(identifier.encode()).hexdigest()
     name = thumbnail_name(identifier)
     assert name == f"{digest[:2]}/{file}"
     assert len(file.encode()) <= 204
+    assert thumbnail_name(identifier, "WebP") == name.removesuffix(".jpg") + ".webp"
 
 
 def test_no_two_identifiers_share_a_name() -> None:
@@ -282,6 +283,7 @@ def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str
     made = bucket(s3, uri.split("/")[2])
     store = open_storage(uri, aws(s3))
     names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
+    names.append(thumbnail_name("6f1c", "WebP"))
     for name in names:
         store.write(name, b"first")
         store.write(name, name.encode())
@@ -289,7 +291,7 @@ def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str
     for name in names:
         found = made.Object(prefix + name).get()
         assert found["Body"].read() == name.encode()
-        assert found["ContentType"] == "image/jpeg"
+        assert found["ContentType"] == ("image/webp" if name.endswith(".webp") else "image/jpeg")
 
 
 def test_a_missing_bucket_is_an_error_of_the_storage(s3: str) -> None:

@@ -19,7 +19,7 @@ LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
 _SETTLE_COLUMNS = (
     *("sources", "statuses", "fine", "latencies", "buckets", "slows", "holds", "answered"),
-    *("streams", "events", "dead", "entries", "domains", "delays"),
+    *("streams", "events", "dead", "images", "entries", "domains", "delays"),
 )
 
 
@@ -121,9 +121,9 @@ class Rejected:
 class Settlement:
     """The end of one lease.
 
-    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason; else
-    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or
-    after `delay` seconds. `counts` are added to those of `source`.
+    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason, and
+    `image` is what is known of its image (JSON); else `entry` goes back to the queue of `source` (or of whoever
+    the catalogue gives `domain`), to its head or after `delay` seconds. `counts` are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds; `slows` says that it slows the source down, and holds it
@@ -136,6 +136,7 @@ class Settlement:
     entry: bytes = b""
     event: tuple[str, str] | None = None
     dead: str | None = None
+    image: str | None = None
     delay: float = 0.0
     domain: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -293,6 +294,8 @@ class FrontierScripts(ScriptRunner):
             found["streams"] = 1 + self._emitted.index(stream)
         elif one.dead is not None:
             found |= {"dead": one.dead, "entries": one.entry}
+            if one.image is not None:
+                found["images"] = one.image
         else:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
             if one.domain is not None:

@@ -22,9 +22,12 @@ local function add_all(key, counts)
   if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
 end
 
--- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came).
-local function add_dead_letter(what, body, source, reason, deliveries)
-  redis.call('XADD', K.dead, '*', what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries)
+-- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came); `image` is what is known of
+-- its image, JSON or nil.
+local function add_dead_letter(what, body, source, reason, deliveries, image)
+  local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}
+  if image then fields[#fields + 1], fields[#fields + 2] = 'image', image end
+  redis.call('XADD', K.dead, '*', unpack(fields))
   if source and source ~= '' then add(K.dead_sources, source, 1) end
 end
 
