@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
@@ -111,6 +112,19 @@ def log_as_set(command: ScrapyCommand) -> None:
             logs.install(command.settings)
     except OSError as error:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
+
+
+def check_spider(command: ScrapyCommand, spider: str) -> None:
+    """Check that the project has a spider of that name, for a command that gives it work.
+
+    Raises:
+        UsageError: it has none.
+
+    """
+    assert command.settings is not None
+    names = get_spider_loader(command.settings).list()
+    if spider not in names:
+        raise UsageError(f"--spider {spider}: this project has no such spider, only {', '.join(sorted(names))}")
 
 
 def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 30.0) -> BlockingState:
