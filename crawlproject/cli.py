@@ -43,7 +43,7 @@ class Command(ScrapyCommand):
     arguments = "[options]"  # as the line of usage shows them
     summary: str  # a line, for the list of commands
     examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
-    json_help: str | None = "print one JSON document"  # of --json; None: there is no such option
+    json_help = "print one JSON document"  # of --json
     spider_help: str | None = None  # of --spider; None: there is no such option
 
     def syntax(self) -> str:
@@ -60,10 +60,9 @@ class Command(ScrapyCommand):
         return f"{summary} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add --json and --spider where the command has them."""
+        """Add --json, and --spider where the command has it."""
         super().add_options(parser)
-        if self.json_help is not None:
-            parser.add_argument("--json", action="store_true", help=self.json_help)
+        parser.add_argument("--json", action="store_true", help=self.json_help)
         if self.spider_help is not None:
             parser.add_argument("--spider", default="images", help=f"{self.spider_help} (default: images)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +38,7 @@ class Command(cli.Command):
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
-    json_help = None
+    json_help = "print where it serves /metrics and the dashboard, as one JSON document, when it does"
     spider_help = "the spider to report on"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -69,8 +70,13 @@ class Command(cli.Command):
         reactor: Any = installed
         watch = _Watch(settings, opts.spider, reader_of(settings.images_store, self.settings))
 
+        async def start() -> None:
+            await watch.start()
+            if opts.json:
+                print(json.dumps({"metrics": watch.metrics_url, "dashboard": watch.dashboard_url}), flush=True)
+
         def started() -> None:
-            deferred_from_coro(watch.start()).addErrback(failed)
+            deferred_from_coro(start()).addErrback(failed)
 
         def failed(failure: Any) -> None:
             logger.error("%s", failure.value if failure.check(CrawlprojectError) else failure.getTraceback())
@@ -94,6 +100,8 @@ class _Watch:
         self.leader = Leader(settings)
         self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
+        self.metrics_url = ""
+        self.dashboard_url: str | None = None
         self._served: list[Any] = []
         self._started = False
 
@@ -115,14 +123,16 @@ class _Watch:
         collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
         self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
-        logger.info("Metrics at %s/metrics", url_of(address, port))
+        self.metrics_url = f"{url_of(address, port)}/metrics"
+        logger.info("Metrics at %s", self.metrics_url)
         if not self.settings.dashboard_port:
             return
         address, port = self.settings.dashboard_address, self.settings.dashboard_port
         self.dashboard = Dashboard(self.settings, self.state, self.reporter, self.thumbnail)
         self.dashboard.start()
         self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
-        logger.info("Dashboard at %s", url_of(address, port))
+        self.dashboard_url = url_of(address, port)
+        logger.info("Dashboard at %s", self.dashboard_url)
 
     async def stop(self) -> None:
         """Stop serving, and let another lead at once."""
