@@ -30,9 +30,9 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 class Command(cli.Command):
     """Stand for election as a worker does; while leading, set rates and write the line monitoring_update every
-    5 s, to CRAWL_MONITOR_FILE or the log. Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT
-    (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing;
-    runs until Ctrl-C or SIGTERM.
+    5 s, to CRAWL_MONITOR_FILE or the log. Return what dead workers held to the queues. Serve /metrics at
+    CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS
+    (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
@@ -92,12 +92,14 @@ class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
     def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
+        from crawlproject.frontier.lost_leases import LostLeases
         from crawlproject.leader import Leader
 
         self.settings = settings
         self.thumbnail = thumbnail
         self.state = State(settings, spider)
         self.leader = Leader(settings)
+        self.lost_leases = LostLeases(self.state)
         self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
         self.metrics_url = ""
@@ -119,6 +121,7 @@ class _Watch:
         await self.state.open()
         self._started = True
         self.leader.start(self.state)
+        self.lost_leases.start()
         self.reporter.start()
         collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
@@ -145,5 +148,6 @@ class _Watch:
         if self.dashboard is not None:
             await self.dashboard.stop()
         await self.reporter.stop()
+        await self.lost_leases.stop()
         await self.leader.stop()
         await self.state.close()

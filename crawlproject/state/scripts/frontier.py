@@ -75,6 +75,13 @@ class Lost(NamedTuple):
     dead: int
 
 
+class Present(NamedTuple):
+    """When one that is no worker was last answered, and since when without a gap (µs, Redis' clock)."""
+
+    last: int = 0
+    since: int = 0
+
+
 class HeartbeatReply(NamedTuple):
     """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
 
@@ -154,6 +161,14 @@ class DeadRetry(NamedTuple):
     source: str
     entry: bytes | None
     seed: bytes | None
+
+
+def _lost(reply: Sequence[Any]) -> list[Lost]:
+    """Return the workers found dead, as a script names them: worker, returned, dead, worker, ..."""
+    return [
+        Lost(worker.decode(errors="replace"), returned, dead)
+        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+    ]
 
 
 class FrontierScripts(ScriptRunner):
@@ -308,14 +323,24 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(
-            bool(alive),
-            leases,
-            [
-                Lost(worker.decode(errors="replace"), returned, dead)
-                for worker, returned, dead in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
-            ],
+        return HeartbeatReply(bool(alive), leases, _lost(lost))
+
+    async def reclaim(
+        self, present: Present, *, timeout: float, max_deliveries: int
+    ) -> tuple[Present, list[Lost]]:
+        """Take their leases from workers silent for `timeout` seconds; for a caller that is no worker.
+
+        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
+        `timeout`, at least two in each.
+        """
+        last, since, *lost = await self._run(
+            "reclaim",
+            last=present.last,
+            since=present.since,
+            timeout=int(timeout * MICROS),
+            max_deliveries=max_deliveries,
         )
+        return Present(int(last), int(since)), _lost(lost)
 
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""
