@@ -19,18 +19,16 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
 _LOOK_S = 1.0  # at most, between two checks of who leads
-_FILE_BYTES = 100_000_000  # at which a monitor file becomes FILE.1
-_FILES = 5  # kept beside it
 
 
 class LineFile(logging.handlers.RotatingFileHandler):
     """A file of lines, opened for each line, so that a new leader may write it and `logrotate` may move it.
 
-    At 100 MB it becomes `FILE.1`, the one before `FILE.2`, up to `FILE.5`.
+    At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`; 0: never.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8", delay=True)
+    def __init__(self, path: str, size: int, files: int) -> None:
+        super().__init__(path, maxBytes=size, backupCount=files, encoding="utf-8", delay=True)
 
     def write(self, line: str) -> None:
         """Append a line. Blocks.
@@ -65,7 +63,11 @@ class Reporter:
         self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
         self._own: Counters | None = None
-        self._file = None if config.monitor_file is None else LineFile(config.monitor_file)
+        self._file = (
+            None
+            if config.monitor_file is None
+            else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
+        )
         self._file_failed = False
         self._loops = Loops(state)
 

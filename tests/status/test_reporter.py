@@ -180,18 +180,29 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         await until(lambda: lines(path))
 
 
-def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporters, "_FILE_BYTES", 100)
+def test_the_file_is_rotated_and_found_again(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    mine, theirs = LineFile(str(path)), LineFile(str(path))
+    mine, theirs = LineFile(str(path), 100, 3), LineFile(str(path), 100, 3)
     for number in range(20):
         (mine, theirs)[number % 2].write(f"line {number} " + "x" * 40)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 4))]
     assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
     assert path.read_text().splitlines()[-1].startswith("line 19 ")
     path.rename(tmp_path / "moved")  # as logrotate does
     mine.write("after")
     assert path.read_text() == "after\n"
+
+
+async def test_size_and_number_of_monitor_files_are_settings(
+    crawl: Crawl, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    monkeypatch.setattr(state, "config", replace(state.config, log_maxsize=4000, log_files=2))
+    await crawl.lead_by(state.worker_id)
+    async with reporting(state, path):
+        await until((tmp_path / "monitor.jsonl.2").exists)
+    assert all(file.stat().st_size <= 4000 for file in tmp_path.iterdir())
+    assert json.loads((tmp_path / "monitor.jsonl.1").read_text().splitlines()[-1])["event"] == "monitoring_update"
 
 
 async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(
