@@ -138,7 +138,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
             there = None
         if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             self.stream.close()
-            self.stream = None  # type: ignore[assignment] # as the base class does
+            self.stream = None
             self.stream = self._open()
 
 

@@ -125,7 +125,8 @@ class Config:
         "CRAWL_DEAD_MAXLEN",
         1_000_000,
         whole(1),
-        "at this number of dead letters leasing pauses",
+        "at this number of dead letters leasing pauses; "
+        "pictures that robots.txt or an opt-out forbids do not count, and of them only as many are kept",
         unit="dead letters",
     )
     stream_maxlen: int = _setting(

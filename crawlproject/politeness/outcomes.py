@@ -80,6 +80,11 @@ class Outcome(NamedTuple):
     noted: str | None = None  # stands among the source's last statuses where there is no HTTP status
     slows: bool = False  # slows the source down, and holds it for as long as a Retry-After says
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the site forbids the picture: nothing is wrong, and nothing to be done."""
+        return self.becomes is Becomes.DEAD_LETTER and self.kind in {"robots", "opt_out"}
+
 
 # What components find out by themselves
 UNREADABLE = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "decode")

@@ -15,7 +15,7 @@ from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
 _PAGE = 1000  # fields a call
-_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed")
+_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
 
 
 def totals(state: BlockingState) -> dict[str, Any]:

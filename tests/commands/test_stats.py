@@ -54,6 +54,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         "refused": 0,
         "deliveries_lost": 0,
         "events_trimmed": 0,
+        "refusals_not_kept": 0,
         "sources": {
             "flickr": nothing | {"rate_limit": 0.25},
             "museum": museum | {"rate_limit": 200.0},

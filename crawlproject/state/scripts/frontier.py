@@ -19,7 +19,7 @@ LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
 _SETTLE_COLUMNS = (
     *("sources", "statuses", "fine", "latencies", "buckets", "slows", "holds", "answered"),
-    *("streams", "events", "dead", "entries", "domains", "delays"),
+    *("streams", "events", "dead", "refusals", "entries", "domains", "delays"),
 )
 
 
@@ -128,9 +128,9 @@ class Rejected:
 class Settlement:
     """The end of one lease.
 
-    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason; else
-    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or
-    after `delay` seconds. `counts` are added to those of `source`.
+    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason (a `refusal`: the
+    site forbids the picture); else `entry` goes back to the queue of `source` (or of whoever the catalogue gives
+    `domain`), to its head or after `delay` seconds. `counts` are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds; `slows` says that it slows the source down, and holds it
@@ -143,6 +143,7 @@ class Settlement:
     entry: bytes = b""
     event: tuple[str, str] | None = None
     dead: str | None = None
+    refusal: bool = False
     delay: float = 0.0
     domain: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -264,8 +265,9 @@ class FrontierScripts(ScriptRunner):
         *,
         latency_backoff: bool = True,
         refuse_unknown: bool = False,
+        dead_maxlen: int | None = None,
     ) -> SettleReply:
-        """End leases. `latency_backoff`: slow answers slow a source down.
+        """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
 
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
@@ -279,6 +281,7 @@ class FrontierScripts(ScriptRunner):
             counts={name: [one.counts.get(name) for one in settlements] for name in names},
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
+            dead_maxlen=dead_maxlen,
             **columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
         )
         settled, held_back = reply
@@ -308,6 +311,8 @@ class FrontierScripts(ScriptRunner):
             found["streams"] = 1 + self._emitted.index(stream)
         elif one.dead is not None:
             found |= {"dead": one.dead, "entries": one.entry}
+            if one.refusal:
+                found["refusals"] = True
         else:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
             if one.domain is not None:

@@ -1,6 +1,6 @@
 -- Dead letters, and statistics.
 -- needs: numbers
--- types: stream dead, hash dead_sources
+-- types: stream dead, hash dead_sources totals
 
 -- Adds to a statistic; junk found there is left alone.
 local function add(key, field, count)
@@ -22,15 +22,35 @@ local function add_all(key, counts)
   if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
 end
 
--- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came).
-local function add_dead_letter(what, body, source, reason, deliveries)
-  redis.call('XADD', K.dead, '*', what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries)
+local function refusals_kept() return number(attempt('GET', K.dead_refusals) or '') or 0 end
+
+-- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
+-- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
+-- kept, and those beyond only counted.
+local function add_dead_letter(what, body, source, reason, deliveries, refusal)
+  if not refusal then
+    redis.call('XADD', K.dead, '*', what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries)
+  elseif not A.dead_maxlen or refusals_kept() < A.dead_maxlen then
+    redis.call(
+      'XADD', K.dead, '*', what, body, 'source', source, 'reason', reason, 'deliveries', deliveries, 'refusal', 1
+    )
+    attempt('INCR', K.dead_refusals)
+  else
+    add(K.totals, 'refusals_not_kept', 1)
+    return
+  end
   if source and source ~= '' then add(K.dead_sources, source, 1) end
 end
 
 -- Returns whether it was there.
 local function remove_dead_letter(id, source)
+  local refusal = false
+  if refusals_kept() > 0 then
+    local found = redis.call('XRANGE', K.dead, id, id)[1]
+    for _, field in ipairs(found and found[2] or {}) do refusal = refusal or field == 'refusal' end
+  end
   if redis.call('XDEL', K.dead, id) == 0 then return false end
+  if refusal then attempt('DECR', K.dead_refusals) end
   if source and source ~= '' then
     add(K.dead_sources, source, -1)
     if (number(redis.call('HGET', K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', K.dead_sources, source) end
