@@ -26,15 +26,29 @@ class SourceSample(NamedTuple):
     statuses: Mapping[str, int]
 
 
+class Others(NamedTuple):
+    """Where not all sources are read one by one: the limits of all (rps), and how many others are only leased.
+
+    These have requests in flight, and none that wait.
+    """
+
+    limits: float
+    only_leased: int
+
+
 @dataclass(frozen=True, slots=True)
 class CrawlSample:
-    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers."""
+    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers.
+
+    `others` is None where every known source is in `sources`.
+    """
 
     time: str
     spider: str
     overview: Overview
     in_flight: int
     sources: Mapping[str, SourceSample]
+    others: Others | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +211,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         "paused": bool(overview.pause.reason),
     }
     general = General(
-        global_max_rps=math.fsum(row.rate_limit for row in rows),
+        global_max_rps=sample.others.limits if sample.others else math.fsum(row.rate_limit for row in rows),
         success_rps=success,
         error_rps=error,
         processing_rate=round(success + error, 3),
@@ -221,7 +235,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         workers=overview.alive,
         sources=overview.known,
         sources_in_progress=overview.due
-        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
+        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed)
+        + (sample.others.only_leased if sample.others else 0),
         sources_listed=len(rows),
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
