@@ -47,6 +47,8 @@ Kind = Literal[
     "ours",
 ]
 ERROR_KINDS: tuple[Kind, ...] = get_args(Kind)
+# Attempts that failed at the site, or on the way there; of the others none says that anything is wrong with it.
+SITE_ERRORS = tuple(kind for kind in ERROR_KINDS if kind not in {"robots", "opt_out", "refused", "store", "ours"})
 
 
 class Becomes(Enum):
