@@ -334,10 +334,19 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
 def eta(sample: CrawlSample) -> float | None:
     """Return the seconds until the slowest of the sources being crawled has done its work.
 
-    0 without work, None when there is some and nothing goes out. Seeds in the list have no source yet, and
-    are left out.
+    Seeds in the list have no source yet: each source is taken to have as large a share of them as it has of the
+    work in the frontier. 0 without work, None when there is some and nothing goes out, or nothing but such seeds.
     """
-    if not sample.overview.outstanding:
+    overview = sample.overview
+    rows = [source.row for source in sample.sources.values()]
+    if not overview.outstanding and not overview.seeds:
         return 0.0
-    times = [source.row.eta_s for source in sample.sources.values() if source.row.eta_s]
-    return max(times) if times and not sample.overview.pause.reason else None
+    if overview.pause.reason:
+        return None
+    work = overview.outstanding + overview.overflow
+    times = [
+        row.eta_s + overview.seeds * (row.work / work) / row.effective_rate
+        for row in rows
+        if row.eta_s and row.effective_rate > 0 and work
+    ]
+    return max(times, default=None)

@@ -173,6 +173,16 @@ def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
     assert eta(sample_at(1.0, *busy, outstanding=19, pause=Pause("paused", "full"))) is None
 
 
+def test_seeds_in_the_list_count_as_if_they_were_of_the_sources_in_the_frontier() -> None:
+    slow = source("slow", queued=10, waiting=20, eta_s=15.0, effective_rate=2.0)
+    fast = source("fast", queued=60, in_flight=10, eta_s=7.0, effective_rate=10.0)
+    frontier = {"outstanding": 80, "overflow": 20}
+    assert eta(sample_at(1.0, slow, fast, **frontier)) == 15.0
+    assert eta(sample_at(1.0, slow, fast, **frontier, seeds=1000)) == pytest.approx(15.0 + 300 / 2.0)
+    assert eta(sample_at(1.0, slow, fast, seeds=1000)) is None  # nobody knows of which sources they are
+    assert eta(sample_at(1.0, slow, fast, **frontier, seeds=9, pause=Pause("paused", "full"))) is None
+
+
 @pytest.mark.parametrize(
     ("state", "effective", "trouble"),
     [("closed", 5.0, 0), ("closed", 4.9, 1), ("half_open", 5.0, 2), ("open", 5.0, 3), ("halted", 1.0, 3)],
