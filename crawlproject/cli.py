@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
@@ -42,7 +43,7 @@ class Command(ScrapyCommand):
     arguments = "[options]"  # as the line of usage shows them
     summary: str  # a line, for the list of commands
     examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
-    json_help: str | None = "print one JSON document"  # of --json; None: there is no such option
+    json_help = "print one JSON document"  # of --json
     spider_help: str | None = None  # of --spider; None: there is no such option
 
     def syntax(self) -> str:
@@ -59,10 +60,9 @@ class Command(ScrapyCommand):
         return f"{summary} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add --json and --spider where the command has them."""
+        """Add --json, and --spider where the command has it."""
         super().add_options(parser)
-        if self.json_help is not None:
-            parser.add_argument("--json", action="store_true", help=self.json_help)
+        parser.add_argument("--json", action="store_true", help=self.json_help)
         if self.spider_help is not None:
             parser.add_argument("--spider", default="images", help=f"{self.spider_help} (default: images)")
 
@@ -111,6 +111,19 @@ def log_as_set(command: ScrapyCommand) -> None:
             logs.install(command.settings)
     except OSError as error:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
+
+
+def check_spider(command: ScrapyCommand, spider: str) -> None:
+    """Check that the project has a spider of that name, for a command that gives it work.
+
+    Raises:
+        UsageError: it has none.
+
+    """
+    assert command.settings is not None
+    names = get_spider_loader(command.settings).list()
+    if spider not in names:
+        raise UsageError(f"--spider {spider}: this project has no such spider, only {', '.join(sorted(names))}")
 
 
 def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 30.0) -> BlockingState:

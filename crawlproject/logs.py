@@ -6,9 +6,12 @@ Every line about a request names its source and its identifier; no line contains
 from __future__ import annotations
 
 import logging
+import logging.handlers
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request, Spider
@@ -103,6 +106,42 @@ def _line(level: int, message: str, response: Response | Failure | None, **args:
     return {"level": level, "msg": message, "args": {"request": getattr(response, "request", None), **args}}
 
 
+class LogFile(logging.handlers.RotatingFileHandler):
+    """The log in a file. At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`; 0: never.
+
+    One that was moved away or deleted meanwhile, by `logrotate` or another process with the same file, is opened
+    anew (as by logging's WatchedFileHandler).
+    """
+
+    def __init__(self, path: str, size: int, files: int, *, append: bool, encoding: str | None) -> None:
+        if not append:
+            Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
+        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            self._reopen_if_moved()
+        except OSError:
+            self.handleError(record)
+        else:
+            super().emit(record)
+
+    def _reopen_if_moved(self) -> None:
+        if self.stream is None:  # the last attempt to open it has failed
+            self.stream = self._open()
+            return
+        mine = os.fstat(self.stream.fileno())
+        try:
+            there = Path(self.baseFilename).stat()
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            self.stream.close()
+            self.stream = None
+            self.stream = self._open()
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more."""
     return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
@@ -119,15 +158,15 @@ def install(settings: BaseSettings) -> None:
         OSError: the log file cannot be opened.
 
     """
-    as_json = config.load(settings).log_format == "json"
+    own = config.load(settings)
     handler: logging.Handler = logging.NullHandler()
     if file := settings.get("LOG_FILE"):
-        mode = "a" if settings.getbool("LOG_FILE_APPEND") else "w"
-        handler = logging.FileHandler(file, mode=mode, encoding=settings.get("LOG_ENCODING"))
+        append, encoding = settings.getbool("LOG_FILE_APPEND"), settings.get("LOG_ENCODING")
+        handler = LogFile(file, own.log_maxsize, own.log_files, append=append, encoding=encoding)
     elif settings.getbool("LOG_ENABLED"):
         handler = logging.StreamHandler()
     text = TextFormatter(settings.get("LOG_FORMAT"), settings.get("LOG_DATEFORMAT"))
-    handler.setFormatter(JsonFormatter() if as_json else text)
+    handler.setFormatter(JsonFormatter() if own.log_format == "json" else text)
     handler.setLevel(settings.get("LOG_LEVEL"))
     handler.addFilter(_is_news)
     logging.disable(handler.level - 1)  # else several records a request would be made and dropped by the handler

@@ -134,6 +134,8 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "CRAWL_TLS_FAILURES": ([("refuse", "refuse"), ("record", "record")], ["", "ignore", False]),
     "CRAWL_SHUTDOWN_GRACE": ([("0", 0), ("2.5", 2.5)], ["-1", "nan", ""]),
+    "CRAWL_LOG_MAXSIZE": ([("0", 0), ("5000", 5000)], ["-1", "", "1.5"]),
+    "CRAWL_LOG_FILES": ([("1", 1), ("1000", 1000)], ["0", "1001", ""]),
     "CRAWL_LOG_FORMAT": ([("text", "text"), ("json", "json")], ["", "xml", "JSON", 1]),
     "CRAWL_KAFKA_BROKERS": (
         [

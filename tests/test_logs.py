@@ -12,7 +12,7 @@ import pytest
 from scrapy import Request
 from scrapy.settings import Settings
 
-from crawlproject.logs import JsonFormatter, TextFormatter, install, without_secrets
+from crawlproject.logs import JsonFormatter, LogFile, TextFormatter, install, without_secrets
 from crawlproject.models import IDENTIFIER, SOURCE
 from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, sha1_folder
@@ -144,3 +144,56 @@ def test_an_invalid_setting_is_reported_in_a_sentence(scrapy: Scrapy) -> None:
     assert done.returncode == 2
     assert "no log can be written" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_log_file_is_rotated_and_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    mine = LogFile(str(path), 100, 2, append=True, encoding="utf-8")
+    theirs = LogFile(str(path), 100, 2, append=True, encoding="utf-8")
+    try:
+        for number in range(20):
+            (mine, theirs)[number % 2].emit(logging.makeLogRecord({"msg": f"line {number} " + "x" * 30}))
+        assert [file.name for file in sorted(tmp_path.iterdir())] == ["log", "log.1", "log.2"]
+        assert all(file.stat().st_size <= 100 for file in tmp_path.iterdir())
+        kept = "".join((tmp_path / name).read_text() for name in ("log.2", "log.1", "log"))
+        assert [int(line.split()[1]) for line in kept.splitlines()] == [14, 15, 16, 17, 18, 19][
+            -kept.count("\n") :
+        ]
+        path.rename(tmp_path / "moved")  # as logrotate does
+        mine.emit(logging.makeLogRecord({"msg": "after"}))
+        assert path.read_text() == "after\n"
+        path.unlink()
+        theirs.emit(logging.makeLogRecord({"msg": "later"}))
+        assert path.read_text() == "later\n"
+    finally:
+        mine.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("append", [True, False])
+def test_a_log_file_without_a_bound_is_never_rotated(tmp_path: Path, append: bool) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    one = LogFile(str(path), 0, 2, append=append, encoding="utf-8")
+    for _ in range(100):
+        one.emit(logging.makeLogRecord({"msg": "x" * 100}))
+    one.close()
+    assert path.read_text() == ("before\n" if append else "") + ("x" * 100 + "\n") * 100
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_log_file_whose_folder_is_gone_comes_back_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "logs" / "log"
+    path.parent.mkdir()
+    one = LogFile(str(path), 0, 2, append=True, encoding="utf-8")
+    path.unlink()
+    path.parent.rmdir()
+    one.emit(logging.makeLogRecord({"msg": "lost"}))
+    path.parent.mkdir()
+    one.emit(logging.makeLogRecord({"msg": "back"}))
+    one.close()
+    assert path.read_text() == "back\n"
+    assert "FileNotFoundError" in capsys.readouterr().err

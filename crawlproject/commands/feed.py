@@ -58,6 +58,7 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        cli.check_spider(self, opts.spider)
         if opts.kafka:
             if args:
                 raise UsageError("expected FILEs or --kafka, not both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,15 +30,15 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 class Command(cli.Command):
     """Stand for election as a worker does; while leading, set rates and write the line monitoring_update every
-    5 s, to CRAWL_MONITOR_FILE or the log. Serve /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT
-    (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing;
-    runs until Ctrl-C or SIGTERM.
+    5 s, to CRAWL_MONITOR_FILE or the log. Return what dead workers held to the queues. Serve /metrics at
+    CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS
+    (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
-    json_help = None
+    json_help = "print where it serves /metrics and the dashboard, as one JSON document, when it does"
     spider_help = "the spider to report on"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -69,8 +70,13 @@ class Command(cli.Command):
         reactor: Any = installed
         watch = _Watch(settings, opts.spider, reader_of(settings.images_store, self.settings))
 
+        async def start() -> None:
+            await watch.start()
+            if opts.json:
+                print(json.dumps({"metrics": watch.metrics_url, "dashboard": watch.dashboard_url}), flush=True)
+
         def started() -> None:
-            deferred_from_coro(watch.start()).addErrback(failed)
+            deferred_from_coro(start()).addErrback(failed)
 
         def failed(failure: Any) -> None:
             logger.error("%s", failure.value if failure.check(CrawlprojectError) else failure.getTraceback())
@@ -86,14 +92,18 @@ class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
     def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
+        from crawlproject.frontier.lost_leases import LostLeases
         from crawlproject.leader import Leader
 
         self.settings = settings
         self.thumbnail = thumbnail
         self.state = State(settings, spider)
         self.leader = Leader(settings)
+        self.lost_leases = LostLeases(self.state)
         self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
+        self.metrics_url = ""
+        self.dashboard_url: str | None = None
         self._served: list[Any] = []
         self._started = False
 
@@ -111,18 +121,21 @@ class _Watch:
         await self.state.open()
         self._started = True
         self.leader.start(self.state)
+        self.lost_leases.start()
         self.reporter.start()
         collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
         self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
-        logger.info("Metrics at %s/metrics", url_of(address, port))
+        self.metrics_url = f"{url_of(address, port)}/metrics"
+        logger.info("Metrics at %s", self.metrics_url)
         if not self.settings.dashboard_port:
             return
         address, port = self.settings.dashboard_address, self.settings.dashboard_port
         self.dashboard = Dashboard(self.settings, self.state, self.reporter, self.thumbnail)
         self.dashboard.start()
         self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
-        logger.info("Dashboard at %s", url_of(address, port))
+        self.dashboard_url = url_of(address, port)
+        logger.info("Dashboard at %s", self.dashboard_url)
 
     async def stop(self) -> None:
         """Stop serving, and let another lead at once."""
@@ -135,5 +148,6 @@ class _Watch:
         if self.dashboard is not None:
             await self.dashboard.stop()
         await self.reporter.stop()
+        await self.lost_leases.stop()
         await self.leader.stop()
         await self.state.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from scrapy.exceptions import UsageError
 
@@ -17,10 +18,10 @@ class Command(cli.Command):
     redis-cli.
     """
 
-    arguments = "start|stop|socket"
+    arguments = "[options] start|stop|socket"
     summary = "Start or stop the embedded Redis of this folder, or print its socket"
     examples = ('redis-cli -s "$(scrapy redis socket)" lpush images:start_urls URL',)
-    json_help = None
+    json_help = "print url, socket or stopped as one JSON document"
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -31,11 +32,15 @@ class Command(cli.Command):
             )
         match args:
             case ["start"]:
-                print(embedded.ensure(crawl_dir()))
+                url = embedded.ensure(crawl_dir())
+                print(json.dumps({"url": url}) if opts.json else url)
             case ["stop"]:
-                print("stopped" if embedded.stop(crawl_dir()) else "was not running")
+                stopped = embedded.stop(crawl_dir())
+                words = "stopped" if stopped else "was not running"
+                print(json.dumps({"stopped": stopped}) if opts.json else words)
             case ["socket"]:
                 embedded.ensure(crawl_dir())
-                print(embedded.socket_path(crawl_dir()))
+                path = str(embedded.socket_path(crawl_dir()))
+                print(json.dumps({"socket": path}) if opts.json else path)
             case _:
                 raise UsageError("expected start, stop or socket")

@@ -125,7 +125,8 @@ class Config:
         "CRAWL_DEAD_MAXLEN",
         1_000_000,
         whole(1),
-        "at this number of dead letters leasing pauses",
+        "at this number of dead letters leasing pauses; "
+        "pictures that robots.txt or an opt-out forbids do not count, and of them only as many are kept",
         unit="dead letters",
     )
     stream_maxlen: int = _setting(
@@ -267,6 +268,16 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
+    )
+    log_maxsize: int = _setting(
+        "CRAWL_LOG_MAXSIZE",
+        100_000_000,
+        whole(0),
+        "size at which the log (LOG_FILE) or the monitor's file becomes FILE.1, the one before FILE.2; 0: never",
+        unit="bytes",
+    )
+    log_files: int = _setting(
+        "CRAWL_LOG_FILES", 5, whole(1, 1000), "how many of these are kept beside each", unit="files"
     )
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from crawlproject.dashboard.recent import recent
+from crawlproject.dashboard.recent import Recent
 from crawlproject.loops import Loops
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.status.reporter import INTERVAL_S, Reporter
@@ -66,6 +66,7 @@ class Feed:
         self.pages: set[Page] = set()
         self.snapshot = b""
         self.recent = b""
+        self._recent = Recent(state)
         self._history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
         self._seen: Snapshot | None = None
         self._looks = 0
@@ -97,7 +98,7 @@ class Feed:
 
     async def _read_recent(self) -> None:
         try:
-            self.recent = event("recent", await recent(self.state))
+            self.recent = event("recent", await self._recent.look())
         except REDIS_TROUBLE as error:
             self.state.failed(error)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 from crawlproject.state.client import State
-from crawlproject.state.newest_entries import RawEntry, newest_entries
+from crawlproject.state.newest_entries import RawEntry, entries_after, newest_entries
 from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
@@ -15,20 +16,47 @@ _LONGEST = 2000  # characters of a text
 _EVENT = b"event"
 
 
-async def recent(state: State) -> dict[str, Any]:
-    """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
-    keys = state.keys
-    tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead)
-    found = await newest_entries(state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
-    images, gone, halted, resumed, dead = found.values()
-    halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
-    halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
-    return {
-        "thumbnails": _events(images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"),
-        "link_rot": _events(gone, "identifier", "url", "source", "status", "time"),
-        "halts": sorted(halts, key=lambda event: str(event["time"]), reverse=True)[:_ROWS],
-        "dead": [_dead_letter(at, fields) for at, fields in dead],
-    }
+class Recent:
+    """Reads what came lately. A dead letter may hold a seed of a megabyte: each is read once, not at each look."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._dead: list[dict[str, Any]] = []
+        self._length = 0  # of the stream of dead letters at the last look
+        self._last: bytes | None = None  # the id of the newest one then
+        self._looking = asyncio.Lock()  # two pages may open at once
+
+    async def look(self) -> dict[str, Any]:
+        """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
+        keys = self.state.keys
+        tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events)
+        found = await newest_entries(self.state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
+        images, gone, halted, resumed = found.values()
+        halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
+        halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
+        return {
+            "thumbnails": _events(
+                images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"
+            ),
+            "link_rot": _events(gone, "identifier", "url", "source", "status", "time"),
+            "halts": sorted(halts, key=lambda event: str(event["time"]), reverse=True)[:_ROWS],
+            "dead": await self._dead_letters(),
+        }
+
+    async def _dead_letters(self) -> list[dict[str, Any]]:
+        """Return the newest dead letters, reading those that came since the last look."""
+        dead = self.state.keys.dead
+        async with self._looking:
+            length, entries = await entries_after(self.state, dead, self._last, _ROWS)
+            if len(entries) < _ROWS and length != self._length + len(
+                entries
+            ):  # some are gone: dropped, or retried
+                self._dead = []
+                length, entries = await entries_after(self.state, dead, None, _ROWS)
+            self._dead = [*(_dead_letter(at, fields) for at, fields in entries), *self._dead][:_ROWS]
+            self._length = length
+            self._last = entries[0][0] if entries else self._last if self._dead else None
+            return self._dead
 
 
 def _events(entries: list[RawEntry], *names: str) -> list[dict[str, Any]]:

@@ -146,6 +146,7 @@ class LeaseKeeper:
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
+            evidence["refusal"] = failure.outcome.is_refusal
             self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
             return
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})

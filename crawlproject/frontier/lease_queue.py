@@ -359,6 +359,7 @@ class LeaseQueue:
                 self.state.worker_id,
                 self._sending,
                 latency_backoff=self.state.config.strain,
+                dead_maxlen=self.state.config.dead_maxlen,
                 refuse_unknown=self.state.config.unknown_sources == "refuse",
             )
             for settlement, known in zip(self._sending, reply.settled, strict=True):

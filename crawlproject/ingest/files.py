@@ -18,10 +18,13 @@ from typing import IO, Any, cast
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import seed_of
+from crawlproject.texts import printable, without_userinfo
 
 _COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _SCHEME = re.compile(r"[^/?#]*://")
+# What a URL without a scheme begins with: a name with a dot in it, `localhost`, or an IPv6 address
+_HOST = re.compile(r"[^/?#:]*[^/?#:.]\.[^/?#:.]|localhost(?![^/?#:])|\[")
 
 
 class _Tabbed(csv.excel_tab):
@@ -156,8 +159,12 @@ def _plain(number: int, line: str) -> Line:
 
 def _line(number: int, data: dict[str, Any]) -> Line:
     url = data.get("url")
-    if isinstance(url, str) and url.strip() and not _SCHEME.match(url.strip()):
-        data["url"] = "http://" + url.strip().removeprefix("//")
+    if isinstance(url, str) and (url := url.strip()) and not _SCHEME.match(url):
+        url = url.removeprefix("//")
+        if not _HOST.match(url):
+            shown = printable(without_userinfo(url), 80)
+            return Line(number, None, f"not a URL: {shown!r} begins neither with http:// nor with a host name")
+        data["url"] = "http://" + url
     try:
         seed_of(data)
     except BadSeed as error:

@@ -48,6 +48,8 @@ Kind = Literal[
     "ours",
 ]
 ERROR_KINDS: tuple[Kind, ...] = get_args(Kind)
+# Attempts that failed at the site, or on the way there; of the others none says that anything is wrong with it.
+SITE_ERRORS = tuple(kind for kind in ERROR_KINDS if kind not in {"robots", "opt_out", "refused", "store", "ours"})
 
 
 class Becomes(Enum):
@@ -80,6 +82,11 @@ class Outcome(NamedTuple):
     kind: Kind | None = None  # counted as an error of this kind
     noted: str | None = None  # stands among the source's last statuses where there is no HTTP status
     slows: bool = False  # slows the source down, and holds it for as long as a Retry-After says
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the site forbids the picture: nothing is wrong, and nothing to be done."""
+        return self.becomes is Becomes.DEAD_LETTER and self.kind in {"robots", "opt_out"}
 
 
 # What components find out by themselves

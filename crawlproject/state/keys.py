@@ -289,8 +289,15 @@ class Keys:
 
     @property
     def totals(self) -> str:
-        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed; the sum of each count."""
+        """Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the
+        sum of each count.
+        """
         return self._of_spider("totals")
+
+    @property
+    def dead_refusals(self) -> str:
+        """Integer: the dead letters of pictures that their sites forbid; they do not count towards the bound."""
+        return self._of_spider("dead_refusals")
 
     @property
     def dead_sources(self) -> str:

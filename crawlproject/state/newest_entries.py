@@ -20,3 +20,13 @@ async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, 
     return {
         stream: reply if isinstance(reply, list) else [] for stream, reply in zip(streams, replies, strict=True)
     }
+
+
+async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> tuple[int, list[RawEntry]]:
+    """Return the length of a stream, and its newest entries after the id `after`, at most `count`; None: any."""
+    async with state.redis.pipeline(transaction=True) as pipe:
+        pipe.xlen(stream)
+        pipe.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
+        length, entries = await pipe.execute(raise_on_error=False)
+    found = isinstance(length, int) and isinstance(entries, list)
+    return (length, entries) if found else (0, [])

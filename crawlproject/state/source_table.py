@@ -5,11 +5,15 @@ Operators and others write here, too: a name is decoded whatever it is, a rate t
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from crawlproject.sources.rates import override_of
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
+_PAGES_A_LOOK = 20  # at the rates of all sources
 
 
 async def known_sources(state: State) -> list[str]:
@@ -112,3 +116,42 @@ async def delete_override(state: State, source: str) -> None:
 
 def _text(name: bytes) -> str:
     return name.decode(errors="replace")
+
+
+class RateSum:
+    """The sum of the limits in force, of all sources (rps): too many to be read for each sample.
+
+    The first look reads all of them, a page at a time; later ones read 20,000 each, and the sum is at most as old
+    as it takes them to come round.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._sum: float | None = None
+        self._cursor = 0
+        self._read: list[float] = []  # the sums of the pages of this round
+
+    async def look(self) -> float:
+        """Read on, and return the sum of the last round."""
+        redis: Any = self.state.redis
+        pages = 0
+        while self._sum is None or pages < _PAGES_A_LOOK:
+            self._cursor, page = await redis.hscan(self.state.keys.rates, self._cursor, count=_PAGE)
+            self._read.append(math.fsum(override_of(rate) or 0.0 for rate in page.values()))
+            pages += 1
+            if self._cursor == 0:
+                self._sum, self._read = math.fsum(self._read), []
+                break
+        return self._sum
+
+
+async def count_due(state: State, sources: Sequence[str]) -> int:
+    """Return how many of `sources` have requests that wait."""
+    if not sources:
+        return 0
+    keys = state.keys
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for tier in (keys.due_fast, keys.due_mid, keys.due_slow):
+            pipe.zmscore(tier, list(sources))
+        tiers = await pipe.execute()
+    return sum(1 for scores in zip(*tiers, strict=True) if any(score is not None for score in scores))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from crawlproject.sources.rates import override_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.numbers import whole_number
@@ -13,14 +15,15 @@ from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
 _PAGE = 1000  # fields a call
-_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed")
+_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
 
 
 def totals(state: BlockingState) -> dict[str, Any]:
     """Return the totals since the crawl began: of the frontier, of the seeds, and per source.
 
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
-    `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier.
+    `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier. What others have
+    written, in place of a number or a key of ours, counts as none.
     """
     keys = state.keys
     with state.redis.pipeline(transaction=False) as pipe:
@@ -29,11 +32,13 @@ def totals(state: BlockingState) -> dict[str, Any]:
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
         pipe.hgetall(keys.totals)
-        (outstanding, overflow), seeds, dead, workers, sums = pipe.execute()
+        (outstanding, overflow), *lengths, workers, sums = pipe.execute(raise_on_error=False)
+    seeds, dead = map(_length, lengths)
     with state.redis.pipeline(transaction=False) as pipe:
-        for worker in workers:
+        for worker in workers if isinstance(workers, list) else ():
             pipe.hlen(keys.leases_of.encode() + worker)
-        leased = sum(pipe.execute())
+        leased = sum(map(_length, pipe.execute(raise_on_error=False)))
+    of_seeds = sums if isinstance(sums, dict) else {}
     sources: dict[str, dict[str, Any]] = {
         source: {"rate_limit": override_of(rate), **dict.fromkeys(_COUNTS, 0)}
         for source, rate in _scan(state, keys.rates)
@@ -53,7 +58,7 @@ def totals(state: BlockingState) -> dict[str, Any]:
         "outstanding": whole_number(outstanding) or 0,
         "leased": leased,
         "dead_letters": dead,
-        **{name: int(sums.get(name.encode(), 0)) for name in _OF_SEEDS},
+        **{name: whole_number(of_seeds.get(name.encode())) or 0 for name in _OF_SEEDS},
         **{count: sum(row[count] for row in sources.values()) for count in _COUNTS},
         "sources": dict(sorted(sources.items())),
     }
@@ -62,5 +67,14 @@ def totals(state: BlockingState) -> dict[str, Any]:
 def _scan(state: BlockingState, key: str) -> Iterator[tuple[str, bytes]]:
     """Yield the fields of a hash, a page at a time: all at once would hold Redis up for a second at a million."""
     redis: Any = state.redis
-    for source, value in redis.hscan_iter(key, count=_PAGE):
-        yield source.decode(errors="replace"), value
+    try:
+        for source, value in redis.hscan_iter(key, count=_PAGE):
+            yield source.decode(errors="replace"), value
+    except ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+
+
+def _length(reply: Any) -> int:
+    """Return the length that a command of a pipeline has found; that of a key of another kind is 0."""
+    return reply if isinstance(reply, int) else 0

@@ -11,6 +11,7 @@ from crawlproject.config import Config
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
+from crawlproject.state.source_table import RateSum
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
 from crawlproject.texts import one_line
@@ -19,18 +20,16 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
 _LOOK_S = 1.0  # at most, between two checks of who leads
-_FILE_BYTES = 100_000_000  # at which a monitor file becomes FILE.1
-_FILES = 5  # kept beside it
 
 
 class LineFile(logging.handlers.RotatingFileHandler):
     """A file of lines, opened for each line, so that a new leader may write it and `logrotate` may move it.
 
-    At 100 MB it becomes `FILE.1`, the one before `FILE.2`, up to `FILE.5`.
+    At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`; 0: never.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8", delay=True)
+    def __init__(self, path: str, size: int, files: int) -> None:
+        super().__init__(path, maxBytes=size, backupCount=files, encoding="utf-8", delay=True)
 
     def write(self, line: str) -> None:
         """Append a line. Blocks.
@@ -65,7 +64,12 @@ class Reporter:
         self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
         self._own: Counters | None = None
-        self._file = None if config.monitor_file is None else LineFile(config.monitor_file)
+        self._rate_sum = RateSum(state)
+        self._file = (
+            None
+            if config.monitor_file is None
+            else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
+        )
         self._file_failed = False
         self._loops = Loops(state)
 
@@ -106,7 +110,7 @@ class Reporter:
 
     async def _look(self, overview: Overview, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
         """Take a sample, and compare it with the last one."""
-        latest = await take_sample(self.state, overview)
+        latest = await take_sample(self.state, overview, self._rate_sum)
         self._own = own = Counters.of(latest)
         if keep and not await self.state.scripts.keep_reading(self.state.worker_id, own.at, own.packed()):
             return None  # the lead was lost meanwhile

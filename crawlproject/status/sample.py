@@ -8,7 +8,8 @@ from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_statuses
-from crawlproject.status.snapshot import CrawlSample, SourceSample
+from crawlproject.state.source_table import RateSum, count_due
+from crawlproject.status.snapshot import CrawlSample, Others, SourceSample
 from crawlproject.status.source_status import source_statuses
 
 MOST_SOURCES = 1000  # read one by one
@@ -31,8 +32,8 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
     )
 
 
-async def take_sample(state: State, overview: Overview) -> CrawlSample:
-    """Read the sources that an overview has chosen."""
+async def take_sample(state: State, overview: Overview, rate_sum: RateSum | None = None) -> CrawlSample:
+    """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more."""
     leases = await count_leases(state)
     names = list(overview.sources)
     rows = {row.source: row async for _, row in source_statuses(state, names, leases)}
@@ -45,4 +46,8 @@ async def take_sample(state: State, overview: Overview) -> CrawlSample:
         for index, name in enumerate(some):
             counts = {count: column[index] for count, column in columns.items() if column[index]}
             sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index])
-    return CrawlSample(utc_now(), state.keys.spider, overview, leases.total(), sources)
+    others = None
+    if overview.known > len(names) and rate_sum is not None:
+        leased = [source for source in leases if source not in sources]
+        others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
+    return CrawlSample(utc_now(), state.keys.spider, overview, leases.total(), sources, others)

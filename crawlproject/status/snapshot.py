@@ -9,11 +9,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgpack
 
-from crawlproject.politeness.outcomes import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
 from crawlproject.status.source_status import SourceRow
 
-_FORMAT = 1  # of what is kept between two samples
+_FORMAT = 2  # of what is kept between two samples
+_OF_ANSWERS = ("answers", "latency_us")
 _MANY_ERRORS = 0.1  # of all results
 
 
@@ -25,16 +26,35 @@ class SourceSample(NamedTuple):
     counts: Mapping[str, int]
     statuses: Mapping[str, int]
 
+    @property
+    def errors(self) -> int:
+        """Attempts that failed at the site or on the way there, retries included."""
+        return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
+
+
+class Others(NamedTuple):
+    """Where not all sources are read one by one: the limits of all (rps), and how many others are only leased.
+
+    These have requests in flight, and none that wait.
+    """
+
+    limits: float
+    only_leased: int
+
 
 @dataclass(frozen=True, slots=True)
 class CrawlSample:
-    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers."""
+    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers.
+
+    `others` is None where every known source is in `sources`.
+    """
 
     time: str
     spider: str
     overview: Overview
     in_flight: int
     sources: Mapping[str, SourceSample]
+    others: Others | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +80,10 @@ class Counters:
             overview.totals,
             overview.latencies,
             {
-                name: {"successful": source.row.successful, "failed": source.row.failed}
-                | {count: source.counts.get(count, 0) for count in ("answers", "latency_us")}
+                name: {"errors": source.errors}
+                | {count: source.counts.get(count, 0) for count in ("thumbnails", "link_rot", *_OF_ANSWERS)}
                 for name, source in sample.sources.items()
-                if source.row.successful or source.row.failed or source.counts.get("answers")
+                if source.row.successful or source.errors or source.counts.get("answers")
             },
         )
 
@@ -96,6 +116,11 @@ class General:
     num_resized: int
     resize_errors: int
     split_rate: float
+    link_rot_rps: float
+    dead_rps: float
+    robots_rps: float
+    opt_out_rps: float
+    refused_rps: float
     retry_rps: float
     bytes: int
     bytes_per_s: float
@@ -130,6 +155,9 @@ class Specific:
     state: str
     success_rps: float | None
     error_rps: float | None
+    link_rot_rps: float | None
+    link_rot: int
+    failed: int
     queued: int
     waiting: int
     delayed: int
@@ -187,17 +215,18 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
     specific = {name: _specific(name, source, before, interval) for name, source in sorted(sample.sources.items())}
     latencies = [increase(*pair) for pair in zip(before.latencies, overview.latencies, strict=True)]
     p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
-    success, error = rate("thumbnails", "link_rot"), rate("failed")
+    success, error = rate("thumbnails"), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
+    link_rot = rate("link_rot")
     rows = [source.row for source in sample.sources.values()]
     tripped = sorted({*overview.halted, *overview.halted_for_a_while})
     needs_attention = {
-        "error_rps": error > _MANY_ERRORS * (success + error),
+        "error_rps": error > _MANY_ERRORS * (success + link_rot + error),
         "circuit_breaker_tripped": bool(tripped),
         "workers": not overview.alive,
         "paused": bool(overview.pause.reason),
     }
     general = General(
-        global_max_rps=math.fsum(row.rate_limit for row in rows),
+        global_max_rps=sample.others.limits if sample.others else math.fsum(row.rate_limit for row in rows),
         success_rps=success,
         error_rps=error,
         processing_rate=round(success + error, 3),
@@ -205,6 +234,11 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         num_resized=overview.totals.get("thumbnails", 0),
         resize_errors=overview.totals.get("error_decode", 0),
         split_rate=rate("admitted"),
+        link_rot_rps=link_rot,
+        dead_rps=rate("failed"),
+        robots_rps=rate("error_robots"),
+        opt_out_rps=rate("error_opt_out"),
+        refused_rps=rate("error_refused"),
         retry_rps=rate("retried"),
         bytes=overview.totals.get("bytes", 0),
         bytes_per_s=rate("bytes"),
@@ -221,7 +255,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         workers=overview.alive,
         sources=overview.known,
         sources_in_progress=overview.due
-        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
+        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed)
+        + (sample.others.only_leased if sample.others else 0),
         sources_listed=len(rows),
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
@@ -244,14 +279,17 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
     answers, micros = (grown(count, source.counts.get(count, 0)) for count in ("answers", "latency_us"))
     return Specific(
         successful=row.successful,
-        error=row.failed,
+        error=source.errors,
         rate_limit=row.rate_limit,
         last_50_statuses=source.statuses,
         effective_rate=row.effective_rate,
         reason=row.reason,
         state=row.state,
-        success_rps=rate("successful", row.successful),
-        error_rps=rate("failed", row.failed),
+        success_rps=rate("thumbnails", source.counts.get("thumbnails", 0)),
+        error_rps=rate("errors", source.errors),
+        link_rot_rps=rate("link_rot", source.counts.get("link_rot", 0)),
+        link_rot=source.counts.get("link_rot", 0),
+        failed=row.failed,
         queued=row.queued,
         waiting=row.waiting,
         delayed=row.delayed,
@@ -296,10 +334,19 @@ def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATE
 def eta(sample: CrawlSample) -> float | None:
     """Return the seconds until the slowest of the sources being crawled has done its work.
 
-    0 without work, None when there is some and nothing goes out. Seeds in the list have no source yet, and
-    are left out.
+    Seeds in the list have no source yet: each source is taken to have as large a share of them as it has of the
+    work in the frontier. 0 without work, None when there is some and nothing goes out, or nothing but such seeds.
     """
-    if not sample.overview.outstanding:
+    overview = sample.overview
+    rows = [source.row for source in sample.sources.values()]
+    if not overview.outstanding and not overview.seeds:
         return 0.0
-    times = [source.row.eta_s for source in sample.sources.values() if source.row.eta_s]
-    return max(times) if times and not sample.overview.pause.reason else None
+    if overview.pause.reason:
+        return None
+    work = overview.outstanding + overview.overflow
+    times = [
+        row.eta_s + overview.seeds * (row.work / work) / row.effective_rate
+        for row in rows
+        if row.eta_s and row.effective_rate > 0 and work
+    ]
+    return max(times, default=None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
+from crawlproject.state.source_table import RateSum
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, Snapshot, snapshot
 
@@ -21,6 +22,7 @@ class SnapshotReader:
         self.state = state
         self.names = names
         self._before: Counters | None = None
+        self._rate_sum = RateSum(state)
 
     async def look(self) -> Snapshot | None:
         """Return what the crawl did since the last call; None at the first one.
@@ -32,7 +34,7 @@ class SnapshotReader:
         overview = await collect(self.state, must_lead=False)
         assert isinstance(overview, Overview)
         sources = list(dict.fromkeys([*self.names, *overview.sources]))
-        latest = await take_sample(self.state, overview._replace(sources=sources))
+        latest = await take_sample(self.state, overview._replace(sources=sources), self._rate_sum)
         before, self._before = self._before, Counters.of(latest)
         made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:

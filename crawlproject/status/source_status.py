@@ -39,6 +39,11 @@ class SourceRow(NamedTuple):
     next_slot_s: float
 
     @property
+    def work(self) -> int:
+        """Its requests, wherever they wait, and in flight."""
+        return self.queued + self.waiting + self.delayed + self.in_flight
+
+    @property
     def trouble(self) -> int:
         """What keeps it from its limit: 3 its circuit; 2 its circuit but for probes; 1 a lower rate; 0 nothing."""
         if self.state == "closed":

@@ -49,7 +49,7 @@ COLUMNS = (
     Column("delayed", lambda name, source: count(source.delayed), 10),
     Column("in flight", lambda name, source: count(source.in_flight), 5),
     Column("done", lambda name, source: count(source.successful), 3),
-    Column("failed", lambda name, source: count(source.error), 3),
+    Column("failed", lambda name, source: count(source.failed), 3),
     Column("eta", lambda name, source: duration(source.eta_s) if source.eta_s != 0 else "-", 6),
     Column("last 50", lambda name, source: statuses(source.last_50_statuses), 9, elastic=True),
     Column("reason", lambda name, source: source.reason, 8, elastic=True),
@@ -59,7 +59,7 @@ SORTS: Mapping[str, Callable[[str, Specific], tuple[float, ...]]] = {
     "trouble": lambda name, source: (-source.trouble, -_pace(source), -_work(source)),
     "rate": lambda name, source: (-_pace(source), -_work(source)),
     "work": lambda name, source: (-_work(source),),
-    "failed": lambda name, source: (-(source.error_rps or 0), -source.error),
+    "failed": lambda name, source: (-(source.error_rps or 0), -source.failed),
     "eta": lambda name, source: (-(math.inf if source.eta_s is None else source.eta_s),),
     "name": lambda name, source: (),
 }
@@ -176,9 +176,9 @@ def style_of(source: Specific) -> Style:
 
 def rate_of(source: Specific) -> float | None:
     """Return the results a second, good and bad; None when that is not known."""
-    return (
-        None if source.success_rps is None or source.error_rps is None else source.success_rps + source.error_rps
-    )
+    if source.success_rps is None or source.error_rps is None or source.link_rot_rps is None:
+        return None
+    return source.success_rps + source.error_rps + source.link_rot_rps
 
 
 def _pace(source: Specific) -> int:

@@ -20,6 +20,7 @@ from crawlproject.state.keys import Keys
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
+ROOT = Path(__file__).parents[2]
 KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -35,30 +36,48 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
 ) -> None:
     tsv, jsonl = tmp_path / "museum.tsv", tmp_path / "more.jsonl.gz"
     tsv.write_text(f"identifier\turl\tsource\n1\t{A}\tMuseum\n\n2\tftp://museum.org/x\t\n3\tmuseum.org/b.jpg\t\n")
-    jsonl.write_bytes(gzip.compress(f'{{"url": "{C}"}}\n{{"uuid": "4"}}\nnonsense\n'.encode()))
+    jsonl.write_bytes(gzip.compress(f'{{"url": "{C}"}}\n{{"uuid": "4"}}\nnotaurl\n'.encode()))
     done = scrapy("feed", str(tsv), str(jsonl), "-", stdin=f"{A}\nhttp://a b/\n")
     assert done.returncode == 0
-    assert done.stdout == "5 seeds fed, 3 rejected\n"
+    assert done.stdout == "4 seeds fed, 4 rejected\n"
     told = done.stderr.splitlines()
-    assert [line.partition(": ")[0] for line in told] == [f"{tsv}:4", f"{jsonl}:2", "-:2"]
+    assert [line.partition(": ")[0] for line in told] == [f"{tsv}:4", f"{jsonl}:2", f"{jsonl}:3", "-:2"]
     assert "must begin with http" in told[0]
     assert "no URL" in told[1]
-    assert "spaces" in told[2]
+    assert told[2].endswith("not a URL: 'notaurl' begins neither with http:// nor with a host name")
+    assert "spaces" in told[3]
     assert [json.loads(seed) if seed[0] == "{" else seed for seed in seeds(redis_url)] == [
         {"url": A, "identifier": "1", "source": "Museum"},
         {"url": "http://museum.org/b.jpg", "identifier": "3"},
         C,
-        "http://nonsense",
         A,
     ]
 
 
-def test_many_keep_their_order(scrapy: Scrapy, redis_url: str) -> None:
+def test_many_keep_their_order_for_the_spider_named(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "spiders_of_mine.py").write_text(
+        "import scrapy\nclass Pages(scrapy.Spider):\n    name = 'pages'\n"
+    )
     urls = [f"https://museum.org/{number}" for number in range(2500)]
-    done = scrapy("feed", "--spider", "pages", "-", stdin="\n".join(urls), CRAWL_NAMESPACE="other")
+    modules = ("-s", "SPIDER_MODULES=spiders_of_mine")
+    done = scrapy(
+        *("feed", *modules, "--spider", "pages", "-"),
+        stdin="\n".join(urls),
+        CRAWL_NAMESPACE="other",
+        PYTHONPATH=f"{tmp_path}:{ROOT}",
+    )
     assert done.stdout == "2500 seeds fed, 0 rejected\n"
     assert done.stderr == ""  # no progress bar where there is no terminal
     assert seeds(redis_url, "other:pages:start_urls") == urls
+
+
+def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
+    for args in (("-",), ("--kafka",)):
+        done = scrapy("feed", "--spider", "image", *args, stdin=A)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--spider image: this project has no such spider, only images" in done.stderr
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.keys() == []
 
 
 def test_it_fails_with_a_sentence(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:

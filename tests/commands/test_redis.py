@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,14 @@ def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> 
         assert client.lrange("images:start_urls", 0, -1) == [b"http://a/"]
     assert run("redis", "stop") == (0, "stopped\n", "")
     assert not socket.exists()
+    for action, told in (
+        ("start", {"url": f"unix://{socket}"}),
+        ("socket", {"socket": str(socket)}),
+        ("stop", {"stopped": True}),
+        ("stop", {"stopped": False}),
+    ):
+        code, out, err = run("redis", action, "--json")
+        assert (code, json.loads(out), err) == (0, told, "")
     code, out, err = run("redis", "restart")
     assert code == 2
     assert "expected start, stop or socket" in out + err

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
+from tests.state.scripts.calls import db
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -51,6 +54,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         "refused": 0,
         "deliveries_lost": 0,
         "events_trimmed": 0,
+        "refusals_not_kept": 0,
         "sources": {
             "flickr": nothing | {"rate_limit": 0.25},
             "museum": museum | {"rate_limit": 200.0},
@@ -62,6 +66,36 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
     said = json.loads(scrapy("stats", "--spider", "pages").stdout)
     assert said.pop("sources") == {}
     assert set(said.values()) == {0}
+
+
+@pytest.mark.parametrize("foreign", [b"\xff", b"many", b"", b"1_0"])
+async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, foreign: bytes) -> None:
+    redis, keys = db(state), state.keys
+    await redis.hset(keys.totals, mapping={"admitted": foreign, "duplicates": 3, b"\xff": 1})
+    await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": 5})
+    await redis.hset(keys.counts_of + "fetched", mapping={"museum": foreign, b"caf\xe9": 2})
+    await redis.hset(keys.counts_at_rest, mapping={"museum": foreign})
+    await redis.mset({keys.outstanding: foreign, keys.overflow: foreign})
+    await redis.zadd(keys.workers, {foreign: 1.0})
+    said = scrapy("stats")
+    assert (said.returncode, said.stderr) == (0, "")
+    told = json.loads(said.stdout)
+    assert (told["admitted"], told["duplicates"], told["outstanding"], told["fetched"]) == (0, 3, 0, 2)
+    assert told["sources"]["museum"]["rate_limit"] is None
+    assert told["sources"]["caf\ufffd"]["fetched"] == 2
+
+
+async def test_keys_of_another_kind_count_as_none(scrapy: Scrapy, state: State) -> None:
+    redis, keys = db(state), state.keys
+    await redis.zadd(keys.workers, {"w": 1.0})
+    await redis.set(keys.leases_of + "w", b"\xff")
+    for key in (keys.totals, keys.rates, keys.counts_at_rest, keys.counts_of + "fetched", keys.dead, keys.seeds):
+        await redis.set(key, b"\xff")
+    await redis.hset(keys.counts_of + "failed", "museum", 2)
+    said = scrapy("stats")
+    assert (said.returncode, said.stderr) == (0, "")
+    told = json.loads(said.stdout)
+    assert (told["failed"], told["fetched"], told["leased"], told["dead_letters"]) == (2, 0, 0, 0)
 
 
 async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, state: State) -> None:

@@ -215,7 +215,8 @@ def test_prometheus_sees_a_crawl_and_monitoring_goes_on_without_the_monitor(craw
         monitor.wait()
         prometheus.stop()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    rates = [(line["general"]["success_rps"], line["general"]["error_rps"]) for line in lines]
+    told_of = [line["general"] for line in lines]
+    rates = [(one["success_rps"] + one["link_rot_rps"], one["dead_rps"]) for one in told_of]
     intervals = [line["interval_s"] for line in lines]
     assert sum(rate[0] * interval for rate, interval in zip(rates, intervals, strict=True)) == pytest.approx(
         75, rel=0.02

@@ -11,7 +11,7 @@ from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject.errors import AddressRefused, MemoryShort, OptedOut, RobotsDisallowed
+from crawlproject.errors import AddressRefused, MemoryShort, OptedOut, RobotsDisallowed, RobotsUnreachable
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -209,6 +209,25 @@ async def test_only_what_reached_the_site_is_among_its_statuses(
     case.keeper.item_scraped(item, await case.lease())
     await case.scheduler.queue.flush()
     assert await case.statuses() == noted
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (RobotsDisallowed("robots.txt: line 2, Disallow: /"), True),
+        (OptedOut("noai"), True),
+        (AddressRefused("no"), False),
+        (RobotsUnreachable("robots.txt: status 500", 9.0), False),
+    ],
+)
+async def test_what_the_site_forbids_is_marked_among_the_dead_letters(
+    case: Case, error: Exception, refusal: bool
+) -> None:
+    item = Failure(**WHO, outcome=of_exception(error), reason="x")
+    case.keeper.item_scraped(item, await case.lease(**{RETRIES: 9}))
+    await case.scheduler.queue.flush()
+    ((_, letter),) = await case.redis.xrange(case.keys.dead)
+    assert (b"refusal" in letter) is refusal
 
 
 async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:

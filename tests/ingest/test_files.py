@@ -108,7 +108,7 @@ def test_quoted_csv(tmp_path: Path) -> None:
         (2, {"url": A, "uuid": "1"}),
         (3, {"url": B, "uuid": "2"}),
         (5, {"url": C, "uuid": "3"}),
-        (6, "!URL with spaces or control characters"),
+        (6, "!not a URL: 'no url' begins neither with http:// nor with a host name"),
     ]
 
 
@@ -129,6 +129,11 @@ def test_a_cell_larger_than_csv_allows_is_a_bad_row(tmp_path: Path) -> None:
         ("museum.org/?to=https://b.org/", "http://museum.org/?to=https://b.org/"),
         ("archive.org/web/https://b.org/a", "http://archive.org/web/https://b.org/a"),
         ("127.0.0.1/a", "http://127.0.0.1/a"),
+        ("localhost:8000/a", "http://localhost:8000/a"),
+        ("localhost", "http://localhost"),
+        ('{"url": "[::1]:8000/a"}', "http://[::1]:8000/a"),
+        ("žluť.cz/a", "http://žluť.cz/a"),
+        ("http://museum/a.jpg", "http://museum/a.jpg"),
         ("  museum.org  ", "http://museum.org"),
         ("HTTPS://museum.org/", "HTTPS://museum.org/"),
         ('{"url": "museum.org/a.jpg"}', "http://museum.org/a.jpg"),
@@ -145,7 +150,15 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
         ("file:///etc/passwd", "must begin with http"),
         ("museum.org/a b", "spaces"),
         ("http://museum.org:99999/", "invalid URL"),
-        ("javascript:alert(1)", "invalid URL"),
+        ("javascript:alert(1)", "not a URL: 'javascript:alert(1)'"),
+        ("notaurl", "not a URL: 'notaurl' begins neither with http:// nor with a host name"),
+        ("//notaurl", "not a URL"),
+        ("images/a.jpg", "not a URL"),
+        (".hidden", "not a URL"),
+        ("end.", "not a URL"),
+        ("../a.jpg", "not a URL"),
+        ("localhosts/a.jpg", "not a URL"),
+        ('{"url": "notaurl"}', "not a URL"),
         ("{", "not JSON"),
         ('{"url": 5}', "no URL: 5"),
         ('{"uuid": "1"}', "no URL: None"),
@@ -184,7 +197,7 @@ def test_a_file_of_nothing(tmp_path: Path, content: str) -> None:
 def test_blank_lines_before_the_header_count(tmp_path: Path) -> None:
     assert lines(tmp_path, f"\n\nurl,uuid\n\n{A},\nx y,\n") == [
         (5, A),
-        (6, "!URL with spaces or control characters"),
+        (6, "!not a URL: 'x y' begins neither with http:// nor with a host name"),
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview, Pause
+from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 
 LED = {"leader": "leader", "pulse": "leader"}
@@ -75,3 +76,53 @@ async def test_a_silent_worker_runs_no_more(frontier: Frontier, state: State) ->
     assert await asked(state) == (Pause("", ""), Pause("", ""))
     await frontier.redis.zadd(state.keys.workers, {"w": 0})
     assert [pause.kind for pause in await asked(state)] == ["no worker"] * 2
+
+
+async def refuse(frontier: Frontier, count: int, *, refusal: bool = True) -> None:
+    """Have `count` requests become dead letters, because their site forbids them; at most three are kept."""
+    await frontier.feed("museum", count)
+    leases = [lease for _ in range(count) for lease in await frontier.lease(1)]
+    done = Settlement("", "museum", b"\x01\x00\x00x", dead="no", refusal=refusal)
+    await frontier.scripts.settle("w", [replace(done, id=lease) for lease in leases], dead_maxlen=3)
+
+
+async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State) -> None:
+    redis, keys = frontier.redis, state.keys
+    await frontier.catalogue({"museum": 1000.0})
+    await refuse(frontier, 5)
+    assert await redis.xlen(keys.dead) == 3  # of many only the first are kept, and the others are counted
+    assert await redis.hget(keys.totals, "refusals_not_kept") == b"2"
+    assert await redis.get(keys.outstanding) == b"0"
+    assert await asked(state) == (Pause("", ""), Pause("", ""))
+    await refuse(frontier, 1, refusal=False)
+    assert await asked(state) == (Pause("", ""), Pause("", ""))
+    await refuse(frontier, 1, refusal=False)
+    assert [pause.reason for pause in await asked(state)] == [FULL, FULL]
+
+    # what is taken out again is not counted any more, whichever it is
+    letters = [(at.decode(), "museum") for at, _ in await redis.xrange(keys.dead)]
+    await state.scripts.drop_dead([letters[0], letters[3]])
+    await state.scripts.drop_dead([letters[0]])
+    assert await redis.get(keys.dead_refusals) == b"2"
+    assert await asked(state) == (Pause("", ""), Pause("", ""))
+    await refuse(frontier, 1, refusal=False)
+    assert [pause.reason for pause in await asked(state)] == [FULL, FULL]
+
+    await redis.delete(keys.dead)  # behind our back
+    await state.scripts.trim(frontier.fence, maxlen=9)
+    assert not await redis.exists(keys.dead_refusals)
+
+
+async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Frontier, state: State) -> None:
+    await frontier.catalogue({"museum": 1000.0})
+    await refuse(frontier, 3)
+
+    async def enqueue() -> object:
+        await frontier.redis.lpush(state.keys.seeds, "a")
+        await state.scripts.take_seeds("w", 1)
+        return await state.scripts.enqueue(
+            "w", [Rejected("no URL")], seeds=[b"a"], high_water=9, dead_maxlen=1, refuse_unknown=False
+        )
+
+    assert await enqueue() is not None
+    assert await enqueue() is None

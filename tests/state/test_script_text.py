@@ -21,7 +21,7 @@ PRELUDES = sorted(file.name.removesuffix(".lua") for file in (FOLDER / "preludes
 FUNCTIONS = {"error", "ipairs", "next", "pairs", "pcall", "select", "setmetatable", "tonumber", "tostring", "type"}
 WORDS = {"unpack", "and", "function", "if", "elseif", "in", "not", "or", "return", "while", "until"}
 # Also touched by commands that no type stops: is Redis out of memory, what is to be logged, is there a leader.
-TRIED = {"pulse", "data_fault", "leader"}
+TRIED = {"pulse", "data_fault", "leader", "dead_refusals"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -60,7 +60,7 @@ def test_each_prelude_is_needed_by_a_script() -> None:
 
 def test_keys_and_arguments_are_those_that_the_text_names() -> None:
     script = ScriptText("drop_dead", KEYS)
-    assert script.keys == [KEYS.data_fault, KEYS.dead, KEYS.dead_sources]
+    assert script.keys == [KEYS.data_fault, KEYS.dead, KEYS.dead_refusals, KEYS.dead_sources]
     assert script.arguments == {"dead_letters"}
     assert "K.leader" not in script.text
     assert "add_dead_letter" not in script.text  # nothing in it adds one

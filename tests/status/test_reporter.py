@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from crawlproject.state import source_table
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview, Pause, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
+from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
 from tests.waiting import until_async as until
@@ -180,18 +182,29 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         await until(lambda: lines(path))
 
 
-def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporters, "_FILE_BYTES", 100)
+def test_the_file_is_rotated_and_found_again(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    mine, theirs = LineFile(str(path)), LineFile(str(path))
+    mine, theirs = LineFile(str(path), 100, 3), LineFile(str(path), 100, 3)
     for number in range(20):
         (mine, theirs)[number % 2].write(f"line {number} " + "x" * 40)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 4))]
     assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
     assert path.read_text().splitlines()[-1].startswith("line 19 ")
     path.rename(tmp_path / "moved")  # as logrotate does
     mine.write("after")
     assert path.read_text() == "after\n"
+
+
+async def test_size_and_number_of_monitor_files_are_settings(
+    crawl: Crawl, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    monkeypatch.setattr(state, "config", replace(state.config, log_maxsize=4000, log_files=2))
+    await crawl.lead_by(state.worker_id)
+    async with reporting(state, path):
+        await until((tmp_path / "monitor.jsonl.2").exists)
+    assert all(file.stat().st_size <= 4000 for file in tmp_path.iterdir())
+    assert json.loads((tmp_path / "monitor.jsonl.1").read_text().splitlines()[-1])["event"] == "monitoring_update"
 
 
 async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(
@@ -210,6 +223,45 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     assert set(overview.sources[2:]) < {"s1", "s2"}
     made = await samples.take_sample(state, overview)
     assert list(made.sources) == overview.sources
+
+
+async def test_general_sums_all_sources_also_those_that_are_not_listed(
+    crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
+    for number in range(30):
+        await crawl.feed(f"s{number}", 1 if number < 12 else 3)
+    for _ in range(12):  # some have nothing but requests in flight, some have both
+        await crawl.lease(2)
+    in_progress = {f"s{number}" for number in range(30)}
+    reader = SnapshotReader(state)
+    assert await reader.look() is None
+    await asyncio.sleep(0.01)
+    made = await reader.look()
+    assert made is not None
+    assert len(made.specific) == made.general.sources_listed == 3
+    assert made.general.global_max_rps == 2 * 200 + 30 * 50
+    assert made.general.sources_in_progress == len(in_progress)
+
+
+async def test_the_sum_of_the_rates_of_very_many_sources_follows_them(
+    crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_table, "_PAGE", 100)
+    monkeypatch.setattr(source_table, "_PAGES_A_LOOK", 2)
+    await crawl.redis.hset(state.keys.rates, mapping={f"s{number}": "0.25" for number in range(2000)})
+    rate_sum = source_table.RateSum(state)
+    assert await rate_sum.look() == 400 + 500
+    await crawl.redis.hset(state.keys.rates, "s0", "100.25")
+    assert await rate_sum.look() == 400 + 500  # one look does not come round
+    for _ in range(30):
+        last = await rate_sum.look()
+    assert last == 400 + 600
+    await crawl.redis.hset(state.keys.rates, "s0", b"\xff")
+    for _ in range(30):
+        last = await rate_sum.look()
+    assert last == 400 + 1999 * 0.25
 
 
 async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: Crawl, state: State) -> None:

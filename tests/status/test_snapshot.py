@@ -49,7 +49,10 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
 
 
 def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceSample:
-    return SourceSample(row(name, **more), dead, counts or {}, {"200": 3})
+    # unless a test says otherwise, what succeeded are images, and what failed has failed at the first attempt
+    usual = {"thumbnails": more.get("successful", 0), "error_timeout": more.get("failed", 0)}
+    counts = {name: count for name, count in (usual | (counts or {})).items() if count}
+    return SourceSample(row(name, **more), dead, counts, {"200": 3})
 
 
 def general(before: CrawlSample, after: CrawlSample) -> General:
@@ -61,30 +64,46 @@ def general(before: CrawlSample, after: CrawlSample) -> General:
 def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
     before = sample_at(
         100.0,
-        source("museum", successful=10, failed=1, counts={"answers": 4, "latency_us": 1_000_000}),
+        source(
+            "museum",
+            successful=10,
+            failed=1,
+            counts={"thumbnails": 9, "link_rot": 1, "error_timeout": 1, "answers": 4, "latency_us": 1_000_000},
+        ),
         totals={"thumbnails": 9, "link_rot": 1, "failed": 1, "bytes": 1000, "admitted": 5, "error_dns": 1},
     )
     after = sample_at(
         104.0,
-        source("museum", successful=30, failed=3, counts={"answers": 8, "latency_us": 3_000_000, "error_dns": 3}),
+        source(
+            "museum",
+            successful=30,
+            failed=3,
+            counts={"thumbnails": 27, "link_rot": 3, "error_timeout": 4, "error_dns": 3, "error_robots": 5,
+                    "answers": 8, "latency_us": 3_000_000},
+        ),
         totals={"thumbnails": 27, "link_rot": 3, "failed": 3, "bytes": 9000, "admitted": 25, "error_dns": 3,
-                "error_decode": 2, "retried": 2},
+                "error_decode": 2, "error_robots": 4, "error_opt_out": 8, "error_refused": 12, "error_store": 9,
+                "retried": 2},
         halted=["b"], halted_for_a_while=["a"],
     )  # fmt: skip
     made = snapshot(Counters.of(before), after)
     assert made is not None
     assert made.interval_s == 4.0
     one = made.general
-    assert (one.success_rps, one.error_rps, one.processing_rate) == (5.0, 0.5, 5.5)
+    assert (one.success_rps, one.error_rps, one.processing_rate) == (4.5, 1.0, 5.5)
+    assert (one.link_rot_rps, one.dead_rps) == (0.5, 0.5)
+    assert (one.robots_rps, one.opt_out_rps, one.refused_rps) == (1.0, 2.0, 3.0)
     assert (one.num_resized, one.resize_errors, one.split_rate, one.retry_rps) == (27, 2, 5.0, 0.5)
     assert (one.bytes, one.bytes_per_s) == (9000, 2000.0)
     assert one.circuit_breaker_tripped == ["a", "b"]
-    assert one.errors == {"dns": 3, "decode": 2}
-    assert one.errors_now == {"dns": 2, "decode": 2}
+    others = {"robots": 4, "opt_out": 8, "refused": 12, "store": 9}
+    assert one.errors == {"dns": 3, "decode": 2} | others
+    assert one.errors_now == {"dns": 2, "decode": 2} | others
     museum = made.specific["museum"]
-    assert (museum.successful, museum.error, museum.success_rps, museum.error_rps) == (30, 3, 5.0, 0.5)
+    assert (museum.successful, museum.link_rot, museum.error, museum.failed) == (30, 3, 7, 3)
+    assert (museum.success_rps, museum.link_rot_rps, museum.error_rps) == (4.5, 0.5, 1.5)
     assert museum.latency_mean_s == 0.5
-    assert museum.errors == {"dns": 3}
+    assert museum.errors == {"timeout": 4, "dns": 3, "robots": 5}
     assert museum.last_50_statuses == {"200": 3}
 
 
@@ -154,6 +173,16 @@ def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
     assert eta(sample_at(1.0, *busy, outstanding=19, pause=Pause("paused", "full"))) is None
 
 
+def test_seeds_in_the_list_count_as_if_they_were_of_the_sources_in_the_frontier() -> None:
+    slow = source("slow", queued=10, waiting=20, eta_s=15.0, effective_rate=2.0)
+    fast = source("fast", queued=60, in_flight=10, eta_s=7.0, effective_rate=10.0)
+    frontier = {"outstanding": 80, "overflow": 20}
+    assert eta(sample_at(1.0, slow, fast, **frontier)) == 15.0
+    assert eta(sample_at(1.0, slow, fast, **frontier, seeds=1000)) == pytest.approx(15.0 + 300 / 2.0)
+    assert eta(sample_at(1.0, slow, fast, seeds=1000)) is None  # nobody knows of which sources they are
+    assert eta(sample_at(1.0, slow, fast, **frontier, seeds=9, pause=Pause("paused", "full"))) is None
+
+
 @pytest.mark.parametrize(
     ("state", "effective", "trouble"),
     [("closed", 5.0, 0), ("closed", 4.9, 1), ("half_open", 5.0, 2), ("open", 5.0, 3), ("halted", 1.0, 3)],
@@ -171,8 +200,8 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
     [
         ({}, []),
         ({"alive": 0}, ["workers"]),
-        ({"totals": {"thumbnails": 9, "failed": 1}}, []),
-        ({"totals": {"thumbnails": 8, "failed": 1}}, ["error_rps"]),
+        ({"totals": {"thumbnails": 9, "error_dns": 1}}, []),
+        ({"totals": {"thumbnails": 8, "error_dns": 1}}, ["error_rps"]),
         ({"halted": ["a"]}, ["circuit_breaker_tripped"]),
         ({"halted_for_a_while": ["a"]}, ["circuit_breaker_tripped"]),
         ({"pause": Pause("paused", "full")}, ["paused"]),

@@ -100,7 +100,7 @@ function showState() {
 // Name, value, its key in `trouble`, and the small text beside the value.
 const TILES = [
   ["done a second", (g) => rate(g.success_rps)],
-  ["failed a second", (g) => rate(g.error_rps), "error_rps"],
+  ["errors a second", (g) => rate(g.error_rps), "error_rps"],
   ["allowed a second", (g) => rate(g.global_max_rps)],
   ["to do", (g) => count(g.outstanding)],
   ["in flight", (g) => count(g.in_flight)],
@@ -204,7 +204,7 @@ new ResizeObserver(showChart).observe($("chart"));
 
 // Sources
 
-const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.error_rps);
+const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.link_rot_rps + s.error_rps);
 const working = (s) => s.queued + s.waiting + s.delayed + s.in_flight > 0;
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
 const stateName = (s) => (s.state === "closed" && s.trouble ? "slowed" : NAMES[s.state] ?? s.state);
@@ -217,7 +217,7 @@ const COLUMNS = [
   ["to do", (s) => s.queued + s.waiting + s.delayed, (cell, s) => write(cell, count(s.queued + s.waiting) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
   ["in flight", (s) => s.in_flight, (cell, s) => write(cell, count(s.in_flight))],
   ["done", (s) => s.successful, (cell, s) => write(cell, count(s.successful))],
-  ["failed", (s) => s.error, (cell, s) => write(cell, count(s.error))],
+  ["failed", (s) => s.failed, (cell, s) => write(cell, count(s.failed))],
   ["first byte", (s) => s.latency_mean_s ?? -1, (cell, s) => write(cell, seconds(s.latency_mean_s))],
   ["last 50", (s) => s.last_50_statuses["200"] ?? 0, showStatuses],
   ["done in", (s) => s.eta_s ?? Infinity, (cell, s) => write(cell, eta(s.eta_s))],

@@ -1,5 +1,5 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
--- needs: domains, dead_letters, queues, rates, seeds, due
+-- needs: domains, dead_letters, dead_bound, queues, rates, seeds, due
 -- types: list seeds, hash totals
 -- reads: outstanding overflow pulse workers dead rates slots halted
 --
@@ -18,12 +18,12 @@
 
 local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
-local dead_letters = read('stream', 'XLEN', K.dead)
+local at_bound = A.digest and are_dead_letters_at_bound()
 local seeds = {}
 if A.digest then
   if not read('zset', 'ZSCORE', K.workers, A.worker) then return {} end
   require_type('list', K.processing_of .. A.worker)
-  if not pulse or dead_letters >= A.dead_maxlen then return {} end
+  if not pulse or at_bound then return {} end
   seeds = processing_list(A.worker)
   if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
 end

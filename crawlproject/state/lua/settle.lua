@@ -4,10 +4,11 @@
 -- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding
 -- reads: halted options
 --
--- A: worker; min_rate; circuit; refuse_unknown; latency_backoff (whether slow answers slow a source down); ids, of
---    leases. What else there is of a settlement stands at its number in:
+-- A: worker; min_rate; circuit; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow answers
+--    slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot)
---    dead, entries, images (or none)          a dead letter, for that reason, with what is known of its image
+--    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
+--                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); slows; holds (us); answered.
@@ -115,7 +116,7 @@ for index, id in ipairs(A.ids) do
       ended = ended + 1
     elseif A.dead[index] then
       local entry = A.entries[index]
-      add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry), A.images[index])
+      add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry), A.refusals[index], A.images[index])
       if payer then ended = ended + 1 end -- a lease that was not granted was not counted
     elseif not give_back(index, source) then
       ended = ended + 1

@@ -22,7 +22,7 @@ end
 
 drop_older(K.slots, '(' .. text(now))
 forget_expired_robots(100)
-if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
+if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
 
 local positions = read_by_all()
 local reason, dropped = '', 0

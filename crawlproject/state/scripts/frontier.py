@@ -19,7 +19,7 @@ LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
 _SETTLE_COLUMNS = (
     *("sources", "statuses", "fine", "latencies", "buckets", "slows", "holds", "answered"),
-    *("streams", "events", "dead", "images", "entries", "domains", "delays"),
+    *("streams", "events", "dead", "refusals", "images", "entries", "domains", "delays"),
 )
 
 
@@ -75,6 +75,13 @@ class Lost(NamedTuple):
     dead: int
 
 
+class Present(NamedTuple):
+    """When one that is no worker was last answered, and since when without a gap (µs, Redis' clock)."""
+
+    last: int = 0
+    since: int = 0
+
+
 class HeartbeatReply(NamedTuple):
     """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
 
@@ -121,9 +128,10 @@ class Rejected:
 class Settlement:
     """The end of one lease.
 
-    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason, and
-    `image` is what is known of its image (JSON); else `entry` goes back to the queue of `source` (or of whoever
-    the catalogue gives `domain`), to its head or after `delay` seconds. `counts` are added to those of `source`.
+    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason (a `refusal`: the
+    site forbids the picture), and `image` is what is known of its image (JSON); else `entry` goes back to the
+    queue of `source` (or of whoever the catalogue gives `domain`), to its head or after `delay` seconds. `counts`
+    are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds; `slows` says that it slows the source down, and holds it
@@ -136,6 +144,7 @@ class Settlement:
     entry: bytes = b""
     event: tuple[str, str] | None = None
     dead: str | None = None
+    refusal: bool = False
     image: str | None = None
     delay: float = 0.0
     domain: str | None = None
@@ -155,6 +164,14 @@ class DeadRetry(NamedTuple):
     source: str
     entry: bytes | None
     seed: bytes | None
+
+
+def _lost(reply: Sequence[Any]) -> list[Lost]:
+    """Return the workers found dead, as a script names them: worker, returned, dead, worker, ..."""
+    return [
+        Lost(worker.decode(errors="replace"), returned, dead)
+        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+    ]
 
 
 class FrontierScripts(ScriptRunner):
@@ -250,8 +267,9 @@ class FrontierScripts(ScriptRunner):
         *,
         latency_backoff: bool = True,
         refuse_unknown: bool = False,
+        dead_maxlen: int | None = None,
     ) -> SettleReply:
-        """End leases. `latency_backoff`: slow answers slow a source down.
+        """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
 
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
@@ -265,6 +283,7 @@ class FrontierScripts(ScriptRunner):
             counts={name: [one.counts.get(name) for one in settlements] for name in names},
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
+            dead_maxlen=dead_maxlen,
             **columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
         )
         settled, held_back = reply
@@ -294,8 +313,8 @@ class FrontierScripts(ScriptRunner):
             found["streams"] = 1 + self._emitted.index(stream)
         elif one.dead is not None:
             found |= {"dead": one.dead, "entries": one.entry}
-            if one.image is not None:
-                found["images"] = one.image
+            optional = {"refusals": one.refusal or None, "images": one.image}
+            found |= {name: value for name, value in optional.items() if value is not None}
         else:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
             if one.domain is not None:
@@ -311,14 +330,24 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(
-            bool(alive),
-            leases,
-            [
-                Lost(worker.decode(errors="replace"), returned, dead)
-                for worker, returned, dead in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
-            ],
+        return HeartbeatReply(bool(alive), leases, _lost(lost))
+
+    async def reclaim(
+        self, present: Present, *, timeout: float, max_deliveries: int
+    ) -> tuple[Present, list[Lost]]:
+        """Take their leases from workers silent for `timeout` seconds; for a caller that is no worker.
+
+        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
+        `timeout`, at least two in each.
+        """
+        last, since, *lost = await self._run(
+            "reclaim",
+            last=present.last,
+            since=present.since,
+            timeout=int(timeout * MICROS),
+            max_deliveries=max_deliveries,
         )
+        return Present(int(last), int(since)), _lost(lost)
 
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""

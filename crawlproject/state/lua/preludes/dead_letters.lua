@@ -1,6 +1,6 @@
 -- Dead letters, and statistics.
 -- needs: numbers
--- types: stream dead, hash dead_sources
+-- types: stream dead, hash dead_sources totals
 
 -- Adds to a statistic; junk found there is left alone.
 local function add(key, field, count)
@@ -22,18 +22,34 @@ local function add_all(key, counts)
   if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
 end
 
--- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came); `image` is what is known of
--- its image, JSON or nil.
-local function add_dead_letter(what, body, source, reason, deliveries, image)
+local function refusals_kept() return number(attempt('GET', K.dead_refusals) or '') or 0 end
+
+-- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
+-- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
+-- kept, and those beyond only counted. `image` is what is known of its image, JSON or nil.
+local function add_dead_letter(what, body, source, reason, deliveries, refusal, image)
   local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}
   if image then fields[#fields + 1], fields[#fields + 2] = 'image', image end
+  if refusal and A.dead_maxlen and refusals_kept() >= A.dead_maxlen then
+    add(K.totals, 'refusals_not_kept', 1)
+    return
+  elseif refusal then
+    fields[#fields + 1], fields[#fields + 2] = 'refusal', 1
+    attempt('INCR', K.dead_refusals)
+  end
   redis.call('XADD', K.dead, '*', unpack(fields))
   if source and source ~= '' then add(K.dead_sources, source, 1) end
 end
 
 -- Returns whether it was there.
 local function remove_dead_letter(id, source)
+  local refusal = false
+  if refusals_kept() > 0 then
+    local found = redis.call('XRANGE', K.dead, id, id)[1]
+    for _, field in ipairs(found and found[2] or {}) do refusal = refusal or field == 'refusal' end
+  end
   if redis.call('XDEL', K.dead, id) == 0 then return false end
+  if refusal then attempt('DECR', K.dead_refusals) end
   if source and source ~= '' then
     add(K.dead_sources, source, -1)
     if (number(redis.call('HGET', K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', K.dead_sources, source) end

@@ -1,5 +1,5 @@
 -- Why nothing goes out of any source: decided here alone. lease.lua, collect.lua and pause_reason.lua tell it.
--- needs: clock
+-- needs: clock, dead_bound
 -- reads: dead workers
 --
 -- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs).
@@ -14,7 +14,7 @@ local function pause_reason(pulse, unread, outstanding)
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
   end
   if unread then return {'paused', unread} end
-  if read('stream', 'XLEN', K.dead) >= A.dead_maxlen then
+  if are_dead_letters_at_bound() then
     return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it'}
   end
   if A.timeout and outstanding > 0 and workers_alive() == 0 then

@@ -1,0 +1,16 @@
+-- Takes from workers that are silent, for one that is no worker itself: a monitor, when perhaps none is left.
+-- needs: lost_leases
+--
+-- A: last, since (us: what the last call has replied; 0 at first); timeout (us that a worker may be silent);
+--    max_deliveries; min_rate; circuit.
+-- Reply: {now, since, lost worker, leases returned, dead letters, lost worker, ...}
+--
+-- `since` is the moment from which on the caller has had an answer at least every half of `timeout`. Only after a whole
+-- `timeout` of that does it take anything: for so long Redis was there, and its clock was not set, and a worker
+-- that is silent all that time is dead. It never counts as a worker, and gives no other time anew.
+
+local since = A.since
+if A.last > now or A.last < now - A.timeout / 2 then since = now end
+local reply = {text(now), text(since)}
+if since <= now - A.timeout then return_lost(reply) end
+return reply
