@@ -122,8 +122,8 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
     assert (await crawl.lease()).grants == []
     assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     assert await crawl.db.smembers("crawl:temp_halted") == {MUSEUM.encode()}
-    # what was in flight is noted, and decides nothing
-    await crawl.settle(second.grants, "x" * 100)
+    # what was in flight is noted, and opens and closes nothing
+    await crawl.settle(second.grants, "xxxxxxxxx." * 10)
     assert await crawl.circuit_state() == "open"
     assert len(await crawl.events("crawl:crawl_halted")) == 1
     assert await crawl.db.llen("crawl:statuslast50req:museum") == 50
@@ -238,6 +238,90 @@ async def test_errors_in_a_row_are_counted_across_open_periods(state: State) -> 
         await asyncio.sleep(0.12)
         await crawl.crawl("x")
     assert await crawl.circuit_state() == "halted"
+
+
+async def test_errors_in_flight_at_a_trip_are_counted_too(crawl: Crawl) -> None:
+    await crawl.feed(60)
+    first, rest = (await crawl.lease(6)).grants, (await crawl.lease(54)).grants
+    await crawl.settle(first, "x" * 6)
+    await crawl.settle(rest[:43], "x" * 43)
+    assert await crawl.circuit_state() == "open"
+    await crawl.settle(rest[43:44], "x")
+    assert await crawl.circuit_state() == "halted"
+    assert await crawl.db.smembers("crawl:halted") == {b"museum"}
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+    kinds = [event["type"] for event in await crawl.events("crawl:crawl_halted")]
+    assert kinds == ["temporary", "permanent"]
+    await crawl.settle(rest[44:], "." * 10)  # too late
+    assert await crawl.circuit_state() == "halted"
+
+
+async def test_a_success_in_flight_at_a_trip_ends_the_run(crawl: Crawl) -> None:
+    await crawl.feed(60)
+    first, rest = (await crawl.lease(6)).grants, (await crawl.lease(54)).grants
+    await crawl.settle(first, "x" * 6)
+    await crawl.settle(rest, "x" * 43 + "." + "x" * 10)
+    assert await crawl.circuit_state() == "open"
+    assert await crawl.db.hmget("crawl:circuit:museum", "run", "periods") == [b"10", b"0"]
+
+
+async def test_what_was_sent_before_a_resume_is_not_held_against_the_source(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, halt_after=8))
+    await crawl.start()
+    await crawl.feed(40)
+    old = (await crawl.lease(40)).grants
+    await crawl.settle(old[:8], "x" * 8)
+    assert await crawl.circuit_state() == "halted"
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    await crawl.settle(old[8:], "x" * 32)
+    assert await crawl.circuit_state() == "closed"
+    await crawl.crawl("xxxxx")
+    assert await crawl.circuit_state() == "closed"
+
+
+async def _periods(crawl: Crawl, results: str) -> list[str]:
+    """Trip the circuit, then let the first probe of each period end as `results` say; return the states."""
+    await crawl.crawl("xxxxxx")
+    states = []
+    for result in results:
+        await crawl.db.hset("crawl:circuit:museum", "ends", 1)  # in place of waiting
+        await crawl.feed(3)
+        probe, *others = (await crawl.lease()).grants
+        await crawl.settle([probe], result)
+        if result == ".":
+            await crawl.settle(others[:1], "x")
+            others = others[1:]
+        await crawl.settle(others, "-" * len(others))
+        states.append(await crawl.circuit_state())
+    return states
+
+
+async def test_five_open_periods_in_a_row_without_a_success_halt_it(crawl: Crawl) -> None:
+    assert await _periods(crawl, "xxxxx") == ["open"] * 4 + ["halted"]
+    assert await crawl.db.smembers("crawl:halted") == {b"museum"}
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+    *others, last = await crawl.events("crawl:crawl_halted")
+    assert [event["type"] for event in others] == ["temporary"] * 5
+    assert last["type"] == "permanent"
+    # By default that is half an hour after the first of them.
+    rules, opened = CircuitRules(), 0.0
+    for period in range(rules.halt_periods):
+        opened += min(rules.open * 2**period, rules.open_max)
+    assert opened == 31 * 60
+
+
+async def test_one_success_among_the_probes_starts_the_count_of_periods_anew(crawl: Crawl) -> None:
+    assert await _periods(crawl, "xxxx.xxxxx") == ["open"] * 9 + ["halted"]
+
+
+async def test_an_operators_own_open_period_is_not_one_without_a_success(crawl: Crawl) -> None:
+    await crawl.start(options={MUSEUM: json.dumps({"circuit": {"halt_periods": 1}})})
+    await crawl.crawl(".")
+    await crawl.db.sadd("crawl:temp_halted", "museum")
+    await crawl.watch()
+    assert await crawl.circuit_state() == "open"
+    assert await _periods(crawl, "xx") == ["open", "halted"]
 
 
 @pytest.mark.parametrize("how", ["srem", "del"])

@@ -130,7 +130,8 @@ end
 -- Closed, with nothing counted against it; at the full rate again when an operator says so.
 local function close_circuit(source, kind, why, full_rate)
   local circuit = enter(source, 'closed')
-  circuit.opens, circuit.run, circuit.ends, circuit.noted = 0, 0, 0, 0
+  circuit.opens, circuit.run, circuit.periods, circuit.ends, circuit.noted = 0, 0, 0, 0, 0
+  circuit.cleared = circuit.generation
   if full_rate then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
     local slot, interval, delay = slot_of(source), interval_of(rate_of(source)), robots_delay_of(source)
