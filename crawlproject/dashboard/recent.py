@@ -21,8 +21,9 @@ async def recent(state: State) -> dict[str, Any]:
     tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.dead)
     found = await newest_entries(state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
     images, gone, halted, resumed, dead = found.values()
-    halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
-    halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
+    shown = ("source", "type", "msg", "reason", "by", "time")
+    halts = [{"event": "halted", **event} for event in _events(halted, *shown)]
+    halts += [{"event": "resumed", **event} for event in _events(resumed, *shown)]
     return {
         "thumbnails": _events(images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"),
         "link_rot": _events(gone, "identifier", "url", "source", "status", "time"),

@@ -15,6 +15,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject.config import CircuitRules
+from crawlproject.controls import halt, set_rate
 from crawlproject.models import Slot
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
@@ -33,6 +34,7 @@ class Crawl:
         self.state = state
         self.scripts = Scripts(state.redis, state.keys, state.clock, rules=rules)
         self.number = 0
+        self.seen = 0  # entries of the audit trail
 
     @property
     def db(self) -> Any:
@@ -82,8 +84,14 @@ class Crawl:
     async def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in await self.db.xrange(stream)]
 
-    async def watch(self) -> list[tuple[str, str]]:
+    async def watch(self) -> bool:
         return await self.scripts.watch(self.fence)
+
+    async def changes(self) -> list[str]:
+        """Return what the audit trail has told since the last call, without what led to it."""
+        seen, self.seen = self.seen, await self.db.xlen("crawl:audit")
+        told = (await self.events("crawl:audit"))[seen:]
+        return [event["event"].removeprefix("crawl_") for event in told]
 
 
 @pytest_asyncio.fixture
@@ -132,9 +140,10 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
 async def test_says_why_it_halted_with_the_counts_of_statuses(crawl: Crawl) -> None:
     await crawl.crawl("....xxx")
     [event] = await crawl.events("crawl:crawl_halted")
-    assert event.keys() == {"source", "type", "msg", "time"}
-    assert (event["source"], event["type"]) == (MUSEUM, "temporary")
-    assert event["msg"] == "2 errors of 6 requests in 60 s; last statuses 200: 4, 500: 2"
+    assert event.keys() == {"event", "source", "type", "msg", "reason", "by", "time"}
+    assert (event["event"], event["source"], event["type"]) == ("crawl_halted", MUSEUM, "temporary")
+    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"200": 4, "500": 2}'
+    assert (event["reason"], event["by"]) == ("2 errors of 6 requests in 60 s", "worker w")
     seconds, micros = await crawl.db.time()
     assert abs(datetime.fromisoformat(event["time"]).timestamp() - seconds - micros / 1e6) < 5
 
@@ -222,7 +231,8 @@ async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State) -
     assert await crawl.circuit_state() == "halted"
     assert await crawl.db.smembers("crawl:halted") == {b"museum"}
     [event] = await crawl.events("crawl:crawl_halted")
-    assert (event["type"], event["msg"]) == ("permanent", "50 errors in a row; last statuses 500: 50")
+    assert (event["type"], event["reason"]) == ("permanent", "50 errors in a row")
+    assert event["msg"] == 'museum tripped permanent halt. Response codes: {"500": 50}'
     await crawl.feed(10)
     await asyncio.sleep(0.4)
     await crawl.watch()
@@ -334,7 +344,9 @@ async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state:
         await crawl.db.srem("crawl:halted", "museum")
     else:
         await crawl.db.delete("crawl:statuslast50req:museum")
-    assert await crawl.watch() == [("museum", "resumed")]
+    await crawl.changes()
+    await crawl.watch()
+    assert await crawl.changes() == ["resumed"]
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.state, status.effective, status.held_until) == ("closed", 200.0, 0)
     assert await crawl.db.scard("crawl:halted") == 0
@@ -348,8 +360,10 @@ async def test_an_operator_halts_with_the_key_alone(crawl: Crawl) -> None:
     await crawl.feed(10)
     await crawl.db.sadd("crawl:halted", "museum")
     assert (await crawl.lease()).grants == []  # before the leader has looked
-    assert await crawl.watch() == [("museum", "halted")]
-    assert await crawl.watch() == []
+    await crawl.watch()
+    assert await crawl.changes() == ["halted"]
+    await crawl.watch()
+    assert await crawl.changes() == []
     assert [event["type"] for event in await crawl.events("crawl:crawl_halted")] == ["permanent"]
     await crawl.db.srem("crawl:halted", "museum")
     await crawl.watch()
@@ -373,16 +387,61 @@ async def test_deleting_the_statuses_of_a_healthy_source_clears_its_window(crawl
 
 async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
-    assert await crawl.watch() == []
+    await crawl.watch()
+    assert await crawl.changes() == ["halted"]
     await asyncio.sleep(0.35)
-    assert await crawl.watch() == [("museum", "probing")]
+    await crawl.watch()
+    assert await crawl.changes() == ["probing"]
     assert await crawl.db.scard("crawl:temp_halted") == 0
+
+
+async def test_the_statuses_are_those_of_the_window_that_tripped_it(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, window=1.0))
+    await crawl.start()
+    await crawl.crawl("." * 30)
+    await asyncio.sleep(1.05)
+    await crawl.crawl("x" * 6)
+    [event] = await crawl.events("crawl:crawl_halted")
+    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"500": 6}'
+
+
+async def test_the_audit_trail_says_who_by_command_or_key(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.db.hset("crawl:circuit:museum", "ends", 1)
+    await crawl.watch()
+    await halt(crawl.state, [MUSEUM], "scrapy halt, alice@host")
+    await crawl.watch()
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    await set_rate(crawl.state, MUSEUM, "0.5", "dashboard, 127.0.0.1")
+    await crawl.feed(1)
+    await crawl.lease()
+    await crawl.db.set("crawl:override_rate:museum", "7")
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 7.0, 200.0)], {})
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 7.0, 200.0)], {})
+    await set_rate(crawl.state, MUSEUM, "auto", "scrapy rate, bob@host")
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 200.0, 200.0)], {})
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 100.0, 100.0)], {})  # the catalogue, no operator
+    told = [(one["event"], one["type"], one["by"]) for one in await crawl.events("crawl:audit")]
+    assert told == [
+        ("crawl_halted", "temporary", "worker w"),
+        ("crawl_probing", "temporary", "worker leader"),
+        ("crawl_halted", "permanent", "operator, scrapy halt, alice@host"),
+        ("crawl_resumed", "permanent", "operator, by key"),
+        ("rate_overridden", "override", "operator, dashboard, 127.0.0.1"),
+        ("rate_overridden", "override", "operator, by key"),
+        ("rate_overridden", "size", "operator, scrapy rate, bob@host"),
+    ]
+    rates = [one["rate"] for one in await crawl.events("crawl:audit") if "rate" in one]
+    assert rates == [0.5, 7, 200]
 
 
 async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
     await crawl.db.sadd("crawl:halted", "museum")
-    assert await crawl.scripts.watch(crawl.fence - 1) == []
-    assert (await crawl.watch()) == [("museum", "halted")]
+    assert not await crawl.scripts.watch(crawl.fence - 1)
+    assert await crawl.changes() == []
+    assert await crawl.watch()
+    assert await crawl.changes() == ["halted"]
 
 
 async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:

@@ -87,13 +87,13 @@ local function count_sample(source, fine)
 end
 
 -- Opens the circuit; after some open periods in a row without a success a further one would be of no use: halted.
-local function trip(source, why)
+local function trip(source, why, results)
   local circuit = change(source)
   if circuit.periods >= rules_of(source).halt_periods then
-    halt(source, text(circuit.periods) .. ' open periods in a row without a success')
+    halt(source, text(circuit.periods) .. ' open periods in a row without a success', circuit.run)
   else
     circuit.periods = circuit.periods + 1
-    open_circuit(source, why)
+    open_circuit(source, why, results)
   end
 end
 
@@ -115,15 +115,15 @@ local function sample(source, generation, fine)
     all, errors = count_sample(source, fine)
   end
   if circuit.run >= rules.halt_after then
-    halt(source, text(circuit.run) .. ' errors in a row')
+    halt(source, text(circuit.run) .. ' errors in a row', circuit.run)
   elseif decides and circuit.state == 'half_open' then
     if not fine then
-      trip(source, 'a probe failed')
+      trip(source, 'a probe failed', all)
     else
       close_if_passed(source)
     end
   elseif decides and all > rules.samples and errors > rules.errors * all then
-    trip(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000))
+    trip(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000), all)
   end
 end
 
