@@ -56,6 +56,7 @@ SETTINGS: dict[str, object] = {
     "CRAWL_CIRCUIT_OPEN": 1,
     "CRAWL_CIRCUIT_OPEN_MAX": 4,
     "CRAWL_CIRCUIT_HALT_AFTER": 1_000_000,  # no operator is there to resume anything
+    "CRAWL_CIRCUIT_HALT_PERIODS": 1_000_000,
     "CRAWL_STRAIN": False,  # what is slow here is this machine
     "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
 }

@@ -9,8 +9,10 @@ import argparse
 import asyncio
 import functools
 import gc
+import getpass
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -190,6 +192,15 @@ def source_names(args: list[str]) -> list[str]:
         return list(dict.fromkeys(source_name(arg) for arg in args))
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def operator(command: ScrapyCommand) -> str:
+    """Say for the audit trail who runs a command, as in `scrapy halt, alice@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without such a user
+        user = f"uid {os.getuid()}"
+    return f"scrapy {type(command).__module__.rpartition('.')[2]}, {user}@{socket.gethostname()}"
 
 
 async def remark_unknown(state: State, sources: list[str]) -> None:

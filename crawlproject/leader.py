@@ -104,8 +104,7 @@ class Leader:
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""
-        for source, what in await self.state.scripts.watch(fence):
-            logger.warning("Source %s: %s", source, what, extra={"source": source})
+        await self.state.scripts.watch(fence)
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return

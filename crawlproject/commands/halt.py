@@ -29,5 +29,5 @@ class Command(cli.Command):
 
     async def _halt(self, sources: list[str]) -> None:
         async with cli.opened_state(self) as state:
-            await halt(state, sources)
+            await halt(state, sources, cli.operator(self))
             await cli.remark_unknown(state, sources)

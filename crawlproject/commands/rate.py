@@ -38,7 +38,7 @@ class Command(cli.Command):
     async def _set(self, source: str, value: str) -> float | None:
         async with cli.opened_state(self) as state:
             try:
-                rate = await set_rate(state, source, value)
+                rate = await set_rate(state, source, value, cli.operator(self))
             except ValueError as error:
                 raise UsageError(str(error)) from None
             await cli.remark_unknown(state, [source])

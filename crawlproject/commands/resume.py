@@ -38,6 +38,6 @@ class Command(cli.Command):
     async def _resume(self, sources: list[str]) -> list[str]:
         """Return those that were halted."""
         async with cli.opened_state(self) as state:
-            resumed = await resume(state, sources)
+            resumed = await resume(state, sources, cli.operator(self))
             await cli.remark_unknown(state, sources)
         return resumed

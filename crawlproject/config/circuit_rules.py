@@ -15,7 +15,8 @@ class CircuitRules:
 
     It opens when the sliding `window` holds more than `samples` results and the share of errors among them is
     above `errors`. It stays open for `open` seconds, twice as long each time one of the `probes` fails, up to
-    `open_max`. After `halt_after` errors in a row it halts.
+    `open_max`. It halts after `halt_after` errors in a row, and when a probe fails after `halt_periods` open
+    periods in a row without a success.
     """
 
     window: float = 60.0
@@ -25,6 +26,7 @@ class CircuitRules:
     open_max: float = 3600.0
     probes: int = 3
     halt_after: int = 50
+    halt_periods: int = 5
 
     PARSERS: ClassVar[Mapping[str, Parser]] = {
         "window": number(1),
@@ -34,6 +36,7 @@ class CircuitRules:
         "open_max": number(0, above=True),
         "probes": whole(1, 1000),
         "halt_after": whole(1),
+        "halt_periods": whole(1),
     }
 
     @classmethod

@@ -216,6 +216,13 @@ class Config:
         "errors in a row that halt a source until an operator resumes it",
         unit="errors",
     )
+    circuit_halt_periods: int = _setting(
+        "CRAWL_CIRCUIT_HALT_PERIODS",
+        5,
+        CircuitRules.PARSERS["halt_periods"],
+        "open periods in a row without one success that do the same (1 + 2 + 4 + 8 + 16 minutes)",
+        unit="periods",
+    )
     strain: bool = _setting(
         "CRAWL_STRAIN",
         True,

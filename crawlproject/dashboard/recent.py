@@ -32,8 +32,9 @@ class Recent:
         tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events)
         found = await newest_entries(self.state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
         images, gone, halted, resumed = found.values()
-        halts = [{"event": "halted", **event} for event in _events(halted, "source", "type", "msg", "time")]
-        halts += [{"event": "resumed", **event} for event in _events(resumed, "source", "type", "msg", "time")]
+        shown = ("source", "type", "msg", "reason", "by", "time")
+        halts = [{"event": "halted", **event} for event in _events(halted, *shown)]
+        halts += [{"event": "resumed", **event} for event in _events(resumed, *shown)]
         return {
             "thumbnails": _events(
                 images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"

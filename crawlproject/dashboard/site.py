@@ -255,19 +255,19 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _halt(self, request: Any) -> bytes:
         source, _ = self._change(request)
-        await halt(self.state, [source])
+        await halt(self.state, [source], _who(request))
         return await self._done(request, source, "halted")
 
     async def _resume(self, request: Any) -> bytes:
         source, _ = self._change(request)
-        await resume(self.state, [source])
+        await resume(self.state, [source], _who(request))
         return await self._done(request, source, "resumed")
 
     async def _rate(self, request: Any) -> bytes:
         source, change = self._change(request)
         value = str(change.get("rate", "")).strip()
         try:
-            await set_rate(self.state, source, value)
+            await set_rate(self.state, source, value, _who(request))
         except ValueError as error:
             raise Refused(400, str(error)) from None
         what = "rate by size again" if value == "auto" else f"rate set to {value} requests a second"
@@ -294,6 +294,12 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Content-Type", "application/json")
         [row] = [row async for _, row in source_statuses(self.state, [source])]
         return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
+
+
+def _who(request: Any) -> str:
+    """Say for the audit trail where an order comes from."""
+    address = request.getClientAddress()
+    return f"dashboard, {getattr(address, 'host', address)}"
 
 
 def _header(request: Any, name: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
@@ -102,7 +102,7 @@ class CrawlCollector(Collector):
         if sample is not self._seen:
             self._observe(sample)
         labelled = {name: sample.sources[name] for name in self._labelled if name in sample.sources}
-        yield from self._of_sources(labelled)
+        yield from self._of_sources(labelled, sample.overview.halted)
         yield from self._of_all(sample)
 
     # Labels
@@ -143,7 +143,7 @@ class CrawlCollector(Collector):
 
     # Metrics
 
-    def _of_sources(self, labelled: Mapping[str, SourceSample]) -> Iterable[Metric]:
+    def _of_sources(self, labelled: Mapping[str, SourceSample], halted_sources: Sequence[str]) -> Iterable[Metric]:
         who = ("spider", "source")
         for count, metric, text in _COUNTS:
             counter = CounterMetricFamily(metric, text, labels=who)
@@ -176,6 +176,12 @@ class CrawlCollector(Collector):
             for possible in _STATES:
                 state.add_metric((self.spider, name, possible), float(source.row.state == possible))
         yield state
+        halted = GaugeMetricFamily(
+            "crawl_source_halted", "1 for each source that waits for its operator.", labels=who
+        )
+        for name in halted_sources:
+            halted.add_metric((self.spider, name), 1.0)
+        yield halted
 
     def _of_all(self, sample: CrawlSample) -> Iterable[Metric]:
         overview, labels = sample.overview, ("spider",)

@@ -7,6 +7,7 @@ from typing import Any
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
+_ORDER_S = 60  # the leader notices a change within seconds
 
 
 async def halted_sources(state: State) -> list[str]:
@@ -14,6 +15,16 @@ async def halted_sources(state: State) -> list[str]:
     redis: Any = state.redis
     members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
     return sorted(name.decode(errors="replace") for name in members)
+
+
+async def note_order(state: State, sources: list[str], what: str, by: str) -> None:
+    """Note for the audit trail who is about to change what of `sources`: `halt` (or resume), or `rate`."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            key = state.keys.ordered_by_of + name
+            pipe.hset(key, what, by)
+            pipe.expire(key, _ORDER_S)
+        await pipe.execute(raise_on_error=False)  # out of memory, an order matters more than who gave it
 
 
 async def add_halts(state: State, sources: list[str]) -> None:

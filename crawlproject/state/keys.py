@@ -261,6 +261,21 @@ class Keys:
         return f"{self.namespace}:crawl_resumed"
 
     @property
+    def audit(self) -> str:
+        """Stream: the last 10,000 halts, resumptions, probings and overrides, each with who did it."""
+        return f"{self.namespace}:audit"
+
+    @property
+    def audit_told(self) -> str:
+        """String: the last entry of the audit trail that a leader has logged."""
+        return f"{self.namespace}:audit_told"
+
+    @property
+    def ordered_by_of(self) -> str:
+        """Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."""
+        return f"{self.namespace}:ordered_by:"
+
+    @property
     def readers(self) -> str:
         """Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."""
         return f"{self.namespace}:readers"

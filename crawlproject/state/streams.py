@@ -30,7 +30,7 @@ def event_of(entry: EventEntry) -> dict[str, Any] | None:
         data = json.loads(entry.event or b"")
     except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and "event" not in data else None
+    return data if isinstance(data, dict) and data.get("event", entry.name) == entry.name else None
 
 
 def entries_of(answer: Any) -> Iterator[EventEntry]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import logging.handlers
 import sys
+from contextlib import suppress
 
 from crawlproject.config import Config
 from crawlproject.loops import Loops
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
 _LOOK_S = 1.0  # at most, between two checks of who leads
+_TELL_S = 0.4  # between two looks at the audit trail
+_TOLD = 200  # of its entries a call
 
 
 class LineFile(logging.handlers.RotatingFileHandler):
@@ -51,7 +55,7 @@ class LineFile(logging.handlers.RotatingFileHandler):
 
 
 class Reporter:
-    """Runs in every worker and in `scrapy monitor`; the leader's writes the line.
+    """Runs in every worker and in `scrapy monitor`; the leader's writes the line, and tells of halts and the like.
 
     The counters of the last sample, from which rates follow, are kept in Redis: a new leader continues from them.
     `latest_sample` and `latest` are kept while this process leads, or with `always` even while another does; None
@@ -71,11 +75,14 @@ class Reporter:
             else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
         )
         self._file_failed = False
+        self._writing = asyncio.Lock()
+        self._leads = False
+        self._told = ""  # the last entry of the audit trail that was told of
         self._loops = Loops(state)
 
     def start(self) -> None:
         """Start reporting."""
-        self._loops.start(self._step)
+        self._loops.start(self._step, self._tell)
 
     async def stop(self) -> None:
         """Stop reporting."""
@@ -83,6 +90,7 @@ class Reporter:
 
     async def _step(self) -> None:
         overview = await collect(self.state, must_lead=True, every=INTERVAL_S)
+        self._leads = overview is not None
         if isinstance(overview, Overview):
             await self._lead(overview)
         elif overview is not None:
@@ -118,12 +126,30 @@ class Reporter:
         self.latest = None if before is None else snapshot(before, latest)
         return self.latest
 
+    async def _tell(self) -> None:
+        """While this process leads, tell the log and the file of halts, resumptions, probings and overrides."""
+        while self._leads:
+            entries = await self.state.scripts.tell(self.state.worker_id, self._told, count=_TOLD)
+            if entries is None:
+                self._leads, self._told = False, ""
+            if not entries:
+                break
+            for at, text in entries:
+                with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
+                    event = json.loads(text)
+                    logger.warning("%s", one_line(event), extra={"source": event["source"]})
+                    if self._file is not None:
+                        await self._write(one_line(event))
+                self._told = at
+        await asyncio.sleep(_TELL_S)
+
     async def _write(self, line: str) -> None:
         if self._file is None:
             logger.info("%s", line)
             return
         try:
-            await asyncio.to_thread(self._file.write, line)
+            async with self._writing:
+                await asyncio.to_thread(self._file.write, line)
             self._file_failed = False
         except OSError as error:
             if not self._file_failed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
 
+async def audit(frontier: Frontier) -> list[dict[str, Any]]:
+    return [json.loads(fields[b"event"]) for _, fields in await frontier.redis.xrange("crawl:audit")]
+
+
 async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
     await frontier.feed("museum", 3)
@@ -21,12 +27,23 @@ async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy
     assert (done.returncode, done.stdout, done.stderr) == (0, "museum is halted\nflickr is halted\n", "")
     assert await frontier.redis.smembers("crawl:halted") == {b"museum", b"flickr"}
     assert await frontier.lease(9) == []
-    assert sorted(await frontier.scripts.watch(frontier.fence)) == [("flickr", "halted"), ("museum", "halted")]
+    await frontier.scripts.watch(frontier.fence)
+    assert sorted((one["event"], one["source"]) for one in await audit(frontier)) == [
+        ("crawl_halted", "flickr"),
+        ("crawl_halted", "museum"),
+    ]
 
     done = scrapy("resume", "museum")
     assert (done.returncode, done.stdout, done.stderr) == (0, "museum has been resumed\n", "")
     assert await frontier.redis.smembers("crawl:halted") == {b"flickr"}
-    assert await frontier.scripts.watch(frontier.fence) == [("museum", "resumed")]
+    await frontier.scripts.watch(frontier.fence)
+    last = (await audit(frontier))[-1]
+    assert (last["event"], last["source"]) == ("crawl_resumed", "museum")
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    assert {one["by"] for one in await audit(frontier)} == {
+        f"operator, scrapy halt, {who}",
+        f"operator, scrapy resume, {who}",
+    }
     assert len(await frontier.lease(9)) == 3
 
 

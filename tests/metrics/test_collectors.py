@@ -45,6 +45,19 @@ def test_the_busiest_have_labels_and_the_others_count_together() -> None:
     assert scraped.look(4, 36, a=13, b=9, c=14) == {"a": 13, "c": 14, OTHER: 6}
 
 
+def test_each_halted_source_is_named_with_or_without_labels_of_its_own() -> None:
+    names = [f"s{number}" for number in range(300)]
+    one = sample_at(1.0, *(source(name, successful=1) for name in "abc"), halted=names)
+    text = generate_latest(registry(CrawlCollector("images", lambda: one, 2))).decode()
+    found = {
+        sample.labels["source"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "crawl_source_halted" and sample.value == 1
+    }
+    assert found == set(names)
+
+
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_no_counter_falls_whichever_sources_have_labels(most: int) -> None:
     scraped, counts = Scraped(most), {"a": 7, "b": 0, "c": 0, "d": 0}

@@ -15,6 +15,7 @@ from tests.test_crawl import KEYS, Crawl
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
     environment["CRAWL_CIRCUIT_OPEN"] = "3"
+    environment["CRAWL_CIRCUIT_HALT_AFTER"] = "1000"  # what is in flight at the trip counts, too
     one = Crawl(tmp_path, environment, redis_url)
     del one.environ["CRAWL_CIRCUIT_SAMPLES"]
     yield one

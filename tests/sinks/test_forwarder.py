@@ -121,7 +121,7 @@ def forwarding(environment: dict[str, str], broker: Broker) -> AbstractContextMa
 
 def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.Redis, broker: Broker) -> None:
     emit(client, 1, 2)
-    client.xadd(KEYS.halted_events, {"event": '{"source":"museum"}'}, id="5-1")
+    client.xadd(KEYS.halted_events, {"event": '{"event":"crawl_halted","source":"museum"}'}, id="5-1")
     for text in ("", "[]", "{", '{"event":"link_rot"}', b"\xff"):
         client.xadd(KEYS.image_events, {"event": text})
     forwarder = Forwarder(of(client), kafka(broker))
@@ -130,7 +130,7 @@ def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.
         assert forwarder.drain() == 0
     assert forwarder.skipped == 5
     (halted,) = broker.messages("crawl_halted")
-    assert (halted.key(), halted.value()) == (b"museum", b'{"source":"museum"}')
+    assert (halted.key(), halted.value()) == (b"museum", b'{"event":"crawl_halted","source":"museum"}')
     assert halted.headers() == [("id", b"crawl:crawl_halted/5-1")]
     assert [message.key() for message in sorted(broker.messages(IMAGES), key=lambda m: m.key() or b"")] == [
         b"1",

@@ -15,6 +15,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject.config import CircuitRules
+from crawlproject.controls import halt, set_rate
 from crawlproject.models import Slot
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
@@ -33,6 +34,7 @@ class Crawl:
         self.state = state
         self.scripts = Scripts(state.redis, state.keys, state.clock, rules=rules)
         self.number = 0
+        self.seen = 0  # entries of the audit trail
 
     @property
     def db(self) -> Any:
@@ -82,8 +84,14 @@ class Crawl:
     async def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in await self.db.xrange(stream)]
 
-    async def watch(self) -> list[tuple[str, str]]:
+    async def watch(self) -> bool:
         return await self.scripts.watch(self.fence)
+
+    async def changes(self) -> list[str]:
+        """Return what the audit trail has told since the last call, without what led to it."""
+        seen, self.seen = self.seen, await self.db.xlen("crawl:audit")
+        told = (await self.events("crawl:audit"))[seen:]
+        return [event["event"].removeprefix("crawl_") for event in told]
 
 
 @pytest_asyncio.fixture
@@ -122,8 +130,8 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
     assert (await crawl.lease()).grants == []
     assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     assert await crawl.db.smembers("crawl:temp_halted") == {MUSEUM.encode()}
-    # what was in flight is noted, and decides nothing
-    await crawl.settle(second.grants, "x" * 100)
+    # what was in flight is noted, and opens and closes nothing
+    await crawl.settle(second.grants, "xxxxxxxxx." * 10)
     assert await crawl.circuit_state() == "open"
     assert len(await crawl.events("crawl:crawl_halted")) == 1
     assert await crawl.db.llen("crawl:statuslast50req:museum") == 50
@@ -132,9 +140,10 @@ async def test_grants_nothing_from_the_settle_that_tripped_it(crawl: Crawl) -> N
 async def test_says_why_it_halted_with_the_counts_of_statuses(crawl: Crawl) -> None:
     await crawl.crawl("....xxx")
     [event] = await crawl.events("crawl:crawl_halted")
-    assert event.keys() == {"source", "type", "msg", "time"}
-    assert (event["source"], event["type"]) == (MUSEUM, "temporary")
-    assert event["msg"] == "2 errors of 6 requests in 60 s; last statuses 200: 4, 500: 2"
+    assert event.keys() == {"event", "source", "type", "msg", "reason", "by", "time"}
+    assert (event["event"], event["source"], event["type"]) == ("crawl_halted", MUSEUM, "temporary")
+    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"200": 4, "500": 2}'
+    assert (event["reason"], event["by"]) == ("2 errors of 6 requests in 60 s", "worker w")
     seconds, micros = await crawl.db.time()
     assert abs(datetime.fromisoformat(event["time"]).timestamp() - seconds - micros / 1e6) < 5
 
@@ -222,7 +231,8 @@ async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State) -
     assert await crawl.circuit_state() == "halted"
     assert await crawl.db.smembers("crawl:halted") == {b"museum"}
     [event] = await crawl.events("crawl:crawl_halted")
-    assert (event["type"], event["msg"]) == ("permanent", "50 errors in a row; last statuses 500: 50")
+    assert (event["type"], event["reason"]) == ("permanent", "50 errors in a row")
+    assert event["msg"] == 'museum tripped permanent halt. Response codes: {"500": 50}'
     await crawl.feed(10)
     await asyncio.sleep(0.4)
     await crawl.watch()
@@ -240,6 +250,90 @@ async def test_errors_in_a_row_are_counted_across_open_periods(state: State) -> 
     assert await crawl.circuit_state() == "halted"
 
 
+async def test_errors_in_flight_at_a_trip_are_counted_too(crawl: Crawl) -> None:
+    await crawl.feed(60)
+    first, rest = (await crawl.lease(6)).grants, (await crawl.lease(54)).grants
+    await crawl.settle(first, "x" * 6)
+    await crawl.settle(rest[:43], "x" * 43)
+    assert await crawl.circuit_state() == "open"
+    await crawl.settle(rest[43:44], "x")
+    assert await crawl.circuit_state() == "halted"
+    assert await crawl.db.smembers("crawl:halted") == {b"museum"}
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+    kinds = [event["type"] for event in await crawl.events("crawl:crawl_halted")]
+    assert kinds == ["temporary", "permanent"]
+    await crawl.settle(rest[44:], "." * 10)  # too late
+    assert await crawl.circuit_state() == "halted"
+
+
+async def test_a_success_in_flight_at_a_trip_ends_the_run(crawl: Crawl) -> None:
+    await crawl.feed(60)
+    first, rest = (await crawl.lease(6)).grants, (await crawl.lease(54)).grants
+    await crawl.settle(first, "x" * 6)
+    await crawl.settle(rest, "x" * 43 + "." + "x" * 10)
+    assert await crawl.circuit_state() == "open"
+    assert await crawl.db.hmget("crawl:circuit:museum", "run", "periods") == [b"10", b"0"]
+
+
+async def test_what_was_sent_before_a_resume_is_not_held_against_the_source(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, halt_after=8))
+    await crawl.start()
+    await crawl.feed(40)
+    old = (await crawl.lease(40)).grants
+    await crawl.settle(old[:8], "x" * 8)
+    assert await crawl.circuit_state() == "halted"
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    await crawl.settle(old[8:], "x" * 32)
+    assert await crawl.circuit_state() == "closed"
+    await crawl.crawl("xxxxx")
+    assert await crawl.circuit_state() == "closed"
+
+
+async def _periods(crawl: Crawl, results: str) -> list[str]:
+    """Trip the circuit, then let the first probe of each period end as `results` say; return the states."""
+    await crawl.crawl("xxxxxx")
+    states = []
+    for result in results:
+        await crawl.db.hset("crawl:circuit:museum", "ends", 1)  # in place of waiting
+        await crawl.feed(3)
+        probe, *others = (await crawl.lease()).grants
+        await crawl.settle([probe], result)
+        if result == ".":
+            await crawl.settle(others[:1], "x")
+            others = others[1:]
+        await crawl.settle(others, "-" * len(others))
+        states.append(await crawl.circuit_state())
+    return states
+
+
+async def test_five_open_periods_in_a_row_without_a_success_halt_it(crawl: Crawl) -> None:
+    assert await _periods(crawl, "xxxxx") == ["open"] * 4 + ["halted"]
+    assert await crawl.db.smembers("crawl:halted") == {b"museum"}
+    assert await crawl.db.scard("crawl:temp_halted") == 0
+    *others, last = await crawl.events("crawl:crawl_halted")
+    assert [event["type"] for event in others] == ["temporary"] * 5
+    assert last["type"] == "permanent"
+    # By default that is half an hour after the first of them.
+    rules, opened = CircuitRules(), 0.0
+    for period in range(rules.halt_periods):
+        opened += min(rules.open * 2**period, rules.open_max)
+    assert opened == 31 * 60
+
+
+async def test_one_success_among_the_probes_starts_the_count_of_periods_anew(crawl: Crawl) -> None:
+    assert await _periods(crawl, "xxxx.xxxxx") == ["open"] * 9 + ["halted"]
+
+
+async def test_an_operators_own_open_period_is_not_one_without_a_success(crawl: Crawl) -> None:
+    await crawl.start(options={MUSEUM: json.dumps({"circuit": {"halt_periods": 1}})})
+    await crawl.crawl(".")
+    await crawl.db.sadd("crawl:temp_halted", "museum")
+    await crawl.watch()
+    assert await crawl.circuit_state() == "open"
+    assert await _periods(crawl, "xx") == ["open", "halted"]
+
+
 @pytest.mark.parametrize("how", ["srem", "del"])
 async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state: State, how: str) -> None:
     crawl = Crawl(state, replace(RULES, halt_after=6, samples=5))
@@ -250,7 +344,9 @@ async def test_an_operator_resumes_at_the_full_rate_and_clears_the_window(state:
         await crawl.db.srem("crawl:halted", "museum")
     else:
         await crawl.db.delete("crawl:statuslast50req:museum")
-    assert await crawl.watch() == [("museum", "resumed")]
+    await crawl.changes()
+    await crawl.watch()
+    assert await crawl.changes() == ["resumed"]
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.state, status.effective, status.held_until) == ("closed", 200.0, 0)
     assert await crawl.db.scard("crawl:halted") == 0
@@ -264,8 +360,10 @@ async def test_an_operator_halts_with_the_key_alone(crawl: Crawl) -> None:
     await crawl.feed(10)
     await crawl.db.sadd("crawl:halted", "museum")
     assert (await crawl.lease()).grants == []  # before the leader has looked
-    assert await crawl.watch() == [("museum", "halted")]
-    assert await crawl.watch() == []
+    await crawl.watch()
+    assert await crawl.changes() == ["halted"]
+    await crawl.watch()
+    assert await crawl.changes() == []
     assert [event["type"] for event in await crawl.events("crawl:crawl_halted")] == ["permanent"]
     await crawl.db.srem("crawl:halted", "museum")
     await crawl.watch()
@@ -289,16 +387,61 @@ async def test_deleting_the_statuses_of_a_healthy_source_clears_its_window(crawl
 
 async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
-    assert await crawl.watch() == []
+    await crawl.watch()
+    assert await crawl.changes() == ["halted"]
     await asyncio.sleep(0.35)
-    assert await crawl.watch() == [("museum", "probing")]
+    await crawl.watch()
+    assert await crawl.changes() == ["probing"]
     assert await crawl.db.scard("crawl:temp_halted") == 0
+
+
+async def test_the_statuses_are_those_of_the_window_that_tripped_it(state: State) -> None:
+    crawl = Crawl(state, replace(RULES, window=1.0))
+    await crawl.start()
+    await crawl.crawl("." * 30)
+    await asyncio.sleep(1.05)
+    await crawl.crawl("x" * 6)
+    [event] = await crawl.events("crawl:crawl_halted")
+    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"500": 6}'
+
+
+async def test_the_audit_trail_says_who_by_command_or_key(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxxx")
+    await crawl.db.hset("crawl:circuit:museum", "ends", 1)
+    await crawl.watch()
+    await halt(crawl.state, [MUSEUM], "scrapy halt, alice@host")
+    await crawl.watch()
+    await crawl.db.srem("crawl:halted", "museum")
+    await crawl.watch()
+    await set_rate(crawl.state, MUSEUM, "0.5", "dashboard, 127.0.0.1")
+    await crawl.feed(1)
+    await crawl.lease()
+    await crawl.db.set("crawl:override_rate:museum", "7")
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 7.0, 200.0)], {})
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 7.0, 200.0)], {})
+    await set_rate(crawl.state, MUSEUM, "auto", "scrapy rate, bob@host")
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 200.0, 200.0)], {})
+    await crawl.scripts.set_rates(crawl.fence, [(MUSEUM, 100.0, 100.0)], {})  # the catalogue, no operator
+    told = [(one["event"], one["type"], one["by"]) for one in await crawl.events("crawl:audit")]
+    assert told == [
+        ("crawl_halted", "temporary", "worker w"),
+        ("crawl_probing", "temporary", "worker leader"),
+        ("crawl_halted", "permanent", "operator, scrapy halt, alice@host"),
+        ("crawl_resumed", "permanent", "operator, by key"),
+        ("rate_overridden", "override", "operator, dashboard, 127.0.0.1"),
+        ("rate_overridden", "override", "operator, by key"),
+        ("rate_overridden", "size", "operator, scrapy rate, bob@host"),
+    ]
+    rates = [one["rate"] for one in await crawl.events("crawl:audit") if "rate" in one]
+    assert rates == [0.5, 7, 200]
 
 
 async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
     await crawl.db.sadd("crawl:halted", "museum")
-    assert await crawl.scripts.watch(crawl.fence - 1) == []
-    assert (await crawl.watch()) == [("museum", "halted")]
+    assert not await crawl.scripts.watch(crawl.fence - 1)
+    assert await crawl.changes() == []
+    assert await crawl.watch()
+    assert await crawl.changes() == ["halted"]
 
 
 async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:

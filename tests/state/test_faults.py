@@ -271,7 +271,8 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     assert isinstance(overview, Overview)
     assert overview.alive == 1
     assert await scripts.keep_reading("leader", overview.now, b"x")
-    assert await scripts.watch(fence) == []
+    assert await scripts.watch(fence)
+    assert await scripts.tell("leader", "1-0", count=9) == []
     await state.close()
 
 

@@ -70,16 +70,22 @@ TYPES = {
             "dead_sources",
             "latencies",
             "reading",
+            "ordered_by_of",
         ],
         "hash",
     ),
-    **dict.fromkeys(["image_events", "link_rot_events", "halted_events", "resumed_events", "dead"], "stream"),
+    **dict.fromkeys(
+        ["image_events", "link_rot_events", "halted_events", "resumed_events", "dead", "audit"], "stream"
+    ),
     **dict.fromkeys(
         ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of", "robots_size"],
         "string",
     ),
     **dict.fromkeys(
-        ["robots_fetch_of", "robots_turn_of", "dead_refusals", "pulse", "leader", "fence", "paused", "data_fault"],
+        [
+            *("robots_fetch_of", "robots_turn_of", "dead_refusals", "pulse", "leader", "fence", "paused"),
+            *("data_fault", "audit_told"),
+        ],
         "string",
     ),
 }
@@ -273,6 +279,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.set_rates(fence, [(source, 90, 90)], {"museum.org": SPOILT}, {}))
         await attempt(scripts.watch(fence))
+        await attempt(scripts.tell("leader", "", count=9))
         await attempt(scripts.trim(fence, maxlen=2))
         await attempt(scripts.rest(fence, quiet=0.0, count=9))
         await attempt(scripts.inspect([source]))

@@ -22,7 +22,7 @@ from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
 pytestmark = pytest.mark.slow
 
 MUSEUM = "museum"
-RULES = CircuitRules(samples=3, errors=0.5, open=3600, open_max=7200, probes=2, halt_after=5)
+RULES = CircuitRules(samples=3, errors=0.5, open=3600, open_max=7200, probes=2, halt_after=7, halt_periods=2)
 PROPERTY = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
@@ -144,7 +144,9 @@ class Model:
 
     state: str = "closed"
     generation: int = 0
-    run: int = 0
+    run: int = 0  # errors in a row
+    periods: int = 0  # open ones since the last success
+    cleared: int = 0  # the generation of the last closing
     fine: int = 0
     errors: int = 0
     probing: int = 0
@@ -161,7 +163,8 @@ class Model:
 
     def close(self) -> None:
         self.enter("closed")
-        self.run = self.fine = self.errors = 0
+        self.run = self.periods = self.fine = self.errors = 0
+        self.cleared = self.generation
 
     def room(self) -> float:
         if self.state == "open" and self.over:
@@ -177,7 +180,7 @@ class Model:
             self.enter("half_open")
         if self.state == "closed":
             self.noted = self.had_statuses = False
-            self.generation = self.generation if self.run else 0
+            self.generation, self.cleared = self.generation if self.run else 0, 0
 
     def result(self, generation: int, what: str) -> None:
         current = generation == self.generation
@@ -185,22 +188,33 @@ class Model:
             if current and self.state == "half_open":
                 self.probing -= 1
             return
-        if not current or self.state in {"open", "halted"}:
+        if self.state == "halted" or generation < self.cleared:
             return
         self.run = 0 if what == "fine" else self.run + 1
-        if self.state == "half_open":
+        self.periods = 0 if what == "fine" else self.periods
+        if current and self.state == "half_open":
             self.probing -= 1
             self.passed += what == "fine"
-        self.fine += what == "fine"
-        self.errors += what == "error"
+        if current and self.state != "open":
+            self.fine += what == "fine"
+            self.errors += what == "error"
         samples = self.fine + self.errors
         if self.run >= RULES.halt_after:
             self.enter("halted")
+        elif not current or self.state == "open":
+            return
         elif self.state == "half_open" and what == "error":
-            self.enter("open")
+            self.trip()
         elif self.state == "half_open" and self.passed >= RULES.probes:
             self.close()
         elif self.state == "closed" and samples > RULES.samples and self.errors > RULES.errors * samples:
+            self.trip()
+
+    def trip(self) -> None:
+        if self.periods >= RULES.halt_periods:
+            self.enter("halted")
+        else:
+            self.periods += 1
             self.enter("open")
 
 

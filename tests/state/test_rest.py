@@ -175,7 +175,7 @@ async def test_a_success_after_quiet_hours_ends_a_run_of_errors(crawl: Quiet) ->
 async def test_rest_is_not_taken_for_an_operator_who_deletes_the_statuses(crawl: Quiet) -> None:
     await _run_of_errors(crawl, 2)
     await crawl.rest()
-    assert await crawl.watch() == []
+    await crawl.watch()
     await crawl.count("x")
     assert int(await crawl.db.hget(CIRCUIT, "run")) == 3
     assert await crawl.events("crawl:crawl_resumed") == []
@@ -187,7 +187,7 @@ async def test_a_source_whose_probes_nobody_made_for_a_day_is_closed_and_rests(c
     await crawl.rest()
     day_ago = int(await crawl.db.hget(CIRCUIT, "ends")) - 86_400_000_000
     await crawl.db.hset(CIRCUIT, "ends", day_ago)
-    assert await crawl.watch() == [(MUSEUM, "resumed")]
+    await crawl.watch()
     [event] = await crawl.events("crawl:crawl_resumed")
     assert (event["source"], event["type"]) == (MUSEUM, "temporary")
     await crawl.watch()
@@ -225,13 +225,13 @@ async def test_redis_out_of_memory_lets_sources_rest(crawl: Quiet) -> None:
 async def test_a_thousand_halted_sources_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
     names = [f"source{number}" for number in range(1000)]
     await crawl.db.sadd("crawl:halted", *names)
-    said: set[str] = set()
+    said: list[str] = []
     rounds = 0
     while len(said) < len(names):
-        found = await crawl.watch()
-        assert len(found) <= 400  # 200 of those halted, and 200 of those that it watches since
-        assert {what for _, what in found} <= {"halted"}
-        said |= {source for source, _ in found}
+        before = len(said)
+        await crawl.watch()
+        said = [event["source"] for event in await crawl.events("crawl:crawl_halted")]
+        assert len(said) - before <= 400  # 200 of those halted, and 200 of those that it watches since
         rounds += 1
         assert rounds < 200
-    assert said == set(names)
+    assert sorted(said) == sorted(names)

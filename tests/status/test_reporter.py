@@ -30,6 +30,7 @@ from tests.waiting import until_async as until
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporters, "INTERVAL_S", 0.2)
     monkeypatch.setattr(reporters, "_LOOK_S", 0.02)
+    monkeypatch.setattr(reporters, "_TELL_S", 0.02)
 
 
 class Crawl(Frontier):
@@ -166,6 +167,47 @@ async def test_without_a_file_the_line_goes_to_the_log(
     async with reporting(state, None):
         await until(lambda: caplog.records)
     assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
+
+
+async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_file(
+    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    other = State(state.config, "images")
+    await other.open()
+
+    def told() -> list[tuple[str, str, str]]:
+        changes = [line for line in lines(path) if line["event"] != "monitoring_update"]
+        return [(line["event"], line["type"], line["source"]) for line in changes]
+
+    async def all_told() -> bool:
+        [(newest, _)] = await crawl.redis.xrevrange(state.keys.audit, count=1)
+        return bool(await crawl.redis.get(state.keys.audit_told) == newest)
+
+    try:
+        await crawl.settle("museum", ["500"] * 6)  # before anybody leads
+        async with reporting(state, path), reporting(other, path):
+            await crawl.lead_by(state.worker_id)
+            await until(all_told)
+            await crawl.lead_by(other.worker_id)
+            await crawl.redis.xadd(state.keys.audit, {"event": "not ours"})
+            await crawl.redis.sadd(state.keys.halted, "museum", "flickr")
+            await crawl.scripts.watch(crawl.fence)
+            await until(lambda: len(told()) == 3)
+            await crawl.redis.srem(state.keys.halted, "museum")
+            await crawl.scripts.watch(crawl.fence)
+            await until(all_told)
+            await crawl.lead_by(state.worker_id)
+            seen = len(lines(path))
+            await until(lambda: len(lines(path)) > seen + 3)
+    finally:
+        await other.close()
+    first, *both, last = told()
+    assert first == ("crawl_halted", "temporary", "museum")
+    assert sorted(both) == [("crawl_halted", "permanent", name) for name in ("flickr", "museum")]
+    assert last == ("crawl_resumed", "permanent", "museum")
+    logged = [json.loads(record.getMessage()) for record in caplog.records]
+    assert logged == [line for line in lines(path) if line["event"] != "monitoring_update"]
 
 
 async def test_a_file_that_cannot_be_written_is_reported_once(

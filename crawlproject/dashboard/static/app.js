@@ -381,7 +381,7 @@ function showOpen() {
     const since = halts.find((one) => one.source === s.source && one.event === "halted");
     return make("li", {}, make("span", { className: `tag ${s.state}`, textContent: stateName(s) }), " ",
       make("strong", { textContent: s.source }),
-      make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${since.msg}`, s.reason].filter(Boolean).join("; ") }));
+      make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${since.reason || since.msg}`, s.reason].filter(Boolean).join("; ") }));
   }), "All circuits are closed, nothing is halted.");
 }
 
@@ -407,7 +407,8 @@ function entry(time, source, text, url, what) {
 function showRecent(recent) {
   halts = recent.halts;
   fillList($("halts"), halts.map((one) =>
-    entry(one.time, one.source, `${one.event === "halted" ? "halted" : "resumed"} (${one.type})`, null, one.msg)), "Nothing yet.");
+    entry(one.time, one.source, `${one.event === "halted" ? "halted" : "resumed"} (${one.type})`, null,
+      [one.reason, one.msg, one.by && `by ${one.by}`].filter(Boolean).join("; "))), "Nothing yet.");
   fillList($("dead"), recent.dead.map((one) => entry(one.time, one.source, one.url ?? one.seed, one.url, one.reason)), "None.");
   fillList($("rot"), recent.link_rot.map((one) => entry(one.time, one.source, one.url, one.url, `status ${one.status}`)), "None.");
   const known = new Map([...$("pictures").children].map((item) => [item.dataset.name, item]));

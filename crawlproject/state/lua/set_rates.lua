@@ -12,9 +12,21 @@ if require_counter(K.fence) ~= A.fence then return 0 end
 local sources = {}
 for index, row in ipairs(A.rates) do sources[index] = row[1] end
 look_up(sources)
-for _, row in ipairs(A.rates) do
+local keys = {}
+for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
+local overrides = #keys > 0 and redis.call('MGET', unpack(keys)) or {}
+local limits = #keys > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
+for index, row in ipairs(A.rates) do
   local source = row[1]
+  local before, override = rate_of(source), override_of(overrides[index])
+  local known = registered[source]
   change_rate(source, row[2])
+  local after = rate_of(source)
+  if before ~= after and override == after then
+    note_override(source, after, true)
+  elseif before ~= after and not override and known and before ~= (number(limits[index], 0) or A.min_rate) then
+    note_override(source, after, false)
+  end
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
   if row[4] == '' then
     redis.call('HDEL', K.options, source)

@@ -4,21 +4,16 @@
 -- reads: fence
 --
 -- A: fence; min_rate; circuit.
--- Reply: {source, what, source, what, ...}: 'halted', 'resumed' or 'probing', for the log; {} when another
---    leads by now.
+-- Reply: 1, or 0 when another leads by now.
 --
 -- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
 -- while) or by deleting the statuses. Of each set no more than 200 sources are looked at in one
 -- call, chosen at random. A halt does not wait for that, nor does a source with work that is resumed: see lease.lua.
 
-if require_counter(K.fence) ~= A.fence then return {} end
+if require_counter(K.fence) ~= A.fence then return 0 end
 local DAY_US = 86400000000
 local MOST = 200
-local reply, sources, temporarily_halted = {}, {}, {}
-
-local function say(source, what)
-  reply[#reply + 1], reply[#reply + 2] = source, what
-end
+local sources, temporarily_halted = {}, {}
 
 -- Whether rest.lua has found that it has had no results for a while.
 local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
@@ -34,19 +29,14 @@ local function look(source)
   if resumed then
     local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
     close_circuit(source, kind, resumed, true)
-    if kind then say(source, 'resumed') end
   elseif is_halted(source) and circuit.state ~= 'halted' then
     halt(source, 'an operator halted it')
-    say(source, 'halted')
   elseif temporarily and circuit.state ~= 'open' and not is_halted(source) then
     open_circuit(source, 'an operator halted it for a while')
-    say(source, 'halted')
   elseif circuit.state == 'open' and circuit.ends <= now then
     let_probes_out(source)
-    say(source, 'probing')
   elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= now and is_quiet(source) then
     close_circuit(source, 'temporary', 'nothing was heard of it for a day', false)
-    say(source, 'resumed')
   elseif circuit.state == 'closed' and circuit.hold <= now and factor_of(circuit) >= 1 then
     redis.call('SREM', K.watchlist, source)
     if circuit.factor < 1 and not circuit.broken then
@@ -75,4 +65,4 @@ end
 for _, source in ipairs(sources) do look(source) end
 save_circuits()
 schedule_all(changed)
-return reply
+return 1

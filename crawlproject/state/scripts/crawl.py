@@ -63,6 +63,15 @@ class CrawlScripts(ScriptRunner):
             self._health.failed(ResponseError(fault.decode(errors="replace")))
         return reason.decode(errors="replace"), int(dropped)
 
+    async def tell(self, worker: str, told: str, *, count: int) -> list[tuple[str, bytes]] | None:
+        """Return entries (id, event) of the audit trail: those after `told`, or, if that is "", after those that a
+        leader has told of; None when another leads.
+        """
+        leads, *entries = await self._run("tell", worker=worker, told=told, count=count)
+        if not leads:
+            return None
+        return [(at.decode(), event) for at, event in zip(entries[::2], entries[1::2], strict=True)]
+
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see preludes/pause.lua."""
         pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgpack
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import MINIMUM_RATE
@@ -62,8 +62,12 @@ class ScriptRunner:
             common = {"min_rate": MINIMUM_RATE, "circuit": self._rules}
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
+        args = [packed(arguments | loaded.arguments)]
         try:
-            reply = await loaded.script(keys=loaded.keys, args=[packed(arguments | loaded.arguments)])
+            try:
+                reply = await loaded.script(keys=loaded.keys, args=args)
+            except NoScriptError:  # a flush of scripts just after this one was loaded
+                reply = await loaded.script(keys=loaded.keys, args=args)
         except RedisError as error:
             if is_readonly(error):  # a master that was demoted: the next call looks for the new one
                 await self._redis.connection_pool.disconnect(inuse_connections=False)

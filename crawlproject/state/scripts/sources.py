@@ -153,11 +153,9 @@ class SourceScripts(ScriptRunner):
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
         return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
 
-    async def watch(self, fence: int) -> list[tuple[str, str]]:
-        """Look at the sources on the watchlist; return which were halted, resumed or are probed, for the log."""
-        reply = await self._run("watch", fence=fence)
-        words = [word.decode(errors="replace") for word in reply]
-        return list(zip(words[::2], words[1::2], strict=True))
+    async def watch(self, fence: int) -> bool:
+        """Look at the sources on the watchlist; False when another leads by now."""
+        return bool(await self._run("watch", fence=fence))
 
     async def rest(self, fence: int, *, quiet: float, count: int) -> int:
         """Put up to `count` sources to rest that have had no results for `quiet` seconds; return how many.

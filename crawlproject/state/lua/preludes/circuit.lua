@@ -5,9 +5,12 @@
 -- A circuit is closed: each result is a sample in a sliding window, and too many errors open it;
 --    open: nothing goes out until `ends`; then half_open: a few probes go out, and decide. All fine: closed.
 --    An error: open again, for twice as long. Or halted: nothing goes out until an operator resumes it, after
---    many errors in a row or by the operator's own order.
+--    many errors in a row, after some open periods in a row without a success, or by the operator's own order.
 -- `generation` counts the changes of state. A lease carries that of its grant; the result of an older one
---    decides nothing, so that what was in flight at a trip cannot bring about the next.
+--    neither opens nor closes anything, so that what was in flight at a trip cannot bring about the next. But it is
+--    one of the results in a row: an error adds to `run`, a success ends it and `periods`, the open periods since the
+--    last success. Not so the results of a generation older than `cleared`, that of the last closing: what was sent
+--    before an operator resumed a source is not held against it either.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
 -- `rests`: it is all that is left of a source that was quiet, and expires (see forget_quiet.lua).
@@ -16,15 +19,17 @@
 --
 -- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
 
-local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted'}
+local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted',
+  'periods', 'cleared'}
 local STATES = {closed = 'closed', open = 'open', half_open = 'half_open', halted = 'halted'}
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
 local LEAST_FACTOR = 1 / 32
 -- The least that a rule may be.
-local LEAST = {window = 1000000, samples = 0, errors = 0, open = 1, open_max = 1, probes = 1, halt_after = 1}
+local LEAST = {window = 1000000, samples = 0, errors = 0, open = 1, open_max = 1, probes = 1, halt_after = 1,
+  halt_periods = 1}
 
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
-  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0}}
+  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
 
 local circuits, rules_of_sources, halted = {}, {}, {} -- what this script knows
 

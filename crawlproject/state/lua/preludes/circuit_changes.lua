@@ -1,6 +1,6 @@
 -- Changes of circuits, and the events that tell of them.
--- needs: circuit, rates, slots, asked_delay
--- types: set temp_halted watchlist sources, stream halted_events resumed_events
+-- needs: audit, circuit, rates, slots, asked_delay
+-- types: set temp_halted watchlist, stream halted_events resumed_events
 --
 -- Circuits are written once, at the end of a script, by save_circuits(), statuses by save_statuses().
 
@@ -38,25 +38,6 @@ local function free_probe(source, generation)
   return true
 end
 
--- Events
-
-local function iso_time()
-  local seconds = math.floor(server_time / 1000000)
-  local days = math.floor(seconds / 86400)
-  -- Howard Hinnant, "chrono-compatible low-level date algorithms": civil_from_days
-  local z = days + 719468
-  local era = math.floor(z / 146097)
-  local doe = z - era * 146097
-  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
-  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
-  local mp = math.floor((5 * doy + 2) / 153)
-  local day, month = doy - math.floor((153 * mp + 2) / 5) + 1, mp < 10 and mp + 3 or mp - 9
-  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
-  local rest = seconds % 86400
-  return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03d+00:00', year, month, day, math.floor(rest / 3600),
-    math.floor(rest / 60) % 60, rest % 60, math.floor(server_time / 1000) % 1000)
-end
-
 -- Notes a status of a source, for save_statuses().
 local function note_status(source, status)
   local noted = statuses[source]
@@ -75,25 +56,25 @@ local function save_statuses()
   for source in pairs(statuses) do save_statuses_of(source) end
 end
 
-local function status_counts(source)
+-- The newest `most` statuses of a source as JSON, as in {"200": 34, "503": 6}.
+local function response_codes(source, most)
   save_statuses_of(source)
   local counts, names, parts = {}, {}, {}
-  for _, status in ipairs(attempt('LRANGE', K.statuses_of .. source, 0, 49) or {}) do
-    status = status:sub(1, 20):gsub('[%c\128-\255]', '?')
+  for _, status in ipairs(most > 0 and attempt('LRANGE', K.statuses_of .. source, 0, most - 1) or {}) do
+    status = status:sub(1, 20):gsub('[%c"\\\128-\255]', '?')
     if not counts[status] then names[#names + 1] = status end
     counts[status] = (counts[status] or 0) + 1
   end
   table.sort(names)
-  for _, name in ipairs(names) do parts[#parts + 1] = name .. ': ' .. counts[name] end
-  return #parts > 0 and 'last statuses ' .. table.concat(parts, ', ') or 'no statuses yet'
+  for _, name in ipairs(names) do parts[#parts + 1] = '"' .. name .. '": ' .. counts[name] end
+  return '{' .. table.concat(parts, ', ') .. '}'
 end
 
-local function announce(stream, source, kind, why)
-  -- A name that only an operator has spelled may not be UTF-8; JSON must be.
-  local known = redis.call('SISMEMBER', K.sources, source) == 1
-  local name = known and source or source:gsub('[\128-\255]', '?')
-  local event = {source = name, type = kind, msg = why .. '; ' .. status_counts(source), time = iso_time()}
-  redis.call('XADD', stream, '*', 'event', (cjson.encode(event):gsub('\\/', '/')))
+-- Tells of a change of state: `what` happened, why, by whom, and how many of the last statuses have led to it (all 50).
+local function announce(stream, name, source, kind, what, why, by, results)
+  local shown = shown_name(source)
+  local msg = shown .. ' ' .. what .. '. Response codes: ' .. response_codes(source, math.min(results or 50, 50))
+  note_change(name, {source = shown, type = kind, msg = msg, reason = why, by = by}, stream)
 end
 
 -- Changes of state
@@ -106,32 +87,40 @@ local function enter(source, state)
   return circuit
 end
 
-local function open_circuit(source, why)
+-- `results`: how many there were in the window that tripped it; without it an operator has done so.
+local function open_circuit(source, why, results)
   local rules, circuit = rules_of(source), enter(source, 'open')
   circuit.opens = circuit.opens + 1
   circuit.ends = now + math.min(rules.open * 2 ^ math.min(circuit.opens - 1, 30), rules.open_max)
   redis.call('SADD', K.temp_halted, source)
-  announce(K.halted_events, source, 'temporary', why)
+  local what = results and 'tripped temporary halt' or 'was put on temporary halt'
+  local by = results and worker_at_work() or operator_of(source, 'halt')
+  announce(K.halted_events, 'crawl_halted', source, 'temporary', what, why, by, results)
 end
 
 local function let_probes_out(source)
   enter(source, 'half_open').ends = now -- it may have been over for long: see watch.lua
   redis.call('SREM', K.temp_halted, source)
+  announce(nil, 'crawl_probing', source, 'temporary', 'is probed', 'its open period is over', worker_at_work())
 end
 
-local function halt(source, why)
+-- `results`: how many errors in a row there were; without it an operator has halted it.
+local function halt(source, why, results)
   enter(source, 'halted')
   redis.call('SREM', K.temp_halted, source)
   redis.call('SADD', K.halted, source)
   halted[source] = true
-  announce(K.halted_events, source, 'permanent', why)
+  local what = results and 'tripped permanent halt' or 'was put on permanent halt'
+  local by = results and worker_at_work() or operator_of(source, 'halt')
+  announce(K.halted_events, 'crawl_halted', source, 'permanent', what, why, by, results)
 end
 
--- Closed, with nothing counted against it; at the full rate again when an operator says so.
-local function close_circuit(source, kind, why, full_rate)
+-- Closed, with nothing counted against it; `by_operator` also at the full rate again.
+local function close_circuit(source, kind, why, by_operator)
   local circuit = enter(source, 'closed')
-  circuit.opens, circuit.run, circuit.ends, circuit.noted = 0, 0, 0, 0
-  if full_rate then
+  circuit.opens, circuit.run, circuit.periods, circuit.ends, circuit.noted = 0, 0, 0, 0, 0
+  circuit.cleared = circuit.generation
+  if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
     local slot, interval, delay = slot_of(source), interval_of(rate_of(source)), robots_delay_of(source)
     local soonest = interval and delay and now + math.max(interval, delay * 1000000) -- that is not ours to forgive
@@ -142,7 +131,8 @@ local function close_circuit(source, kind, why, full_rate)
   redis.call('SREM', K.temp_halted, source)
   redis.call('SREM', K.halted, source)
   halted[source] = false
-  if kind then announce(K.resumed_events, source, kind, why) end
+  local by = by_operator and operator_of(source, 'halt') or worker_at_work()
+  if kind then announce(K.resumed_events, 'crawl_resumed', source, kind, 'resumed from ' .. kind .. ' halt', why, by) end
 end
 
 local function close_if_passed(source)

@@ -1,5 +1,5 @@
 -- How fast a source is crawled, and where it stands in the due sets.
--- needs: rates, slots, queues, circuit, asked_delay
+-- needs: rates, slots, queues, circuit, asked_delay, audit
 -- types: zset due_fast due_mid due_slow
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
@@ -82,15 +82,22 @@ local function change_rate(source, written)
   if slot and before and after then set_slot(source, slot - before + after) end
 end
 
+-- The rate that an operator has written; nil where it is none.
+local function override_of(value)
+  local rate = value and value:match('^[%d.eE+-]+$') and number(value, 0)
+  return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rate or nil
+end
+
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
 -- When one is gone it is the leader that notices.
 local function follow_overrides(sources)
   local keys = {}
   for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
   for index, value in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do
-    local rate = value and value:match('^[%d.eE+-]+$') and number(value, 0)
-    if rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rate ~= rate_of(sources[index]) then
+    local rate = override_of(value)
+    if rate and rate ~= rate_of(sources[index]) then
       change_rate(sources[index], string.format('%.17g', rate))
+      note_override(sources[index], rate, true)
     end
   end
 end

@@ -86,30 +86,44 @@ local function count_sample(source, fine)
   return window.fine + window.errors, window.errors
 end
 
+-- Opens the circuit; after some open periods in a row without a success a further one would be of no use: halted.
+local function trip(source, why, results)
+  local circuit = change(source)
+  if circuit.periods >= rules_of(source).halt_periods then
+    halt(source, text(circuit.periods) .. ' open periods in a row without a success', circuit.run)
+  else
+    circuit.periods = circuit.periods + 1
+    open_circuit(source, why, results)
+  end
+end
+
 -- A result that says something about the source: `fine` or not.
 local function sample(source, generation, fine)
   local circuit, rules = circuit_of(source), rules_of(source)
-  if generation ~= circuit.generation or circuit.state == 'open' or circuit.state == 'halted' then return end
+  if circuit.state == 'halted' or generation < circuit.cleared then return end
   if not fine then
     change(source).run = circuit.run + 1
-  elseif circuit.run > 0 then
-    change(source).run = 0
+  elseif circuit.run > 0 or circuit.periods > 0 then
+    change(source).run, circuit.periods = 0, 0
   end
-  if circuit.state == 'half_open' then
-    change(source).probing = math.max(circuit.probing - 1, 0)
-    if fine then circuit.passed = circuit.passed + 1 end
+  local decides, all, errors = generation == circuit.generation and circuit.state ~= 'open', 0, 0
+  if decides then
+    if circuit.state == 'half_open' then
+      change(source).probing = math.max(circuit.probing - 1, 0)
+      if fine then circuit.passed = circuit.passed + 1 end
+    end
+    all, errors = count_sample(source, fine)
   end
-  local all, errors = count_sample(source, fine)
   if circuit.run >= rules.halt_after then
-    halt(source, text(circuit.run) .. ' errors in a row')
-  elseif circuit.state == 'half_open' then
+    halt(source, text(circuit.run) .. ' errors in a row', circuit.run)
+  elseif decides and circuit.state == 'half_open' then
     if not fine then
-      open_circuit(source, 'a probe failed')
+      trip(source, 'a probe failed', all)
     else
       close_if_passed(source)
     end
-  elseif all > rules.samples and errors > rules.errors * all then
-    open_circuit(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000))
+  elseif decides and all > rules.samples and errors > rules.errors * all then
+    trip(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000), all)
   end
 end
 
@@ -117,7 +131,7 @@ end
 local function end_without_sample(source, generation, answered)
   if free_probe(source, generation) and answered then
     local circuit = circuit_of(source)
-    circuit.passed = circuit.passed + 1
+    circuit.passed, circuit.periods = circuit.passed + 1, 0
     close_if_passed(source)
   end
 end

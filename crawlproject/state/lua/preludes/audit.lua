@@ -1,0 +1,61 @@
+-- The audit trail: what has changed for a source, and who has changed it. The leader logs it within a second (tell.lua).
+-- needs: clock
+-- types: stream audit, set sources
+
+local AUDIT_MAXLEN = 10000
+
+local function iso_time()
+  local seconds = math.floor(server_time / 1000000)
+  local days = math.floor(seconds / 86400)
+  -- Howard Hinnant, "chrono-compatible low-level date algorithms": civil_from_days
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local day, month = doy - math.floor((153 * mp + 2) / 5) + 1, mp < 10 and mp + 3 or mp - 9
+  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+  local rest = seconds % 86400
+  return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03d+00:00', year, month, day, math.floor(rest / 3600),
+    math.floor(rest / 60) % 60, rest % 60, math.floor(server_time / 1000) % 1000)
+end
+
+-- The worker that brings a change about, by a result or by looking.
+local function worker_at_work()
+  local worker = A.worker or attempt('GET', K.leader)
+  return worker and 'worker ' .. worker or 'a worker'
+end
+
+-- The operator who has ordered a change: by a command or the dashboard, which say so before; otherwise by a key.
+local function operator_of(source, what)
+  local key = K.ordered_by_of .. source
+  local by = attempt('HGET', key, what)
+  if by then redis.call('HDEL', key, what) end
+  return 'operator, ' .. (by and by:gsub('[%c\128-\255]', '?') or 'by key')
+end
+
+-- The name of a source for JSON: one that only an operator has spelled may not be UTF-8.
+local function shown_name(source)
+  return redis.call('SISMEMBER', K.sources, source) == 1 and source or (source:gsub('[\128-\255]', '?'))
+end
+
+-- Adds an event to the trail, and to `stream` if it has one.
+local function note_change(name, event, stream)
+  event.event, event.time = name, iso_time()
+  local parts = {}
+  for _, key in ipairs({'event', 'time', 'type', 'source', 'rate', 'msg', 'reason', 'by'}) do
+    if event[key] then parts[#parts + 1] = '"' .. key .. '":' .. cjson.encode(event[key]):gsub('\\/', '/') end
+  end
+  local line = '{' .. table.concat(parts, ',') .. '}'
+  if stream then redis.call('XADD', stream, '*', 'event', line) end
+  redis.call('XADD', K.audit, 'MAXLEN', '~', AUDIT_MAXLEN, '*', 'event', line)
+end
+
+-- Notes that another rate is in force than before, because an operator has set one, or taken it out again.
+local function note_override(source, rate, is_override)
+  local name, by = shown_name(source), operator_of(source, 'rate')
+  local msg = string.format(is_override and '%s: %g requests a second by override' or '%s: %g requests a second by size again',
+    name, rate)
+  note_change('rate_overridden', {source = name, type = is_override and 'override' or 'size', rate = rate, msg = msg, by = by})
+end
