@@ -83,7 +83,8 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
 
 async def test_every_key_is_documented(scrapy: Scrapy, museum: Frontier) -> None:
     text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| `([\w.]+)` \|", text.partition("## Metrics")[0], flags=re.MULTILINE)
+    tables = text.partition("## A URL")[2].partition("## The dashboard")[0]
+    named = re.findall(r"^\| `([\w.]+)` \|", tables, flags=re.MULTILINE)
     said = explained(scrapy, URL)
     robots = [f"robots.{key}" for key in said.pop("robots")]
     assert sorted(named) == sorted([*said, *robots])
