@@ -25,8 +25,8 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE)
 
-# For the inner loop, under a minute on two cores: no whole crawls, commands, browsers or brokers (marker `slow`, see
-# tests/conftest.py). The last line counts what has passed and what was left out.
+# For the inner loop, under a minute on two cores: no whole crawls, commands, browsers or brokers, nor what waits for
+# clocks (marker `slow`, see tests/conftest.py). The last line counts what has passed and what was left out.
 quick: export PYTHONDONTWRITEBYTECODE =
 quick: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE) -m "not slow"

@@ -61,8 +61,16 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
 _NICE = 5
 
 
-# Fixtures of tests that start processes, or crawl: `make quick` leaves them out.
+# Fixtures of tests that start processes, or crawl, and files whose tests wait for clocks, or try each key: `make quick`
+# leaves them out.
 _SLOW = "slow"
+_SLOW_FILES = (
+    "robots/test_cache.py",
+    "state/test_circuit_script.py",
+    "state/test_foreign_data.py",
+    "state/test_readers.py",
+    "state/test_shared_clock.py",
+)
 _OF_SLOW_TESTS = {
     "broker",
     "environment",
@@ -80,7 +88,8 @@ _OF_SLOW_TESTS = {
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the slow tests, beside those that say it themselves."""
-    if not _OF_SLOW_TESTS.isdisjoint(getattr(item, "fixturenames", ())):
+    fixtures = getattr(item, "fixturenames", ())
+    if not _OF_SLOW_TESTS.isdisjoint(fixtures) or str(item.path).endswith(_SLOW_FILES):
         item.add_marker(_SLOW)
 
 
