@@ -61,8 +61,8 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
 _NICE = 5
 
 
-# Fixtures of tests that start processes, or crawl, and files whose tests wait for clocks, or try each key: `make quick`
-# leaves them out.
+# `make quick` leaves out tests that start processes, or crawl (by their fixtures), and some files, whose tests wait
+# for clocks or try each key.
 _SLOW = "slow"
 _SLOW_FILES = (
     "robots/test_cache.py",
