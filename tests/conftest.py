@@ -61,7 +61,7 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
 _NICE = 5
 
 
-# `make quick` leaves out tests that start processes, or crawl (by their fixtures), and some files, whose tests wait
+# `make quick` leaves out tests that start processes, or crawl (by their fixtures), and files whose tests wait
 # for clocks or try each key.
 _SLOW = "slow"
 _SLOW_FILES = (
