@@ -1,4 +1,4 @@
--- Takes from workers that are silent, for one that is no worker itself: a monitor, when perhaps none is left.
+-- Returns the leases of silent workers on behalf of a monitor, as perhaps no worker is left to do it.
 -- needs: lost_leases
 --
 -- A: last, since (us: what the last call has replied; 0 at first); timeout (us that a worker may be silent);

@@ -76,7 +76,7 @@ class Lost(NamedTuple):
 
 
 class Present(NamedTuple):
-    """When one that is no worker was last answered, and since when without a gap (µs, Redis' clock)."""
+    """When a monitor was last answered, and since when without a gap (µs, Redis' clock)."""
 
     last: int = 0
     since: int = 0
@@ -335,7 +335,7 @@ class FrontierScripts(ScriptRunner):
     async def reclaim(
         self, present: Present, *, timeout: float, max_deliveries: int
     ) -> tuple[Present, list[Lost]]:
-        """Take their leases from workers silent for `timeout` seconds; for a caller that is no worker.
+        """Return the leases of workers silent for `timeout` seconds; for a caller that is not a worker.
 
         `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
         `timeout`, at least two in each.
