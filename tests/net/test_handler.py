@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import signal
+import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -53,13 +56,28 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 # Certificates
 
 
+_PICTURE = picture(1)
+_STAMPED = 35  # SO_TIMESTAMPNS, SCM_TIMESTAMPNS: socket(7)
+
+
 class Picture(BaseHTTPRequestHandler):
     """One picture for every path but robots.txt's."""
 
     protocol_version = "HTTP/1.1"
+    arrived = 0.0  # when the kernel received the request: this process may read it much later
+
+    def handle_one_request(self) -> None:
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as arriving, suppress(OSError):
+            arriving.settimeout(self.connection.gettimeout())
+            arriving.setsockopt(socket.SOL_SOCKET, _STAMPED, 1)
+            for _, kind, stamp in arriving.recvmsg(1, 64, socket.MSG_PEEK)[1]:
+                assert kind == _STAMPED
+                seconds, nanoseconds = struct.unpack("ll", stamp)
+                self.arrived = seconds + nanoseconds / 1e9
+        super().handle_one_request()
 
     def do_GET(self) -> None:
-        body = b"" if self.path == "/robots.txt" else picture(1)
+        body = b"" if self.path == "/robots.txt" else _PICTURE
         self.send_response(200 if body else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -257,7 +275,7 @@ class Punctual(Picture):
 
     def do_GET(self) -> None:
         if self.path != "/robots.txt":
-            self.arrivals.append(time.monotonic())
+            self.arrivals.append(self.arrived)
         super().do_GET()
 
 
@@ -308,7 +326,7 @@ class PictureOfStalled(Picture):
     server: Stalled
 
     def do_GET(self) -> None:
-        self.server.arrivals.append(time.monotonic())
+        self.server.arrivals.append(self.arrived)
         self.connection.settimeout(None)
         super().do_GET()
 
