@@ -12,7 +12,7 @@ from zope.interface import implementer
 from crawlproject.dashboard.recent import Recent
 from crawlproject.loops import Loops
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.status.reporter import INTERVAL_S, Reporter
+from crawlproject.status.reporter import INTERVAL_S, STALE_S, Reporter
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
@@ -93,7 +93,12 @@ class Feed:
             return
         page = Page(self, request)
         self.pages.add(page)
-        hello = {**session, "history": list(self._history), "spider": self.state.keys.spider}
+        hello = {
+            **session,
+            "history": list(self._history),
+            "spider": self.state.keys.spider,
+            "stale_s": STALE_S,
+        }
         page.send(b"retry: 2000\n", event("hello", hello), self.snapshot, self.recent)
 
     async def _read_recent(self) -> None:

@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS
+from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import CrawlSample, SourceSample, increase
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
-_STALE_S = 30.0  # after which a sample is too old to be shown
 _STATES = ("closed", "open", "half_open", "halted")
 
 
@@ -97,7 +97,7 @@ class CrawlCollector(Collector):
         if sample is None:
             return
         yield self._gauge("crawl_reading_timestamp_seconds", "Time of this sample.", _moment(sample))
-        if time.time() - _moment(sample) > _STALE_S:
+        if time.time() - _moment(sample) > STALE_S:
             return
         if sample is not self._seen:
             self._observe(sample)
@@ -131,7 +131,7 @@ class CrawlCollector(Collector):
             now = sample.sources[name]
             then = before.sources.get(name) if before is not None else None
             done = increase(_results(then), _results(now)) if then is not None else _results(now)
-            return done or now.row.queued + now.row.waiting + now.row.delayed + now.row.in_flight
+            return done or now.row.work
 
         present = [name for name in self._labelled if name in sample.sources and busy(name)]
         idle = [name for name in self._labelled if name in sample.sources and name not in present]

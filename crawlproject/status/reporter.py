@@ -21,6 +21,7 @@ from crawlproject.texts import one_line
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
+STALE_S = 3 * INTERVAL_S  # after which a snapshot is not shown as the present
 _LOOK_S = 1.0  # at most, between two checks of who leads
 _TELL_S = 0.4  # between two looks at the audit trail
 _TOLD = 200  # of its entries a call

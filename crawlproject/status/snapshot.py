@@ -162,6 +162,7 @@ class Specific:
     waiting: int
     delayed: int
     in_flight: int
+    work: int
     dead: int
     eta_s: float | None
     bytes: int
@@ -294,6 +295,7 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         waiting=row.waiting,
         delayed=row.delayed,
         in_flight=row.in_flight,
+        work=row.work,
         dead=source.dead,
         eta_s=row.eta_s,
         bytes=source.counts.get("bytes", 0),

@@ -56,9 +56,9 @@ COLUMNS = (
 )
 
 SORTS: Mapping[str, Callable[[str, Specific], tuple[float, ...]]] = {
-    "trouble": lambda name, source: (-source.trouble, -_pace(source), -_work(source)),
-    "rate": lambda name, source: (-_pace(source), -_work(source)),
-    "work": lambda name, source: (-_work(source),),
+    "trouble": lambda name, source: (-source.trouble, -_pace(source), -source.work),
+    "rate": lambda name, source: (-_pace(source), -source.work),
+    "work": lambda name, source: (-source.work,),
     "failed": lambda name, source: (-(source.error_rps or 0), -source.failed),
     "eta": lambda name, source: (-(math.inf if source.eta_s is None else source.eta_s),),
     "name": lambda name, source: (),
@@ -171,7 +171,7 @@ def style_of(source: Specific) -> Style:
     """Return the style of its row."""
     if source.trouble:
         return ALARM if source.trouble == 3 else _WARNING
-    return Style() if _work(source) or rate_of(source) else _QUIET
+    return Style() if source.work or rate_of(source) else _QUIET
 
 
 def rate_of(source: Specific) -> float | None:
@@ -184,10 +184,6 @@ def rate_of(source: Specific) -> float | None:
 def _pace(source: Specific) -> int:
     """Return its rate to sort by: below one a second it is chance whether an interval has a result."""
     return round(rate_of(source) or 0)
-
-
-def _work(source: Specific) -> int:
-    return source.queued + source.waiting + source.delayed + source.in_flight
 
 
 def statuses(counts: Mapping[str, int]) -> str:

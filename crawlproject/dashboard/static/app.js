@@ -69,6 +69,7 @@ let token = "";
 let greeted = () => {}; // called when the token has come
 let snapshot = null;
 let arrived = 0; // when the latest snapshot came, by this page's clock
+let staleMs = Infinity; // after which it is not the present; the monitor says
 let connected = false;
 const history = new Map(); // time -> [done, failed] a second
 
@@ -76,7 +77,7 @@ const history = new Map(); // time -> [done, failed] a second
 
 function showState() {
   const state = $("state");
-  const stale = arrived && performance.now() - arrived > 15000;
+  const stale = arrived && performance.now() - arrived > staleMs;
   const paused = snapshot && snapshot.general.paused;
   const [text, kind] = !connected
     ? ["not connected to the monitor, retrying", "bad"]
@@ -205,7 +206,7 @@ new ResizeObserver(showChart).observe($("chart"));
 // Sources
 
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.link_rot_rps + s.error_rps);
-const working = (s) => s.queued + s.waiting + s.delayed + s.in_flight > 0;
+const working = (s) => s.work > 0;
 const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
 const stateName = (s) => (s.state === "closed" && s.trouble ? "slowed" : NAMES[s.state] ?? s.state);
 
@@ -547,6 +548,7 @@ function connect() {
   events.addEventListener("hello", (event) => {
     const hello = JSON.parse(event.data);
     token = hello.token;
+    staleMs = hello.stale_s * 1000;
     greeted();
     write($("spider"), hello.spider);
     $("logout").hidden = !hello.password;
