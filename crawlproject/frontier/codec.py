@@ -5,7 +5,9 @@ scripts read and write these. The rest is a map of the request's attributes that
 callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
 
 Only the names in `_META` are stored of its meta, and only they are read back: anyone who can write to Redis can
-add a URL to the crawl, as with a seed, but can set no proxy, no time-out and no other option of Scrapy.
+add a URL to the crawl, as with a seed, but can set no proxy, no time-out and no other option of Scrapy. Nor can
+they add a method, body, header or anything else that the spider does not use: it says in `stored_attributes` and
+`stored_headers` what its requests may have.
 """
 
 from __future__ import annotations
@@ -31,6 +33,14 @@ _LONGEST_TEXT = 1_024  # characters
 _MAX_COUNT = 1_000_000  # for every counter in meta
 _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
+_ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter"})
+_REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
+_HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends or goes: never stored
+    {
+        *("Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"),
+        *("Proxy-Authenticate", "Proxy-Authorization", "Content-Length", "Host", "Expect"),
+    }
+)
 _METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: those that a stored request may name
 
 
@@ -74,22 +84,26 @@ _META: Mapping[str, Callable[[Any], bool]] = {
 
 
 def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
-    """Return the stored form of `request`; names of its meta that are not in `_META` are left out.
+    """Return the stored form of `request`, without meta that is not in `_META` and without others' headers.
+
+    Scrapy's middlewares have set the latter, and set them again for the next attempt.
 
     Raises:
-        TypeError, ValueError: it contains something that is not plain data, is too large, or its callback is no
-            allowed method of the spider.
+        TypeError, ValueError: it contains something that is not plain data, is too large, has an attribute
+            that the spider does not declare in `stored_attributes`, or its callback is no allowed method of the
+            spider.
 
     """
     data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
-    data["headers"] = dict(request.headers)
+    kept = _headers_of(spider)
+    data["headers"] = {name: values for name, values in request.headers.items() if _header(name) in kept}
     data["meta"] = {name: value for name, value in request.meta.items() if name in _META}
     for name in ("callback", "errback"):
         data[name] = _name_of(data[name], spider)
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)
     try:
-        _check(data)
+        _check(data, spider)
     except BadEntry as error:
         raise ValueError(str(error)) from None
     body: bytes = msgpack.packb(data)
@@ -122,7 +136,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
         data = msgpack.unpackb(entry[_HEADER:])
         if not isinstance(data, dict) or not data.keys() <= _DEFAULTS.keys():
             raise BadEntry("stored request is not a map of a request's attributes")
-        _check(data)
+        _check(data, spider)
         for name in getattr(spider, "needs_meta", ()):
             if name not in data.get("meta", {}):
                 raise BadEntry(f"stored request has no {name!r} in its meta")
@@ -134,7 +148,18 @@ def decode(entry: bytes, spider: Spider) -> Request:
         raise BadEntry(f"stored request cannot be read: {type(error).__name__} {error!s:.200}".rstrip()) from None
 
 
-def _check(data: Mapping[str, Any]) -> None:
+def _headers_of(spider: Spider) -> frozenset[str]:
+    """Return the names of the headers that are stored."""
+    headers: frozenset[str] = getattr(spider, "stored_headers", _REFERER)
+    return headers - _HOP_BY_HOP
+
+
+def _header(name: Any) -> Any:
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    return text.title() if isinstance(text, str) else text
+
+
+def _check(data: Mapping[str, Any], spider: Spider) -> None:
     """Check that attributes are such as `encode` writes, as far as `Request` itself does not check them.
 
     Raises:
@@ -151,6 +176,7 @@ def _check(data: Mapping[str, Any]) -> None:
         raise BadEntry(f"stored request has an invalid URL: {error!s:.200}") from None
     if parts.scheme not in {"http", "https"} or not host or port == 0:
         raise BadEntry(f"stored request has an invalid URL: {url!r:.80}")
+    _check_declared(data, spider)
     for name in ("headers", "cookies", "cb_kwargs", "flags"):
         values = data.get(name) or ()
         if isinstance(values, (dict, list)) and len(values) > _MAX_VALUES:
@@ -165,6 +191,23 @@ def _check(data: Mapping[str, Any]) -> None:
     for name, is_valid in _META.items():
         if name in meta and not is_valid(meta[name]):
             raise BadEntry(f"stored request has meta {name!r} with an invalid value: {meta[name]!r:.80}")
+
+
+def _check_declared(data: Mapping[str, Any], spider: Spider) -> None:
+    """Check that there is nothing that the spider does not use.
+
+    Raises:
+        BadEntry: there is; the message says what.
+
+    """
+    own = _ALWAYS | {"headers"} | getattr(spider, "stored_attributes", frozenset())
+    headers = data.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise BadEntry("stored request has headers that are not a map")
+    found = [repr(name) for name, value in data.items() if name not in own and value != _DEFAULTS[name]]
+    found += [f"a header {name!r:.80}" for name in headers if _header(name) not in _headers_of(spider)]
+    if found:
+        raise BadEntry(f"stored request has {found[0]}, which the spider {spider.name} does not use")
 
 
 def seed_url(request: Request) -> str:

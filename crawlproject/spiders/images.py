@@ -45,6 +45,8 @@ class ImagesSpider(Spider):
 
     name = "images"
     needs_meta = frozenset({IDENTIFIER})  # what a stored request must have (frontier/codec.py)
+    stored_attributes = frozenset[str]()  # and may have, beside URL, meta, callback and errback
+    stored_headers = frozenset({"Referer"})
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:

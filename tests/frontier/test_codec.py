@@ -25,6 +25,8 @@ from crawlproject.spiders.images import ImagesSpider
 
 class AnySpider(ImagesSpider):
     needs_meta = frozenset()
+    stored_attributes = frozenset(Request("http://localhost/").to_dict())
+    stored_headers = frozenset({"A", "B-C", "Content-Type", "Accept"})
 
 
 SPIDER = AnySpider()
@@ -161,6 +163,55 @@ def test_no_scrapy_option_is_read_back_from_redis() -> None:
     }
     entry = packed({"url": URL, "meta": hostile | {IDENTIFIER: "1", "redirect_times": 1}})
     assert codec.decode(entry, ImagesSpider()).meta == {IDENTIFIER: "1", "redirect_times": 1}
+
+
+STRANGE_TO_IMAGES: list[dict[str, Any]] = [
+    {"method": "POST"},
+    {"method": "DELETE"},
+    {"body": b"x"},
+    {"cookies": {"session": "1"}},
+    {"cb_kwargs": {"a": 1}},
+    {"encoding": "latin-1"},
+    {"flags": ["x"]},
+]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *STRANGE_TO_IMAGES,
+        {"headers": {"Authorization": "Basic x"}},
+        {"headers": {"accept": "*/*"}},
+        {"headers": {b"Host": [b"127.0.0.1"]}},
+        {"headers": {"Transfer-Encoding": "chunked"}},
+        {"headers": [["Host", "127.0.0.1"]]},
+    ],
+)
+def test_what_the_spider_does_not_use_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(BadEntry, match="stored request has"):
+        codec.decode(packed({"url": URL, "meta": {IDENTIFIER: "1"}} | more), ImagesSpider())
+
+
+@pytest.mark.parametrize("more", STRANGE_TO_IMAGES)
+def test_a_spider_must_say_what_its_requests_have(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="which the spider images does not use"):
+        codec.encode(Request(URL, meta={IDENTIFIER: "1"}, **more), ImagesSpider())
+
+
+def test_headers_that_middlewares_have_set_are_not_stored() -> None:
+    headers = {"User-Agent": "crawler", "Accept": "*/*", "referer": "https://museum.org/", "Connection": "close"}
+    request = Request(URL, headers=headers, meta={IDENTIFIER: "1"})
+    again = codec.decode(codec.encode(request, ImagesSpider()), ImagesSpider())
+    assert again.headers == {b"Referer": [b"https://museum.org/"]}
+
+
+@pytest.mark.parametrize("name", ["Host", "connection", "TE", "Transfer-Encoding", "Content-Length"])
+def test_no_spider_can_store_headers_of_one_connection(name: str) -> None:
+    class Careless(AnySpider):
+        stored_headers = frozenset({name.title()})
+
+    with pytest.raises(BadEntry, match="has a header"):
+        codec.decode(packed({"url": URL, "headers": {name: "x"}}), Careless())
 
 
 WILD = st.recursive(

@@ -61,12 +61,12 @@ async def peek(scheduler: FrontierScheduler) -> LeaseReply:
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
     await lead(scheduler)
-    request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"X": "y"})
+    request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"Referer": "y"})
     assert scheduler.enqueue_request(request)
     assert scheduler.enqueue_request(request)  # noted, and found to be a duplicate when it is stored
     await stored(scheduler, 1)
     back = await leased(scheduler)
-    assert (back.url, back.headers["X"], back.meta[SOURCE]) == (request.url, b"y", "museum.example")
+    assert (back.url, back.headers["Referer"], back.meta[SOURCE]) == (request.url, b"y", "museum.example")
     await until_async(lambda: scheduler.stats.get_value("frontier/duplicates") == 1)
     assert scheduler.has_pending_requests()
 
