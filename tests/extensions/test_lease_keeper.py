@@ -25,6 +25,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from tests.leading import lead
 from tests.waiting import until_async
 
 URL = "http://museum.example/a.jpg"
@@ -50,8 +51,7 @@ class Case:
 
     async def lease(self, deliveries: int = 0, **meta: Any) -> Response:
         """Lease a request; return a response to it."""
-        fence = await self.scheduler.state.scripts.lead("leader", ready=True)
-        assert fence is not None
+        fence = await lead(self.scheduler.state)
         await self.scheduler.state.scripts.set_rates(fence, [("museum", 200, 200)], {})
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)

@@ -25,6 +25,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.worker import Shutdown
 from tests.conftest import Engine, local_network
+from tests.leading import lead
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # judges milliseconds
@@ -53,13 +54,11 @@ class Worker:
 
     async def ready(self, rate: float = 200.0, options: str = '{"robots": "ignore"}') -> None:
         await self.state.scripts.heartbeat(self.state.worker_id, join=True, timeout=30, max_deliveries=3)
-        fence = await self.state.scripts.lead("leader", ready=True)
-        assert fence is not None
+        fence = await lead(self.state)
         await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": options})
 
     async def rate_also(self, *sources: str) -> None:
-        fence = await self.state.scripts.lead("leader", ready=True)
-        assert fence is not None
+        fence = await lead(self.state)
         await self.state.scripts.set_rates(fence, [(source, 20.0, 20.0) for source in sources], {})
 
     async def look_up(self) -> None:

@@ -14,6 +14,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
 from tests.conftest import scheduler_for
+from tests.leading import lead
 from tests.waiting import until_async
 
 
@@ -21,9 +22,8 @@ def db(scheduler: FrontierScheduler) -> Any:
     return scheduler.state.redis
 
 
-async def lead(scheduler: FrontierScheduler, **rates: float) -> None:
-    fence = await scheduler.state.scripts.lead("leader", ready=True)
-    assert fence is not None
+async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
+    fence = await lead(scheduler.state)
     await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
     # There is no server to fetch a robots.txt from.
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), '{"robots": "ignore"}')
@@ -60,7 +60,7 @@ async def peek(scheduler: FrontierScheduler) -> LeaseReply:
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
-    await lead(scheduler)
+    await rule(scheduler)
     request = Request("http://museum.example/a.jpg", meta={"identifier": "a"}, headers={"Referer": "y"})
     assert scheduler.enqueue_request(request)
     assert scheduler.enqueue_request(request)  # noted, and found to be a duplicate when it is stored
@@ -102,7 +102,7 @@ async def test_a_spider_without_seeds_crawls_requests_that_cannot_be_stored(redi
 async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     scheduler: FrontierScheduler, location: str, payer: str
 ) -> None:
-    await lead(scheduler, museum=50)
+    await rule(scheduler, museum=50)
     meta = {"identifier": "a", SOURCE: "museum"}
     scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta=meta))
     await stored(scheduler, 1)
@@ -122,7 +122,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
     one = scheduler_for(redis_url)
     assert one.crawler.spider is not None
     await maybe_deferred_to_future(one.open(one.crawler.spider))
-    await lead(one, museum=20)
+    await rule(one, museum=20)
     for name in "abc":
         meta = {"identifier": name, SOURCE: "museum"}
         one.enqueue_request(Request(f"http://museum.example/{name}", meta=meta))
@@ -138,7 +138,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
 
 
 async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierScheduler) -> None:
-    await lead(scheduler, museum=20)
+    await rule(scheduler, museum=20)
     await asyncio.sleep(0.1)
     redis: Any = scheduler.state.redis
     keys = scheduler.state.keys

@@ -23,6 +23,7 @@ from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
+from tests.leading import lead
 
 URL = "https://museum.org/a.jpg"
 SPIDER = ImagesSpider()
@@ -369,8 +370,7 @@ async def crawl(redis_url: str) -> AsyncIterator[State]:
     bounds = {"CRAWL_FRONTIER_HIGH_WATER": 400, "CRAWL_OVERFLOW_MAXLEN": 1000}
     state = State(config.load({"REDIS_URL": redis_url, **bounds}), "images")
     await state.open()
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     await state.scripts.set_rates(fence, [("museum", 20, 20), ("archive", 20, 20)], {})
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
     yield state

@@ -12,6 +12,7 @@ from scrapy.exceptions import IgnoreRequest
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.models import LEASE, SOURCE, Lease
+from tests.leading import lead
 
 TOLERANCE = 0.06
 
@@ -24,8 +25,7 @@ def leased(late: float) -> Request:
 
 
 async def rule(scheduler: FrontierScheduler, rate: float) -> None:
-    fence = await scheduler.state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(scheduler.state)
     await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {"museum.example": "museum"})
 
 

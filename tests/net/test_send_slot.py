@@ -11,6 +11,7 @@ from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
+from tests.leading import lead
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -18,8 +19,7 @@ pytestmark = pytest.mark.judges  # in milliseconds
 async def leases(state: State, count: int, rate: float) -> list[Lease]:
     """Return leases of a source of `rate`, the only ones that it has given out."""
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
     requests = [NewRequest(bytes((1, 0, 0, n)), "00000", n, again=True, source="museum") for n in range(count)]
     await state.scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)

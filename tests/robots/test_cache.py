@@ -26,6 +26,7 @@ from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy
+from tests.leading import lead
 from tests.robots_copies import keep_copy
 from tests.test_crawl import Crawl, worst_second
 from tests.waiting import PATIENCE_S, until_async
@@ -603,8 +604,7 @@ class Downloader:
 
 
 async def rule(scheduler: FrontierScheduler, rate: float) -> None:
-    fence = await scheduler.state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(scheduler.state)
     await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {})
 
 

@@ -26,6 +26,7 @@ from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
 from tests.following import following
 from tests.kafka_broker import PRODUCE, Broker
+from tests.leading import lead
 from tests.sinks.lines import before_line, die
 from tests.state.servers import Server
 from tests.waiting import until
@@ -270,8 +271,7 @@ def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
 
 
 async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     with redis.Redis.from_url(state.config.redis_url or "") as client:
         emit(client, 1)
         forwarder = Forwarder(of(client), kafka(broker), stopping=lambda: stop)

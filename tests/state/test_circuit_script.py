@@ -19,6 +19,7 @@ from crawlproject.controls import halt, set_rate
 from crawlproject.models import Slot
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
+from tests.leading import lead
 from tests.robots_copies import keep_copy
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -41,8 +42,7 @@ class Crawl:
         return self.state.redis
 
     async def start(self, rate: float = 200.0, options: dict[str, str] | None = None) -> None:
-        fence = await self.scripts.lead("leader", ready=True)
-        assert fence is not None
+        fence = await lead(self.state)
         self.fence = fence
         await self.scripts.set_rates(fence, [(MUSEUM, rate, rate)], {}, options)
         await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)

@@ -19,6 +19,7 @@ from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
+from tests.leading import lead
 
 KEYS = Keys("crawl", "images")
 SPOILT, SOUND = "museum", "archive"  # the source whose keys are spoilt, and another
@@ -156,8 +157,7 @@ async def crawl(redis_url: str) -> AsyncIterator[State]:
     state = State(config.load({"REDIS_URL": redis_url}), "images")
     await state.open()
     scripts = state.scripts
-    fence = await scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     await scripts.set_rates(fence, [(SPOILT, 100, 100), (SOUND, 100, 100)], {"museum.org": SPOILT}, {})
     await scripts.heartbeat(SILENT, join=True, timeout=30, max_deliveries=3)
     await scripts.heartbeat(ME, join=True, timeout=30, max_deliveries=3)
@@ -468,8 +468,7 @@ async def test_what_keeps_a_source_from_its_due_is_logged_once(
 ) -> None:
     await db(crawl).delete(crawl.keys.circuit_of + SPOILT)
     await db(crawl).set(crawl.keys.circuit_of + SPOILT, "x")
-    fence = await crawl.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(crawl)
     for _ in range(5):
         assert await lease(crawl) == []  # no telling how it stands: nothing goes out
         await crawl.scripts.trim(fence, maxlen=100)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crawlproject.state.client import State
+from tests.leading import lead
 from tests.robots_copies import keep_copy
 
 OVERHEAD = 900  # bytes of a copy beside its text
@@ -24,8 +25,7 @@ def noise(length: int) -> bytes:
 
 @pytest.fixture
 async def leading(state: State) -> tuple[State, int]:
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     return state, fence
 
 

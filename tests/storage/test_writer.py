@@ -28,6 +28,7 @@ from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, WHO, Case
+from tests.leading import lead
 from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
 
@@ -228,8 +229,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
 ) -> None:
     case = Case(scheduler)
     circuit = StorageWriter(FolderStorage(tmp_path / "store"), scheduler.crawler)
-    fence = await scheduler.state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    await lead(scheduler.state)
     (tmp_path / "store").rename(tmp_path / "away")
     with caplog.at_level(logging.INFO):
         for _ in range(3):

@@ -8,6 +8,7 @@ from typing import Any
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
+from tests.leading import lead
 
 Row = tuple[str, float]
 
@@ -27,8 +28,7 @@ def names(reply: LeaseReply) -> list[str]:
 
 async def rule(state: State, *rates: Row) -> int:
     """Lead, with a pulse, and set rates; return the fence."""
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
+    fence = await lead(state)
     assert await state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates], {})
     return fence
 
