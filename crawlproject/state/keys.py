@@ -118,7 +118,7 @@ class Keys:
 
     @property
     def rates(self) -> str:
-        """Hash: source to its rate limit in force (rps), as an operator may write it, too."""
+        """Hash: source to its rate limit in force (rps), overrides included."""
         return f"{self.namespace}:rates"
 
     @property
@@ -128,7 +128,7 @@ class Keys:
 
     @property
     def override_rate_of(self) -> str:
-        """Prefix + source, string: the operator's rate (rps): `5`; `5 over-robots` lifts the delay of robots.txt."""
+        """Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."""
         return f"{self.namespace}:override_rate:"
 
     @property
