@@ -61,6 +61,6 @@ class Command(cli.Command):
             by_size = MINIMUM_RATE if status.by_size is None else status.by_size
             delay, wanted = status.robots_delay, by_size if rate is None else rate
             if delay and wanted * delay > 1 and not over_robots:
-                lifts = f"scrapy rate {source} RPS --over-robots lifts it"
+                lifts = f"scrapy rate {source} {'RPS' if rate is None else value} --over-robots lifts it"
                 cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds: {lifts}")
             return rate, delay
