@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from crawlproject.sources.rates import override_of
+from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
 from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
 from crawlproject.state.robots_copies import expire_copies
@@ -30,8 +30,10 @@ async def resume(state: State, sources: list[str], by: str) -> list[str]:
     return resumed
 
 
-async def set_rate(state: State, source: str, value: str, by: str) -> float | None:
+async def set_rate(state: State, source: str, value: str, by: str, *, over_robots: bool = False) -> float | None:
     """Set the rate of a source in requests a second, or with `auto` let its size decide; return the override.
+
+    With `over_robots` it holds whatever delay the source's robots.txt asks for; otherwise that binds, too.
 
     Raises:
         ValueError: `value` is neither.
@@ -41,9 +43,9 @@ async def set_rate(state: State, source: str, value: str, by: str) -> float | No
         await note_order(state, [source], "rate", by)
         await delete_override(state, source)
         return None
-    rate = override_of(value.encode(errors="replace"))
+    rate = rate_of(value.encode(errors="replace"))
     if rate is None:
         raise ValueError(f"{value!r} is not a rate: expected a number of requests a second, 0 or more, or auto")
     await note_order(state, [source], "rate", by)
-    await set_override(state, source, value)
+    await set_override(state, source, f"{value} {OVER_ROBOTS}" if over_robots else value)
     return rate

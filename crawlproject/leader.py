@@ -10,7 +10,7 @@ from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue
-from crawlproject.sources.rates import MINIMUM_RATE, override_of
+from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
 from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -33,7 +33,7 @@ _RESTED = 100  # sources that are put to rest in one call,
 _MOST_RESTED = 1_000  # and in one tick
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
-_Change = tuple[str, float, float | None]  # a source, its rate in force, its rate by size
+_Change = tuple[str, Limit, float | None]  # a source, its limit in force, its rate by size
 
 
 class Leader:
@@ -169,10 +169,10 @@ class Leader:
                 changes: list[_Change] = []
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
-                    rate = self._in_force(row.source, present.override, row.rate)
-                    wanted = (repr(row.rate), row.options, repr(rate))
-                    if wanted != (_shown(present.by_size), _shown(present.options), _shown(present.rate)):
-                        changes.append((row.source, rate, row.rate))
+                    limit = self._in_force(row.source, present.override, row.rate)
+                    wanted = (repr(row.rate), row.options, str(limit))
+                    if wanted != (_shown(present.by_size), _shown(present.options), _shown(present.limit)):
+                        changes.append((row.source, limit, row.rate))
                 if not await self._write(fence, changes, {row.source: row.options for row in rows}):
                     return False
         for hosts in catalogue.hosts(_PAGE):
@@ -264,17 +264,16 @@ class Leader:
             changes: list[_Change] = []
             stored = await source_table.stored(self.state, sources)
             for source, present in zip(sources, stored, strict=True):
-                by_size = None if present.by_size is None else override_of(present.by_size)
-                rate = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
-                if present.rate is None or override_of(present.rate) != rate:
-                    changes.append((source, rate, by_size))
+                by_size = None if present.by_size is None else rate_of(present.by_size)
+                limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
+                if present.limit is None or limit_of(present.limit) != limit:
+                    changes.append((source, limit, by_size))
             await self._write(fence, changes)
 
-    def _in_force(self, source: str, override: bytes | None, by_size: float) -> float:
-        """Return the rate that a source should have, and note its override."""
+    def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
+        """Return the limit that a source should have, and note its override."""
         self._note_override(source, override, by_size)
-        rate = None if override is None else override_of(override)
-        return by_size if rate is None else rate
+        return (None if override is None else limit_of(override)) or Limit(by_size)
 
     def _note_override(self, source: str, override: bytes | None, by_size: float) -> None:
         """Remember an override, and log it when it changes."""
@@ -285,8 +284,8 @@ class Leader:
             logger.info("Rate of %s: %g rps by size again", source, by_size, extra={"source": source})
             return
         self._overridden[source] = override
-        rate = override_of(override)
-        if rate is None:
+        limit = limit_of(override)
+        if limit is None:
             logger.error(
                 "crawl:override_rate:%s is %r, which is not a rate in requests a second: %g rps by size stays",
                 source,
@@ -296,7 +295,12 @@ class Leader:
             )
         else:
             logger.info(
-                "Rate of %s: %g rps by override (%g by size)", source, rate, by_size, extra={"source": source}
+                "Rate of %s: %g rps by override%s (%g by size)",
+                source,
+                limit.rps,
+                ", over robots.txt" if limit.over_robots else "",
+                by_size,
+                extra={"source": source},
             )
 
 

@@ -415,6 +415,27 @@ def test_an_override_sets_the_rate_and_two_seconds_after_its_removal_the_old_rat
 
 
 @pytest.mark.judges
+def test_an_operator_lifts_a_crawl_delay_and_takes_that_back(crawl: Crawl) -> None:
+    museum = crawl.source("museum", 20, pictures=1)
+    (museum / "robots.txt").write_text("User-agent: *\nCrawl-delay: 5\n")
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("museum", *(f"0.jpg?{n}" for n in range(1000)))
+        crawl.start()
+        crawl.until(lambda: crawl.redis.zcard(KEYS.robots_delays_of + "museum") and crawl.arrivals("museum"))
+        assert worst_second(crawl.arrivals("museum")) == 1
+        crawl.command("rate museum 10 --over-robots")
+        crawl.until(lambda: len(crawl.arrivals("museum")) >= 25)  # two minutes at that delay
+        crawl.command("rate museum auto")
+        time.sleep(2)
+        assert worst_second(crawl.arrivals("museum")) <= 1.1 * 10 + 1
+        before = len(crawl.arrivals("museum"))
+        time.sleep(3)
+        assert len(crawl.arrivals("museum")) - before <= 1
+    assert "10 rps by override, over robots.txt" in crawl.log()
+    assert "museum: 10 requests a second by override, over robots.txt" in crawl.log()  # the audit trail
+
+
+@pytest.mark.judges
 def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

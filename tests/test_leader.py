@@ -237,15 +237,23 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000)):
         await rate(b"0.2")
-        for value, expected in [("5", b"5.0"), ("0.05", b"0.05"), ("0", b"0.0"), ("fast", b"0.2"), ("7", b"7.0")]:
+        for value, expected in [
+            ("5", b"5.0"),
+            ("5 over-robots", b"5.0 over-robots"),
+            ("0.05", b"0.05"),
+            ("0", b"0.0"),
+            ("5 over robots", b"0.2"),
+            ("7", b"7.0"),
+        ]:
             await redis.set(keys.override_rate_of + "museum", value)
             await rate(expected)
             assert await redis.hget(keys.limits, "museum") == b"0.2"
         await redis.delete(keys.override_rate_of + "museum")
         await rate(b"0.2")
     said = [record.message for record in caplog.records if "museum" in record.message]
-    assert len(said) == 6  # each change once, though it was looked at all the time
-    assert "not a rate in requests a second" in said[3]
+    assert len(said) == 7  # each change once, though it was looked at all the time
+    assert said[1] == "Rate of museum: 5 rps by override, over robots.txt (0.2 by size)"
+    assert "not a rate in requests a second" in said[4]
 
 
 async def test_without_a_catalogue_that_was_promised_nothing_goes_out(

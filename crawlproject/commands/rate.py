@@ -10,36 +10,57 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.controls import set_rate
-from crawlproject.sources.rates import MAXIMUM_RATE
+from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
 
 
 class Command(cli.Command):
     """Set the rate of a source in requests a second; it takes effect within two seconds. It may be below 1 (0.2:
-    one every 5 s); 0 stops the source, auto lets its size decide again.
+    one every 5 s); 0 stops the source, auto lets its size decide again. A Crawl-delay in its robots.txt binds it
+    all the same, unless --over-robots lifts that, until the next scrapy rate of the source.
     """
 
     arguments = "[options] SOURCE RPS|auto"
     summary = "Set a source's rate in requests a second, or auto: by its size"
-    examples = ("scrapy rate citymuseum 0.5",)
+    examples = ("scrapy rate citymuseum 0.5", "scrapy rate citymuseum 10 --over-robots")
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--over-robots", action="store_true", help="lift the Crawl-delay that its robots.txt asks for"
+        )
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         if len(args) != 2:
             raise UsageError("expected SOURCE and RPS (or auto)")
         [source], value = cli.source_names(args[:1]), args[1].strip()
-        rate = asyncio.run(self._set(source, value))
+        if value == "auto" and opts.over_robots:
+            raise UsageError("--over-robots expects RPS: by size, a Crawl-delay always binds")
+        rate, delay = asyncio.run(self._set(source, value, over_robots=opts.over_robots))
         if rate is not None and rate > MAXIMUM_RATE:
             cli.remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
         if opts.json:
-            print(json.dumps({"source": source, "override": rate}))
+            print(
+                json.dumps(
+                    {"source": source, "override": rate, "over_robots": opts.over_robots, "crawl_delay": delay}
+                )
+            )
         else:
-            print(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second'}")
+            over = ", over its robots.txt" if opts.over_robots else ""
+            print(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}")
 
-    async def _set(self, source: str, value: str) -> float | None:
+    async def _set(self, source: str, value: str, *, over_robots: bool) -> tuple[float | None, float | None]:
+        """Set the rate; return it, and the delay in seconds that the source's robots.txt asks for, if any."""
         async with cli.opened_state(self) as state:
             try:
-                rate = await set_rate(state, source, value, cli.operator(self))
+                rate = await set_rate(state, source, value, cli.operator(self), over_robots=over_robots)
             except ValueError as error:
                 raise UsageError(str(error)) from None
             await cli.remark_unknown(state, [source])
-            return rate
+            [status] = await state.scripts.inspect([source])
+            by_size = MINIMUM_RATE if status.by_size is None else status.by_size
+            delay, wanted = status.robots_delay, by_size if rate is None else rate
+            if delay and wanted * delay > 1 and not over_robots:
+                lifts = f"scrapy rate {source} {'RPS' if rate is None else value} --over-robots lifts it"
+                cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds: {lifts}")
+            return rate, delay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import islice
 from typing import Any
 
 from crawlproject.state.client import State
@@ -21,9 +22,8 @@ class Recent:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._dead: list[dict[str, Any]] = []
-        self._length = 0  # of the stream of dead letters at the last look
-        self._last: bytes | None = None  # the id of the newest one then
+        self._dead: dict[bytes, dict[str, Any]] = {}  # those of the last look by their ids, the newest first
+        self._length = 0  # of their stream then
         self._looking = asyncio.Lock()  # two pages may open at once
 
     async def look(self) -> dict[str, Any]:
@@ -45,19 +45,17 @@ class Recent:
         }
 
     async def _dead_letters(self) -> list[dict[str, Any]]:
-        """Return the newest dead letters, reading those that came since the last look."""
-        dead = self.state.keys.dead
+        """Return the newest dead letters, reading those that came since the last look; all, if some are gone."""
+        stream = self.state.keys.dead
         async with self._looking:
-            length, entries = await entries_after(self.state, dead, self._last, _ROWS)
-            if len(entries) < _ROWS and length != self._length + len(
-                entries
-            ):  # some are gone: dropped, or retried
-                self._dead = []
-                length, entries = await entries_after(self.state, dead, None, _ROWS)
-            self._dead = [*(_dead_letter(at, fields) for at, fields in entries), *self._dead][:_ROWS]
-            self._length = length
-            self._last = entries[0][0] if entries else self._last if self._dead else None
-            return self._dead
+            newest = next(iter(self._dead), None)
+            length, entries = await entries_after(self.state, stream, newest, _ROWS)
+            if length < self._length + len(entries):  # dropped, or retried
+                self._dead = {}
+                length, entries = await entries_after(self.state, stream, None, _ROWS)
+            letters = {at: _dead_letter(at, fields) for at, fields in entries} | self._dead
+            self._dead, self._length = dict(islice(letters.items(), _ROWS)), length
+            return list(self._dead.values())
 
 
 def _events(entries: list[RawEntry], *names: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ LATE_S = 0.05  # how late a slot may be used that was exchanged for one that was
 MAX_LATE_S = 0.25
 
 # How far ahead the slot may be that a request gets whose connection took too long: used LATE_S late, it is used no
-# later after it was given out than that of a lease (clock.lua counts on it).
+# later after it was given out than that of a lease (clock_guard.lua counts on it).
 RENEWAL_S = HORIZON_S + MAX_LATE_S - LATE_S
 
 

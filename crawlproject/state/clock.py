@@ -10,7 +10,7 @@ _WINDOW_S = 5.0  # seconds
 _SLEW = 0.02
 
 # More than a reply can take (state/client.py): a fall by more is a step of Redis' clock, after which the scripts
-# let nothing out until what had its slot is out (clock.lua).
+# let nothing out until what had its slot is out (clock_guard.lua).
 _STEP_S = 6.0
 
 

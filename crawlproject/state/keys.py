@@ -128,7 +128,7 @@ class Keys:
 
     @property
     def override_rate_of(self) -> str:
-        """Prefix + source, string: the operator's rate (rps), in place of the computed one."""
+        """Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."""
         return f"{self.namespace}:override_rate:"
 
     @property

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from crawlproject.sources.rates import override_of
+from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
@@ -43,13 +43,13 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
 class Stored(NamedTuple):
     """What is stored of a source, each None where there is nothing: rates in requests a second, as written.
 
-    `by_size` and `options` are the catalogue's, `override` is the operator's, `rate` the one in force.
+    `by_size` and `options` are the catalogue's, `override` is the operator's, `limit` the one in force.
     """
 
     by_size: bytes | None
     options: bytes | None
     override: bytes | None
-    rate: bytes | None
+    limit: bytes | None
 
 
 async def stored(state: State, sources: list[str]) -> list[Stored]:
@@ -104,9 +104,9 @@ async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
     return stored
 
 
-async def set_override(state: State, source: str, rate: str) -> None:
-    """Write the operator's rate of a source."""
-    await state.redis.set(state.keys.override_rate_of + source, rate)
+async def set_override(state: State, source: str, limit: str) -> None:
+    """Write the operator's limit of a source."""
+    await state.redis.set(state.keys.override_rate_of + source, limit)
 
 
 async def delete_override(state: State, source: str) -> None:
@@ -137,7 +137,7 @@ class RateSum:
         pages = 0
         while self._sum is None or pages < _PAGES_A_LOOK:
             self._cursor, page = await redis.hscan(self.state.keys.rates, self._cursor, count=_PAGE)
-            self._read.append(math.fsum(override_of(rate) or 0.0 for rate in page.values()))
+            self._read.append(math.fsum(limit.rps for limit in map(limit_of, page.values()) if limit))
             pages += 1
             if self._cursor == 0:
                 self._sum, self._read = math.fsum(self._read), []

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from crawlproject.sources.rates import override_of
+from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.source_counts import counts_in
@@ -40,8 +40,8 @@ def totals(state: BlockingState) -> dict[str, Any]:
         leased = sum(map(_length, pipe.execute(raise_on_error=False)))
     of_seeds = sums if isinstance(sums, dict) else {}
     sources: dict[str, dict[str, Any]] = {
-        source: {"rate_limit": override_of(rate), **dict.fromkeys(_COUNTS, 0)}
-        for source, rate in _scan(state, keys.rates)
+        source: {"rate_limit": limit.rps if (limit := limit_of(written)) else None, **dict.fromkeys(_COUNTS, 0)}
+        for source, written in _scan(state, keys.rates)
     }
     unknown = {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
     # A source that is put to rest meanwhile may be counted without what it has at rest, never twice.

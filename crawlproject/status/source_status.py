@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from crawlproject.sources.rates import MINIMUM_RATE, override_of
+from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases, count_quarantined
 from crawlproject.state.scripts import Pause, SourceStatus
@@ -114,19 +114,24 @@ def hold_of(status: SourceStatus) -> Hold:
 
 def _rate_reason(status: SourceStatus) -> str:
     """Return why the effective rate is what it is."""
-    override = None if status.override is None else override_of(status.override)
+    override = None if status.override is None else limit_of(status.override)
     if override is not None:
         wanted, reason = override, "by override"
     elif status.by_size is not None:
-        wanted, reason = status.by_size, "by size"
+        wanted, reason = Limit(status.by_size), "by size"
     else:
-        wanted, reason = MINIMUM_RATE, "minimum: its size is unknown"
+        wanted, reason = Limit(MINIMUM_RATE), "minimum: its size is unknown"
     if override is None and status.override is not None:
         reason += f" (override {status.override[:40].decode(errors='replace')!r} is not a rate)"
-    if wanted != status.limit:
-        reason += f", {wanted:g} as soon as the leader has set it"
+    in_force = Limit(status.limit, status.over_robots)
+    if wanted != in_force:
+        over = " over robots.txt" if wanted.over_robots else ""
+        reason += f", {wanted.rps:g}{over} as soon as the leader has set it"
     if status.effective < status.limit * status.factor and status.robots_delay:
         return f"robots.txt asks for {status.robots_delay:g} s between requests"
+    if status.over_robots:
+        asked = f" that asks for {status.robots_delay:g} s between requests" if status.robots_delay else ""
+        reason += f", over a robots.txt{asked}"
     if status.factor < 1:
         reason += f", slowed to {status.factor * 100:.3g} % by {status.why}"
     return reason

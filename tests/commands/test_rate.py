@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.robots_copies import keep_copy
+
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
@@ -20,10 +22,11 @@ async def test_sets_and_deletes_the_override(scrapy: Scrapy, frontier: Frontier)
     assert (done.returncode, done.stdout, done.stderr) == (0, "museum: 0.25 requests a second\n", "")
     assert await frontier.redis.get(KEY) == b"0.25"
     done = scrapy("rate", "museum", "0", "--json")
-    assert (json.loads(done.stdout), done.stderr) == ({"source": "museum", "override": 0}, "")
+    said = {"source": "museum", "override": 0, "over_robots": False, "crawl_delay": None}
+    assert (json.loads(done.stdout), done.stderr) == (said, "")
     assert await frontier.redis.get(KEY) == b"0"
     done = scrapy("rate", "museum", "auto", "--json")
-    assert (json.loads(done.stdout), done.stderr) == ({"source": "museum", "override": None}, "")
+    assert (json.loads(done.stdout), done.stderr) == (said | {"override": None}, "")
     assert await frontier.redis.get(KEY) is None
     assert scrapy("rate", "museum", "auto").stdout == "museum: by size again\n"
 
@@ -34,6 +37,52 @@ async def test_more_than_the_largest_source_gets_is_done_and_remarked(scrapy: Sc
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
     assert "250 is more than the 200 requests a second" in done.stderr
     assert await frontier.redis.get(KEY) == b"250"
+
+
+async def test_a_crawl_delay_binds_and_is_named_unless_it_is_lifted(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    for host, delay in (("a.museum", 2.0), ("b.museum", 8.0)):
+        await keep_copy(frontier.state, f"http://{host}/robots.txt", "museum", delay=delay)
+    await frontier.feed("museum", 9)
+    binds = "note: the Crawl-delay of 8 s in its robots.txt binds: scrapy rate museum {} --over-robots lifts it\n"
+    done = scrapy("rate", "museum", "10")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "museum: 10 requests a second\n", binds.format(10))
+    assert scrapy("rate", "museum", "0.1").stderr == ""  # slower still
+    assert scrapy("rate", "museum", "auto").stderr == binds.format("RPS")
+
+    done = scrapy("rate", "museum", "10", "--over-robots")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "museum: 10 requests a second, over its robots.txt\n"
+    assert await frontier.redis.get(KEY) == b"10 over-robots"
+    await frontier.lease(9)  # puts it in force, though the leader has not looked
+    [row] = json.loads(scrapy("sources", "--json", "museum").stdout)
+    assert (row["rate_limit"], row["effective_rate"]) == (10, 10)
+    assert row["reason"] == "by override, over a robots.txt that asks for 8 s between requests"
+    (_, fields) = (await frontier.redis.xrevrange("crawl:audit", count=1))[0]
+    told = json.loads(fields[b"event"])
+    assert (told["event"], told["type"], told["rate"], told["over_robots"]) == (
+        "rate_overridden",
+        "override",
+        10,
+        True,
+    )
+    assert told["msg"] == "museum: 10 requests a second by override, over robots.txt"
+    assert told["by"].startswith("operator, scrapy rate, ")
+
+    done = scrapy("rate", "museum", "10", "--json")
+    said = {"source": "museum", "override": 10, "over_robots": False, "crawl_delay": 8}
+    assert (json.loads(done.stdout), done.stderr) == (said, binds.format(10))
+    assert await frontier.redis.get(KEY) == b"10"
+    done = scrapy("rate", "museum", "10", "--over-robots", "--json")
+    assert json.loads(done.stdout) == said | {"over_robots": True}
+
+
+async def test_by_size_a_crawl_delay_is_not_lifted(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.redis.set(KEY, "4")
+    done = scrapy("rate", "museum", "auto", "--over-robots")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--over-robots expects RPS" in done.stderr
+    assert await frontier.redis.get(KEY) == b"4"
 
 
 async def test_a_source_nobody_knows_gets_it_for_the_time_it_comes(scrapy: Scrapy, frontier: Frontier) -> None:

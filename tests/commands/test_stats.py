@@ -72,7 +72,7 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
 async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, foreign: bytes) -> None:
     redis, keys = db(state), state.keys
     await redis.hset(keys.totals, mapping={"admitted": foreign, "duplicates": 3, b"\xff": 1})
-    await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": 5})
+    await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": "5 over-robots"})
     await redis.hset(keys.counts_of + "fetched", mapping={"museum": foreign, b"caf\xe9": 2})
     await redis.hset(keys.counts_at_rest, mapping={"museum": foreign})
     await redis.mset({keys.outstanding: foreign, keys.overflow: foreign})
@@ -83,6 +83,7 @@ async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, fo
     assert (told["admitted"], told["duplicates"], told["outstanding"], told["fetched"]) == (0, 3, 0, 2)
     assert told["sources"]["museum"]["rate_limit"] is None
     assert told["sources"]["caf\ufffd"]["fetched"] == 2
+    assert told["sources"]["caf\ufffd"]["rate_limit"] == 5
 
 
 async def test_keys_of_another_kind_count_as_none(scrapy: Scrapy, state: State) -> None:

@@ -11,7 +11,14 @@ from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject.errors import AddressRefused, MemoryShort, OptedOut, RobotsDisallowed, RobotsUnreachable
+from crawlproject.errors import (
+    AddressRefused,
+    MemoryShort,
+    OptedOut,
+    RobotsDisallowed,
+    RobotsOptOut,
+    RobotsUnreachable,
+)
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -216,6 +223,7 @@ async def test_only_what_reached_the_site_is_among_its_statuses(
     [
         (RobotsDisallowed("robots.txt: line 2, Disallow: /"), True),
         (OptedOut("noai"), True),
+        (RobotsOptOut("opt-out: robots.txt: noai"), True),
         (AddressRefused("no"), False),
         (RobotsUnreachable("robots.txt: status 500", 9.0), False),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawlproject.sources.rates import override_of, rate_for
+from crawlproject.sources.rates import Limit, limit_of, rate_for, rate_of
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,26 @@ def test_a_larger_source_is_never_slower() -> None:
         (b"\xff", None),
     ],
 )
-def test_override(value: bytes, rate: float | None) -> None:
-    assert override_of(value) == rate
+def test_rate_as_an_operator_writes_it(value: bytes, rate: float | None) -> None:
+    assert rate_of(value) == rate
+    assert limit_of(value) == (None if rate is None else Limit(rate))
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        (b"5 over-robots", Limit(5.0, over_robots=True)),
+        (b" 0.25   over-robots\n", Limit(0.25, over_robots=True)),
+        (b"0 over-robots", Limit(0.0, over_robots=True)),
+        (b"over-robots", None),
+        (b"5over-robots", None),
+        (b"5 over-robots over-robots", None),
+        (b"5 over robots", None),
+        (b"5 OVER-ROBOTS", None),
+        (b"-1 over-robots", None),
+        (b"1_0 over-robots", None),
+    ],
+)
+def test_a_limit_may_be_over_robots_txt(value: bytes, limit: Limit | None) -> None:
+    assert limit_of(value) == limit
+    assert limit is None or limit_of(str(limit).encode()) == limit

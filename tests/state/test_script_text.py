@@ -34,6 +34,11 @@ def test_a_script_finds_all_functions_that_it_calls(verb: str) -> None:
     assert called - defined <= FUNCTIONS | WORDS
 
 
+def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
+    looks = {verb for verb in VERBS if "'INFO', 'server'" in ScriptText(verb, KEYS).text}
+    assert looks == {"acquire", "confirm", "lead", "lease", "renew"}
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_function_stands_before_its_callers(verb: str) -> None:
     text = ScriptText(verb, KEYS).text

@@ -295,7 +295,7 @@ async def test_the_sum_of_the_rates_of_very_many_sources_follows_them(
     await crawl.redis.hset(state.keys.rates, mapping={f"s{number}": "0.25" for number in range(2000)})
     rate_sum = source_table.RateSum(state)
     assert await rate_sum.look() == 400 + 500
-    await crawl.redis.hset(state.keys.rates, "s0", "100.25")
+    await crawl.redis.hset(state.keys.rates, "s0", "100.25 over-robots")
     assert await rate_sum.look() == 400 + 500  # one look does not come round
     for _ in range(30):
         last = await rate_sum.look()

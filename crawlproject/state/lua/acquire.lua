@@ -1,5 +1,5 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
--- needs: domains, due
+-- needs: clock_guard, domains, due
 -- reads: rates slots halted pulse
 --
 -- A: source, or domain (the source is then the catalogue's for it, else the domain itself); sent_by (the source whose

@@ -1,10 +1,10 @@
 -- Tells whether a slot that was reserved further ahead than leases are may still be used.
--- needs: due
+-- needs: clock_guard, due
 -- reads: rates slots halted pulse
 --
 -- A: source; slot (us); late (us that it may be used late); min_rate; circuit.
 -- Reply: 1, or 0 when there is no pulse, or the source is halted, held or at rate 0 by now, or when the slot is over or
--- may be: the clock was set forward since, so that others have the slots of this moment (see preludes/clock.lua).
+-- may be: the clock was set forward since, so that others have the slots of this moment (see preludes/clock_guard.lua).
 
 local pulse = strings(K.pulse)
 local source = A.source

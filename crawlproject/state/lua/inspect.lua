@@ -6,7 +6,7 @@
 -- A: sources; min_rate; circuit.
 -- Reply, for each in order: {limit, by size or '', override or '', effective rate, state, held until (us, 0:
 --    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its share of
---    the frontier}
+--    the frontier, 1 if the limit is over robots.txt else 0}
 
 look_up(A.sources)
 local reply = {}
@@ -32,6 +32,7 @@ for index, source in ipairs(A.sources) do
     text(circuit.generation),
     text(circuit.probing),
     text(overflow_of(source)),
+    is_over_robots(source) and 1 or 0,
   }
 end
 return reply

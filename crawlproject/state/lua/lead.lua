@@ -1,12 +1,12 @@
 -- Elects the leader and renews its pulse.
--- needs: clock
+-- needs: clock_guard
 -- reads: leader pulse fence
 --
 -- A: worker; ttl (ms); ready (it has rates to rule by: renew the pulse); release (give the lead up).
 -- Reply: {leads, fence}. The fence is the number of this term: a leader that was paused and replaced holds
 --    an older one, and nothing that it writes is taken.
 --
--- Keeps the clock (see clock.lua). Begins with a write that frees: out of memory, too, somebody must bound the
+-- Keeps the clock (see clock_guard.lua). Begins with a write that frees: out of memory, too, somebody must bound the
 -- streams, and report.
 
 local leader, _, fence = strings(K.leader, K.pulse, K.fence)

@@ -1,5 +1,5 @@
 -- Hands out requests together with their send slots.
--- needs: names, circuit_changes, due, pause
+-- needs: clock_guard, names, circuit_changes, due, pause
 -- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --

@@ -76,7 +76,7 @@ end
 
 local slower = 0
 if copy.kind and A.token then
-  slower = set_delay(A.source, A.origin, math.min(number(copy.delay, 0) or 0, 86400))
+  slower = set_delay(A.source, A.origin, bounded_delay(number(copy.delay, 0)))
   redis.call('HSET', K.robots_of .. A.origin, 'asked', text(now))
 end
 if A.token and A.fetches then

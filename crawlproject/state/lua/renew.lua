@@ -1,5 +1,5 @@
 -- Exchanges a slot that was missed, because the connection took too long, for the present moment or the next slot.
--- needs: due, leases
+-- needs: clock_guard, due, leases
 -- reads: rates slots halted pulse
 --
 -- A: source; missed (the slot, us) and rate (when it was given out); within (us ahead that the new one may be);

@@ -3,7 +3,7 @@
 -- types: hash limits options hosts
 -- reads: fence rates slots halted
 --
--- A: fence; min_rate; circuit; rates, a list of {source, rate in force, rate by size or '' if the catalogue
+-- A: fence; min_rate; circuit; rates, a list of {source, limit in force, rate by size or '' if the catalogue
 --    has none, and, when the catalogue was read, what else it says of the source as JSON or ''};
 --    hosts (domain -> source).
 -- Reply: 1, or 0 when another leads by now.
@@ -18,14 +18,14 @@ local overrides = #keys > 0 and redis.call('MGET', unpack(keys)) or {}
 local limits = #keys > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
 for index, row in ipairs(A.rates) do
   local source = row[1]
-  local before, override = rate_of(source), override_of(overrides[index])
-  local known = registered[source]
+  local before, override = limit_of(source), override_of(overrides[index])
+  local known, by_size = registered[source], limit_text(number(limits[index], 0) or A.min_rate)
   change_rate(source, row[2])
-  local after = rate_of(source)
+  local after = limit_of(source)
   if before ~= after and override == after then
-    note_override(source, after, true)
-  elseif before ~= after and not override and known and before ~= (number(limits[index], 0) or A.min_rate) then
-    note_override(source, after, false)
+    note_override(source, rate_of(source), 'override', is_over_robots(source))
+  elseif before ~= after and not override and known and before ~= by_size then
+    note_override(source, rate_of(source), 'size')
   end
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
   if row[4] == '' then

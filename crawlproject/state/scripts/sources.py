@@ -9,6 +9,7 @@ from typing import NamedTuple
 from crawlproject.models import Slot
 from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import LATE_S, tolerance
+from crawlproject.sources.rates import Limit
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -22,9 +23,10 @@ _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of
 class SourceStatus(NamedTuple):
     """What a source may do at present, and why: rates in requests a second, times on Redis' clock in seconds.
 
-    `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's as it is written;
+    `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's limit as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
-    (seconds). `held_until` is 0 when nothing holds it. `waiting` are requests beyond its share of the frontier.
+    (seconds; not where the limit is `over_robots`). `held_until` is 0 when nothing holds it. `waiting` are
+    requests beyond its share of the frontier.
     """
 
     source: str
@@ -44,6 +46,7 @@ class SourceStatus(NamedTuple):
     generation: int
     probing: int
     waiting: int
+    over_robots: bool
 
 
 class RobotsReply(NamedTuple):
@@ -133,17 +136,17 @@ class SourceScripts(ScriptRunner):
     async def set_rates(
         self,
         fence: int,
-        rates: Sequence[tuple[str, float, float | None]],
+        rates: Sequence[tuple[str, float | Limit, float | None]],
         hosts: Mapping[str, str],
         options: Mapping[str, str] | None = None,
     ) -> bool:
-        """Write rates (source, in force, by size if the catalogue has it) and hosts.
+        """Write limits (source, in force, by size if the catalogue has it) and hosts.
 
         With `options` (source to JSON), those of the sources in `rates` become what stands there, or none.
         False when another leads by now.
         """
         rows = [
-            [source, repr(in_force), "" if by_size is None else repr(by_size)]
+            [source, str(in_force), "" if by_size is None else repr(by_size)]
             + ([] if options is None else [options.get(source, "")])
             for source, in_force, by_size in rates
         ]
@@ -186,6 +189,7 @@ class SourceScripts(ScriptRunner):
                 int(row[13]),
                 int(row[14]),
                 int(row[15]),
+                bool(row[16]),
             )
             for source, row in zip(sources, rows, strict=True)
         ]

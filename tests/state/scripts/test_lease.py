@@ -8,8 +8,11 @@ from collections import Counter
 
 import pytest
 
+from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
+from tests.robots_copies import keep_copy
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -216,7 +219,16 @@ async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State
 
 @pytest.mark.parametrize(
     ("override", "rate"),
-    [("50", 50.0), ("1e2", 100.0), ("fast", 10.0), ("0x20", 10.0), ("-1", 10.0), ("1e9", 10.0), ("", 10.0)],
+    [
+        ("50", 50.0),
+        ("50 over-robots", 50.0),
+        ("1e2", 100.0),
+        ("fast", 10.0),
+        ("0x20", 10.0),
+        ("-1", 10.0),
+        ("1e9", 10.0),
+        ("", 10.0),
+    ],
 )
 async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     state: State, override: str, rate: float
@@ -230,6 +242,65 @@ async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     assert second.at - first.at == 1e6 / rate
     [status] = await state.scripts.inspect(["museum"])
     assert status.limit == rate
+
+
+async def test_a_limit_over_robots_txt_lifts_its_delay_until_it_is_gone(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 10))
+    await put(state, [entry(str(n)) for n in range(40)])
+    await keep_copy(state, "http://museum/robots.txt", "museum", delay=5.0)
+    (first,) = (await lease(state)).grants
+    assert first.rate == 0.2
+    assert (await lease(state)).grants == []
+    await db(state).set(state.keys.override_rate_of + "museum", "20 over-robots")
+    await state.scripts.set_rates(fence, [("museum", Limit(20.0, over_robots=True), 10.0)], {})
+    assert await db(state).zscore(state.keys.slots, "museum") == first.at + 50_000  # after the last one used
+    rates = [grant.rate for grant in (await until_async(lambda: lease(state))).grants]
+    assert rates == [20.0] * len(rates)
+    [status] = await state.scripts.inspect(["museum"])
+    assert (status.limit, status.over_robots, status.robots_delay, status.effective) == (20.0, True, 5.0, 20.0)
+    assert not await keep_copy(state, "http://other.museum/robots.txt", "museum", delay=9.0)  # slows nothing down
+    [status] = await state.scripts.inspect(["museum"])
+    assert (status.robots_delay, status.effective) == (9.0, 20.0)
+
+    await db(state).delete(state.keys.override_rate_of + "museum")
+    await state.scripts.set_rates(fence, [("museum", 10.0, 10.0)], {})
+    [status] = await state.scripts.inspect(["museum"])
+    assert (status.limit, status.over_robots, status.effective) == (10.0, False, 1 / 9)
+    assert status.next_slot - status.now > 8.0  # after the last one used
+    assert (await lease(state)).grants == []
+
+
+async def test_a_resumed_source_over_robots_txt_does_not_wait_for_its_delay(state: State) -> None:
+    await join(state)
+    fence = await rule(state)
+    await state.scripts.set_rates(fence, [("museum", Limit(20.0, over_robots=True), 10.0)], {})
+    await put(state, [entry(str(n)) for n in range(9)])
+    await keep_copy(state, "http://museum/robots.txt", "museum", delay=50.0)
+    await lease(state, want=1)
+    await db(state).zincrby(state.keys.slots, 60e6, "museum")
+    await db(state).sadd(state.keys.halted, "museum")
+    await state.scripts.watch(fence)
+    await db(state).srem(state.keys.halted, "museum")
+    await state.scripts.watch(fence)
+    [status] = await state.scripts.inspect(["museum"])
+    assert status.next_slot - status.now < 0.1
+
+
+@pytest.mark.parametrize("stored", ["fast over-robots", "over-robots", "1e9 over-robots", "20 over-robots now"])
+async def test_a_limit_that_is_none_lifts_nothing(state: State, stored: str) -> None:
+    await join(state)
+    await rule(state, ("museum", 10))
+    await put(state, [entry("a")])
+    await keep_copy(state, "http://museum/robots.txt", "museum", delay=50.0)
+    await db(state).set(state.keys.override_rate_of + "museum", stored)
+    await lease(state)
+    [status] = await state.scripts.inspect(["museum"])
+    assert (status.limit, status.over_robots, status.effective) == (10.0, False, 1 / 50)
+    await db(state).hset(state.keys.rates, "museum", stored)
+    await lease(state)
+    [status] = await state.scripts.inspect(["museum"])
+    assert (status.limit, status.over_robots, status.effective) == (0.2, False, 1 / 50)
 
 
 async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:

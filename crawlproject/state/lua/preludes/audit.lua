@@ -44,7 +44,7 @@ end
 local function note_change(name, event, stream)
   event.event, event.time = name, iso_time()
   local parts = {}
-  for _, key in ipairs({'event', 'time', 'type', 'source', 'rate', 'msg', 'reason', 'by'}) do
+  for _, key in ipairs({'event', 'time', 'type', 'source', 'rate', 'over_robots', 'msg', 'reason', 'by'}) do
     if event[key] then parts[#parts + 1] = '"' .. key .. '":' .. cjson.encode(event[key]):gsub('\\/', '/') end
   end
   local line = '{' .. table.concat(parts, ',') .. '}'
@@ -52,10 +52,11 @@ local function note_change(name, event, stream)
   redis.call('XADD', K.audit, 'MAXLEN', '~', AUDIT_MAXLEN, '*', 'event', line)
 end
 
--- Notes that another rate is in force than before, because an operator has set one, or taken it out again.
-local function note_override(source, rate, is_override)
+-- Notes that another rate is in force than before, because an operator has set one ('override'), perhaps over the delay of
+-- robots.txt, or taken it out again ('size').
+local function note_override(source, rate, kind, is_over_robots)
   local name, by = shown_name(source), operator_of(source, 'rate')
-  local msg = string.format(is_override and '%s: %g requests a second by override' or '%s: %g requests a second by size again',
-    name, rate)
-  note_change('rate_overridden', {source = name, type = is_override and 'override' or 'size', rate = rate, msg = msg, by = by})
+  local why = kind == 'size' and 'by size again' or is_over_robots and 'by override, over robots.txt' or 'by override'
+  local msg = string.format('%s: %g requests a second %s', name, rate, why)
+  note_change('rate_overridden', {source = name, type = kind, rate = rate, over_robots = is_over_robots, msg = msg, by = by})
 end

@@ -122,7 +122,7 @@ local function close_circuit(source, kind, why, by_operator)
   circuit.cleared = circuit.generation
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
-    local slot, interval, delay = slot_of(source), interval_of(rate_of(source)), robots_delay_of(source)
+    local slot, interval, delay = slot_of(source), interval_of(rate_of(source)), binding_delay_of(source)
     local soonest = interval and delay and now + math.max(interval, delay * 1000000) -- that is not ours to forgive
     if slot and soonest and slot > soonest then set_slot(source, soonest) end
   end

@@ -46,7 +46,8 @@ local function remove_dead_letter(id, source)
   local refusal = false
   if refusals_kept() > 0 then
     local found = redis.call('XRANGE', K.dead, id, id)[1]
-    for _, field in ipairs(found and found[2] or {}) do refusal = refusal or field == 'refusal' end
+    local fields = found and found[2] or {}
+    for index = 1, #fields, 2 do refusal = refusal or fields[index] == 'refusal' end
   end
   if redis.call('XDEL', K.dead, id) == 0 then return false end
   if refusal then attempt('DECR', K.dead_refusals) end

@@ -26,9 +26,10 @@ local function look_up(sources)
   look_up_robots_delays(sources)
 end
 
--- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's.
+-- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's, unless an
+-- operator has lifted that.
 local function effective_rate(source)
-  local rate, longest = rate_of(source) * factor_of(circuit_of(source)), robots_delay_of(source)
+  local rate, longest = rate_of(source) * factor_of(circuit_of(source)), binding_delay_of(source)
   if not longest then return 0 end
   return longest > 0 and math.min(rate, 1 / longest) or rate
 end
@@ -82,10 +83,11 @@ local function change_rate(source, written)
   if slot and before and after then set_slot(source, slot - before + after) end
 end
 
--- The rate that an operator has written; nil where it is none.
+-- The limit that an operator has written; nil where it is none.
 local function override_of(value)
-  local rate = value and value:match('^[%d.eE+-]+$') and number(value, 0)
-  return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rate or nil
+  local written, is_over = parts_of_limit(value)
+  local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
+  return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and limit_text(rate, is_over) or nil
 end
 
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
@@ -94,10 +96,10 @@ local function follow_overrides(sources)
   local keys = {}
   for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
   for index, value in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do
-    local rate = override_of(value)
-    if rate and rate ~= rate_of(sources[index]) then
-      change_rate(sources[index], string.format('%.17g', rate))
-      note_override(sources[index], rate, true)
+    local source, limit = sources[index], override_of(value)
+    if limit and limit ~= limit_of(source) then
+      change_rate(source, limit)
+      note_override(source, rate_of(source), 'override', is_over_robots(source))
     end
   end
 end

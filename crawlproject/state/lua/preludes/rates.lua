@@ -2,14 +2,23 @@
 -- needs: numbers
 -- types: hash rates limits, set sources
 --
--- A source that is not known yet has the minimum, until the leader has set its own.
+-- A limit is written as a number, with `over-robots` after it where an operator has lifted the delay that a robots.txt
+-- asks for. A source that is not known yet has the minimum, until the leader has set its own.
 
-local rates, registered = {}, {}
+local rates, over_robots, registered = {}, {}, {}
+
+-- The number of a limit, as it is written, and whether `over-robots` stands after it.
+local function parts_of_limit(value)
+  local rate = value and value:match('^%s*(%S+)%s+over%-robots%s*$')
+  return rate or value, rate and true or false
+end
 
 local function note_rate(source, value)
-  local rate = number(value, 0)
+  local written, is_over = parts_of_limit(value)
+  local rate = number(written, 0)
+  local is_valid = rate and rate <= 100000
   registered[source] = value ~= false
-  rates[source] = rate and rate <= 100000 and rate or A.min_rate
+  rates[source], over_robots[source] = is_valid and rate or A.min_rate, is_valid and is_over
 end
 
 -- The rate limit in force.
@@ -17,6 +26,14 @@ local function rate_of(source)
   if not rates[source] then note_rate(source, redis.call('HGET', K.rates, source)) end
   return rates[source]
 end
+
+-- Whether an operator has lifted the delay that a robots.txt asks of a source.
+local function is_over_robots(source) return rate_of(source) and over_robots[source] end
+
+-- A limit as it is written; two are the same where these are.
+local function limit_text(rate, is_over) return string.format('%.17g', rate) .. (is_over and ' over-robots' or '') end
+
+local function limit_of(source) return limit_text(rate_of(source), is_over_robots(source)) end
 
 -- Microseconds between two slots; a rate of 0 has none.
 local function interval_of(rate)

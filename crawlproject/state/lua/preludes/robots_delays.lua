@@ -12,7 +12,7 @@ local function unasked(source)
   local longest = redis.call('ZRANGE', K.robots_delays_of .. source, -10, -1, 'WITHSCORES')
   for index = 1, #longest, 2 do
     local asked = attempt('HGET', K.robots_of .. longest[index], 'asked')
-    local delay = math.min(tonumber(longest[index + 1]) or 0, 86400) * 1000000
+    local delay = bounded_delay(longest[index + 1]) * 1000000
     if (number(asked or '', 0) or 0) < now - UNASKED_US - delay then found[#found + 1] = longest[index] end
   end
   return found
