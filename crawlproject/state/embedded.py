@@ -60,16 +60,20 @@ def socket_path(folder: Path) -> Path:
 def ensure(folder: Path) -> str:
     """Return the URL of the server of `folder`, starting it unless it runs.
 
-    Processes that call this at the same time start only one server. It outlives them: `stop` ends it.
+    Processes that call this at the same time start only one server. It outlives them: `stop` ends it. The
+    folder is closed to other users.
 
     Raises:
-        RedisUnavailable: no redis-server is installed, or it does not start; the message says why.
+        RedisUnavailable: no redis-server is installed, it does not start, or the folder is another user's; the
+            message says why.
 
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     sock = socket_path(folder)
     if sock.parent != folder.resolve():
         _private(sock.parent)
+    _close_to_others(folder)
     with _locked(folder):
         if not _answers(sock):
             _start(folder.resolve(), sock)
@@ -94,9 +98,21 @@ def stop(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with (folder / "redis.lock").open("w") as lock:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(folder / "redis.lock", flags, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _close_to_others(folder: Path) -> None:
+    """Make sure that no other user can read the crawl's data, or hold its lock."""
+    info = folder.stat()
+    if os.getuid() not in {0, info.st_uid}:
+        raise RedisUnavailable(
+            f"{folder} belongs to another user: set REDIS_URL, or work in a project folder of your own."
+        )
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        folder.chmod(0o700)
 
 
 def _private(folder: Path) -> None:
@@ -148,7 +164,7 @@ def _start(folder: Path, sock: Path) -> None:
     }
     command = [find_server(), *(word for pair in options.items() for word in pair)]
     (folder / "redis.pid").unlink(missing_ok=True)  # left by a killed server, it would make this one look dead
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, umask=0o077)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while done.returncode == 0 and time.monotonic() < deadline:
         if _answers(sock):

@@ -168,14 +168,42 @@ def test_a_path_too_long_for_a_socket_is_replaced(folder: Path) -> None:
         shutil.rmtree(sock.parent)
 
 
-def test_a_group_writable_project_folder_is_accepted(folder: Path) -> None:
-    """0002 is the default of Fedora, Red Hat and others."""
+@pytest.mark.parametrize("older", [False, True])
+def test_no_other_user_can_read_its_data_or_hold_its_lock(folder: Path, older: bool) -> None:
+    """0002 is the default umask of Fedora, Red Hat and others; older versions left the folder open."""
     before = os.umask(0o002)
     try:
-        assert pid_of(embedded.ensure(folder))
+        folder.parent.chmod(0o775)
+        if older:
+            folder.mkdir()
+            (folder / "redis.lock").touch()
+        with redis.Redis.from_url(embedded.ensure(folder)) as client:
+            client.set("a", 1)
     finally:
         os.umask(before)
-    assert folder.stat().st_mode & 0o777 == 0o775
+    assert folder.stat().st_mode & 0o777 == 0o700
+    made = [path for path in folder.rglob("*") if not (older and path.name == "redis.lock")]
+    assert {path.name for path in made} >= {"redis.log", "redis.sock"}
+    assert any(path.name.startswith("appendonly") for path in made)
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
+
+
+def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(RedisUnavailable, match="belongs to another user: set REDIS_URL, or"):
+        embedded.ensure(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lock_is_not_taken_through_a_link(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    (folder / "redis.lock").symlink_to(precious)
+    with pytest.raises(OSError):
+        embedded.ensure(folder)
+    assert precious.read_text() == "data"
 
 
 @pytest.mark.parametrize("trap", ["open to all", "somebody else's", "a link", "a file"])
