@@ -61,6 +61,16 @@ class ThumbnailFormat(NamedTuple):
     content_type: str
 
 
+# The formats of pictures that can be read, by their names in events and in the setting CRAWL_FORMATS (Pillow's,
+# and SVG), each with the module that it needs beside Pillow: from the extra `formats`.
+IMAGE_FORMATS: Mapping[str, str | None] = {
+    **dict.fromkeys(("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF"), None),
+    **dict.fromkeys(("JPEG2000", "ICO", "PPM", "TGA", "PCX", "PSD", "SGI", "QOI", "SVG"), None),
+    "HEIF": "pillow_heif",
+    "JXL": "pillow_jxl",
+}
+DEFAULT_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
+
 # By the names of the setting CRAWL_THUMBNAIL_FORMAT, which are Pillow's but for case.
 THUMBNAIL_FORMATS: Mapping[str, ThumbnailFormat] = {
     "JPEG": ThumbnailFormat(".jpg", "image/jpeg"),
@@ -153,7 +163,7 @@ class ImageFacts:
 
     `width` and `height` are stored pixels, before any EXIF orientation. `quality` is the JPEG quality 1-100
     as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
-    are none. `format` is Pillow's name ("JPEG", "PNG"). `filesize` is in bytes.
+    are none. `format` is one of `IMAGE_FORMATS`. `filesize` is in bytes.
     """
 
     width: int
@@ -179,7 +189,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts and thumbnail of a picture. `thumbnail` is a JPEG or a WebP."""
+    """Facts and thumbnail of a picture. `thumbnail` is a JPEG or a WebP; that of an SVG is empty."""
 
     facts: ImageFacts
     thumbnail: bytes = field(repr=False)
@@ -235,7 +245,7 @@ class ImageEvent:
     format: str
     content_type: str | None
     sha256: str
-    thumbnail: str
+    thumbnail: str | None
     fetched_at: str
     status: int
     final_url: str

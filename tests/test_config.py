@@ -11,7 +11,7 @@ import pytest
 from crawlproject import __version__
 from crawlproject.config import SETTINGS, Config, environment, load, project_dir
 from crawlproject.errors import ConfigError
-from crawlproject.models import OPT_OUTS
+from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -79,6 +79,15 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_DEAD_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),
+    "CRAWL_FORMATS": (
+        [
+            ("JPEG", ("JPEG",)),
+            ("svg, Jpeg2000,,JPEG,", ("JPEG", "JPEG2000", "SVG")),
+            (["PNG", "GIF", "PNG"], ("PNG", "GIF")),
+            (",".join(IMAGE_FORMATS), tuple(IMAGE_FORMATS)),
+        ],
+        ["", " , ", (), "JPG", "jpeg;png", "JPEG PNG", "image/jpeg", "EPS", "all", 5, True],
+    ),
     "CRAWL_THUMBNAIL_SIZE": ([("16", 16), ("2048", 2048)], ["15", "2049", "0", "-640", "large", "640.5", ""]),
     "CRAWL_THUMBNAIL_FORMAT": ([("JPEG", "JPEG"), ("WebP", "WebP")], ["webp", "PNG", "image/webp", ""]),
     "CRAWL_THUMBNAIL_QUALITY": ([("1", 1), ("95", 95)], ["0", "96", "100", "high", ""]),
@@ -199,6 +208,8 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
         "ports ",
         "addresses ",
         "brokers ",
+        "formats, ",
+        "at least one format ",
         "s3://",
         "'",
     )
@@ -219,6 +230,12 @@ def test_an_unknown_opt_out_is_named_and_the_known_ones_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"; not nofollow, all$") as caught:
         load({"CRAWL_OPT_OUTS": "noai, nofollow, all"})
     assert all(f"{name}," in str(caught.value).replace(";", ",") for name in OPT_OUTS)
+
+
+def test_an_unknown_format_is_named_and_the_known_ones_are_listed() -> None:
+    with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not EPS, WMF$") as caught:
+        load({"CRAWL_FORMATS": "jpeg, eps, WMF"})
+    assert all(f" {name}," in str(caught.value).replace(";", ",") for name in IMAGE_FORMATS)
 
 
 def test_a_wrong_redis_url_is_shown_without_its_password() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+from importlib.util import find_spec
 
 from scrapy.commands import crawl
 
 from crawlproject import cli, config
 from crawlproject.errors import ConfigError
+from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import connect_blocking
 from crawlproject.storage.blobs import check_storage
 
@@ -43,6 +45,11 @@ class Command(crawl.Command):
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
                 "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
             )
+        if missing := [name for name in settings.formats if not _is_installed(IMAGE_FORMATS[name])]:
+            raise ConfigError(
+                f"CRAWL_FORMATS names {' and '.join(missing)}, which the extra `formats` reads: "
+                "pip install pillow-heif pillow-jxl-plugin, or leave it out"
+            )
         if settings.sources is not None:
             check_catalogue(settings.sources)
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
@@ -66,3 +73,7 @@ class Command(crawl.Command):
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
         super().run(args, opts)
+
+
+def _is_installed(module: str | None) -> bool:
+    return module is None or find_spec(module) is not None

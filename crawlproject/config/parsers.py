@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from crawlproject.models import OPT_OUTS
+from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Parser = Callable[[Any], Any]
@@ -114,6 +114,18 @@ def opt_outs(value: Any) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in OPT_OUTS]:
         raise ValueError(f"opt-outs, separated by commas, of {', '.join(OPT_OUTS)}; not {', '.join(unknown)}")
     return names
+
+
+def formats(value: Any) -> tuple[str, ...]:
+    try:
+        names = [name.upper() for name in items(value)]
+    except TypeError:
+        names = [repr(value)]
+    if unknown := [name for name in names if name not in IMAGE_FORMATS]:
+        raise ValueError(f"formats, separated by commas, of {', '.join(IMAGE_FORMATS)}; not {', '.join(unknown)}")
+    if not names:
+        raise ValueError(f"at least one format of {', '.join(IMAGE_FORMATS)}")
+    return tuple(name for name in IMAGE_FORMATS if name in names)
 
 
 def split(url: str) -> SplitResult:

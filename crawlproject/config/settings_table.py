@@ -16,6 +16,7 @@ from crawlproject.config.parsers import (
     choice,
     contact,
     flag,
+    formats,
     namespace,
     networks,
     number,
@@ -27,7 +28,7 @@ from crawlproject.config.parsers import (
     whole,
 )
 from crawlproject.config.redis_url import redis_url
-from crawlproject.models import OPT_OUTS, THUMBNAIL_FORMATS
+from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS
 
 
 def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
@@ -138,6 +139,12 @@ class Config:
     )
     max_pixels: int = _setting(
         "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger images are not decoded", unit="pixels"
+    )
+    formats: tuple[str, ...] = _setting(
+        "CRAWL_FORMATS",
+        DEFAULT_FORMATS,
+        formats,
+        "formats of images that are read; all others are unreadable",
     )
     thumbnail_size: int = _setting(
         "CRAWL_THUMBNAIL_SIZE",

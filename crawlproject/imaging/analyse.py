@@ -6,27 +6,37 @@ The bytes may be anything: a page of HTML, half a file, an attack. Whatever is w
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import logging
 import math
+import re
 import warnings
+from collections.abc import Collection, Sequence
 
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
+from crawlproject.imaging import headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.imaging.headers import Header
 from crawlproject.imaging.thumbnail import make_thumbnail
-from crawlproject.models import Analysis, ImageFacts
-
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
+from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
 
 # A progressive JPEG has about ten scans. Each is a pass over all pixels (20 ms for 64 megapixels) and can be as
 # small as 95 bytes: a megabyte of scans would take minutes.
 MAX_SCANS = 200
+
+# Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
+# take minutes.
+MAX_COMMENTS = 100
+
+# The end of a TGA. Its beginning is like that of many files, and earlier versions have no such end.
+_TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 
 # Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
@@ -46,8 +56,9 @@ def analyse(
     quality: int = 85,
     form: str = "JPEG",
     memory: float = math.inf,
+    formats: Sequence[str] = DEFAULT_FORMATS,
 ) -> Analysis:
-    """Return facts and thumbnail of the picture in `body`.
+    """Return facts and thumbnail of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
 
     A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnail,
     `longest_side` is in pixels, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises UnreadableImage, with
@@ -56,20 +67,31 @@ def analyse(
     """
     if not body:
         raise UnreadableImage("empty body")
+    load_plugins(*formats)
+    names = [name for name in formats if name != "SVG" and _begins_like(name, body)]
+    name = names[0] if names else "SVG"
     image: ImageFile.ImageFile | None = None
     facts: ImageFacts | None = None
+    header: Header | None = None
     try:
-        if body[8:12] == b"WEBP":  # merely opening a WebP allocates its canvas
-            _check_size("WEBP", _webp_size(body), max_pixels, memory)
-        image = _open(body)
+        if not names:
+            if "SVG" in formats and (size := svg.read_size(body)) is not None:
+                return Analysis(_bare_facts("SVG", size, body), b"")
+            raise UnreadableImage(_unsupported(body, formats))
+        if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
+            _check_size(name, header[:2], max_pixels, memory, header.memory)
+        image = _open(body, names)
         for size in _sizes(image):
-            _check_size(str(image.format), size, max_pixels, memory, _bytes_a_pixel(image))
+            needed = int(size[0] * size[1] * _bytes_a_pixel(image))
+            _check_size(str(image.format), size, max_pixels, memory, needed)
         if (
             isinstance(image, JpegImageFile)
             and "progressive" in image.info
             and body.count(b"\xff\xda") > MAX_SCANS
         ):
             raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
+        if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
+            raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
@@ -77,43 +99,61 @@ def analyse(
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
-        reason = str(error) if isinstance(error, UnreadableImage) else _reason(body, error)
-        raise UnreadableImage(reason, facts or _facts_of_header(image, body)) from error
+        reason = str(error) if isinstance(error, UnreadableImage) else _reason(name, error)
+        raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
 
-def _facts_of_header(image: ImageFile.ImageFile | None, body: bytes) -> ImageFacts | None:
+@functools.cache
+def load_plugins(*formats: str) -> None:
+    """Have Pillow read these formats, too, in one thread each: several pictures are decoded at a time instead."""
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    if "HEIF" in formats:
+        import pillow_heif
+
+        # Without these, a small picture that comes with the picture might be decoded instead of it.
+        pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
+    if "JXL" in formats:
+        from pillow_jxl import JpegXLImagePlugin
+
+        JpegXLImagePlugin.DECODE_THREADS = 0
+
+
+def _facts_of_header(
+    name: str, header: Header | None, image: ImageFile.ImageFile | None, body: bytes
+) -> ImageFacts | None:
     """Return what is known of a picture that could not be decoded; None if nothing is. `image`: it was opened."""
     try:
         if image is not None:
             return read_facts(image, body)
-        width, height = _webp_size(body) if body[8:12] == b"WEBP" else (0, 0)
-        digest = hashlib.sha256(body).hexdigest()
-        # Pillow opens none but whole WebPs. Their EXIF comes after the pixels.
-        return ImageFacts(width, height, len(body), None, "WEBP", digest, None) if width and height else None
+        if header is None or min(header[:2]) < 1:
+            return None
+        # Pillow opens none but whole WebPs (whose EXIF comes after the pixels), icons and JPEG XLs.
+        return _bare_facts(name, header[:2], body)
     except MemoryError:
         raise
     except Exception:  # as above
         return None
 
 
-def _open(body: bytes) -> ImageFile.ImageFile:
+def _bare_facts(name: str, size: tuple[int, int], body: bytes) -> ImageFacts:
+    return ImageFacts(*size, len(body), None, name, hashlib.sha256(body).hexdigest(), None)
+
+
+def _open(body: bytes, formats: list[str]) -> ImageFile.ImageFile:
     try:
-        return Image.open(io.BytesIO(body), formats=FORMATS)
+        return Image.open(io.BytesIO(body), formats=formats)
     except UnidentifiedImageError:
         if b"Exif\0\0" not in body:
             raise
         # Pillow looks for a JPEG's resolution in its EXIF, and fails to open the picture if that EXIF is broken.
-        return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=FORMATS)
+        return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=formats)
 
 
-def _check_size(
-    form: str, size: tuple[int, int], max_pixels: int, memory: float, bytes_a_pixel: float = 16
-) -> None:
+def _check_size(form: str, size: tuple[int, int], max_pixels: int, memory: float, needed: int) -> None:
     """Refuse a picture that would take too much memory to decode."""
     width, height = size
     if width * height > max_pixels:
         raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
-    needed = int(width * height * bytes_a_pixel)
     if needed > memory:
         raise MemoryNeeded(f"some {needed / 1e6:.0f} MB for {form} of {width} x {height} pixels", needed)
 
@@ -127,25 +167,13 @@ def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
     return sizes
 
 
-def _webp_size(body: bytes) -> tuple[int, int]:
-    """Return the size of the canvas; (0, 0) if it cannot be found in the header (RFC 9649, section 2)."""
-    kind, data = body[12:16], body[20:30]
-    if len(data) < 10:
-        return 0, 0
-    if kind == b"VP8X":
-        return 1 + int.from_bytes(data[4:7], "little"), 1 + int.from_bytes(data[7:10], "little")
-    if kind == b"VP8L":
-        bits = int.from_bytes(data[1:5], "little")
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF
-
-
 def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
     """Return roughly how many bytes decoding takes per stored pixel; an underestimate, if anything."""
     if not isinstance(image, JpegImageFile):
-        # Pillow keeps a picture at 4 bytes a pixel. libwebp adds two canvases and a copy; AVIF adds planes and a
-        # copy.
-        return {"WEBP": 16, "AVIF": 12}.get(str(image.format), 4)
+        # Pillow keeps a picture at 4 bytes a pixel. AVIF and HEIF add planes and copies, what Pillow decodes in
+        # Python a copy or two.
+        slow = _codec(image) in ("ppm", "ppm_plain", "qoi")
+        return {"AVIF": 12, "HEIF": 16}.get(str(image.format), 12 if slow else 4)
     if "progressive" not in image.info:
         return 1  # large pictures are decoded at reduced size
     # All coefficients are kept, two bytes each, even if it is decoded at reduced size.
@@ -154,16 +182,38 @@ def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
     return 2 * sum(across * down for across, down in factors) / largest
 
 
-def _reason(body: bytes, error: Exception) -> str:
+def _codec(image: ImageFile.ImageFile) -> str:
+    """Return Pillow's name of the decoder."""
+    return image.tile[0].codec_name if image.tile else ""
+
+
+def _reason(name: str, error: Exception) -> str:
     """Return one line on why the body could not be read, in Pillow's own words if it has any."""
-    name = next((name for name in FORMATS if _begins_like(name, body)), None)
-    if name is None:
-        return f"not a picture in a supported format ({', '.join(FORMATS)}), begins with {body[:16]!r}"
-    if isinstance(error, UnidentifiedImageError):
+    if isinstance(error, (UnidentifiedImageError, IndexError, StopIteration)):
         return f"{name}: broken header, or no width or height"
     return f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}"
 
 
+def _unsupported(body: bytes, formats: Collection[str]) -> str:
+    """Return one line on a body that begins like none of the formats."""
+    known = next((name for name in IMAGE_FORMATS if name not in formats and _begins_like(name, body)), None)
+    if known is not None:
+        return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
+    return f"not a picture in a supported format ({', '.join(formats)}), begins with {body[:16]!r}"
+
+
+# How pictures begin that Pillow may know nothing of.
+_BEGINNINGS = {
+    "HEIF": re.compile(rb".{4}ftyp(he[iv].|mif1|msf1)", re.DOTALL),
+    "JXL": re.compile(rb"\xff\n|\0\0\0\x0cJXL \r\n\x87\n"),
+    "SVG": re.compile(rb"\s*<svg\s"),
+}
+
+
 def _begins_like(name: str, body: bytes) -> bool:
+    if name in _BEGINNINGS:
+        return _BEGINNINGS[name].match(body[:64]) is not None
+    if name == "TGA":
+        return body.endswith(_TGA_FOOTER)
     accept = Image.OPEN[name][1]
     return accept is not None and accept(body[:16]) is True

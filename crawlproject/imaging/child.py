@@ -17,10 +17,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from PIL import AvifImagePlugin
-
 from crawlproject.imaging import messages as protocol
-from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.analyse import analyse, load_plugins
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
@@ -31,7 +29,7 @@ _WALL_GRACE_S = 5.0  # of wall-clock time, likewise
 def main() -> None:
     """Answer requests until the parent closes its end."""
     job = protocol.Job(**json.loads(sys.argv[1]))
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # several pictures are decoded at a time instead
+    load_plugins(*job.formats)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would be as large as the decoded picture
     channel = socket.socket(fileno=0)
     _send(channel, protocol.READY)
@@ -61,6 +59,7 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
             longest_side=job.longest_side,
             quality=job.quality,
             form=job.form,
+            formats=job.formats,
             memory=expected,
         )
     except TooLargeImage as error:

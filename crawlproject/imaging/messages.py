@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from crawlproject.models import DEFAULT_FORMATS
+
 REQUEST = struct.Struct("!QQQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start
@@ -23,8 +25,8 @@ NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and h
 class Job:
     """What a decoder does with each picture; `timeout` is in seconds.
 
-    `max_pixels`, `quality`, `longest_side` and `form` (of the thumbnail) are as in `analyse`. `max_size` is the
-    largest size of a body in bytes, without its content codings.
+    `max_pixels`, `quality`, `longest_side`, `form` (of the thumbnail) and `formats` are as in `analyse`.
+    `max_size` is the largest size of a body in bytes, without its content codings.
     """
 
     max_pixels: int
@@ -33,3 +35,4 @@ class Job:
     timeout: float
     longest_side: int = 640
     form: str = "JPEG"
+    formats: tuple[str, ...] = DEFAULT_FORMATS

@@ -132,6 +132,8 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation that is left after decoding: Pillow turns a TIFF itself, then reports 1."""
+    if image.format == "JXL" and not getattr(image, "jpeg", False):
+        return 1  # libjxl has turned it, whatever its EXIF says
     try:
         return int(image.getexif().get(Base.Orientation, 1))
     except Exception:  # Pillow raises nearly anything on broken EXIF

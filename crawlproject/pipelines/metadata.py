@@ -17,7 +17,6 @@ class MetadataPipeline:
             return item
         facts = item.facts
         assert facts is not None, "ITEM_PIPELINES must have the thumbnail pipeline before this one"
-        assert item.thumbnail is not None
         return ImageEvent(
             identifier=item.identifier,
             url=item.url,

@@ -24,7 +24,7 @@ from crawlproject.worker import worker_of
 
 
 class ThumbnailPipeline:
-    """Turns the body of a `FetchedImage` into facts and a stored thumbnail.
+    """Turns the body of a `FetchedImage` into facts and a stored thumbnail; an SVG has none.
 
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
     does not survive, goes on as a `Failure`; so does any picture while the storage is down, or no decoder can be
@@ -47,6 +47,7 @@ class ThumbnailPipeline:
                 timeout=settings.decode_timeout,
                 longest_side=settings.thumbnail_size,
                 form=settings.thumbnail_format,
+                formats=settings.formats,
             ),
         )
         atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
@@ -96,12 +97,13 @@ class ThumbnailPipeline:
             )
         item.body = b""
         item.facts = analysis.facts
-        name = thumbnail_name(item.identifier, self.settings.thumbnail_format)
-        try:
-            await self.storage.write(name, analysis.thumbnail)
-        except StorageDown as error:
-            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
-        item.thumbnail = name
+        if analysis.thumbnail:  # an SVG has none
+            name = thumbnail_name(item.identifier, self.settings.thumbnail_format)
+            try:
+                await self.storage.write(name, analysis.thumbnail)
+            except StorageDown as error:
+                return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
+            item.thumbnail = name
         return item
 
     async def _decode(self, item: FetchedImage) -> Analysis:

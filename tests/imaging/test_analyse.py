@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from crawlproject.imaging.analyse import FORMATS, MAX_SCANS, analyse
+from crawlproject.imaging.analyse import MAX_SCANS, analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis, ImageFacts
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
@@ -91,10 +92,10 @@ def test_finds_exif_and_turns_the_thumbnail(format_: str) -> None:
     [
         (b"", "empty body"),
         (b"<!DOCTYPE html><title>Not found</title>", "begins with b'<!DOCTYPE html><'"),
-        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "begins with b'<svg"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "supported format: SVG, which CRAWL_FORMATS leaves out"),
         (b"\0\n\r\t" * 9, "not a picture in a supported format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture in a supported format"),
-        (b"P6 2 2 255 abcdefghijkl", "not a picture in a supported format"),
+        (b"P6 2 2 255 abcdefghijkl", "not a picture in a supported format: PPM, which CRAWL_FORMATS leaves out"),
         (b"\xff\xd8\xff", "JPEG: broken header"),
         (b"\xff\xd8\xff\xe0junk", "JPEG: "),
         (b"GIF89a", "GIF: "),

@@ -20,10 +20,11 @@ from PIL import Image
 
 from benchmarks.fuzz_pictures import mutations
 from crawlproject.imaging import decoders
-from crawlproject.imaging.analyse import FORMATS, analyse
+from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import MAX_MEMORY, MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
+from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_ONCE, HOG, SLEEP, SPIN
 from tests.waiting import until, until_async
 
@@ -352,6 +353,7 @@ PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
 from crawlproject.imaging.messages import Job
+from crawlproject.models import DEFAULT_FORMATS as FORMATS
 
 async def main():
     one = Decoder(Job(10**6, 10**6, 85, 2))
