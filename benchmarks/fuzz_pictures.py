@@ -2,10 +2,10 @@
 
     python -m benchmarks.fuzz_pictures [--seconds 600] [--seed N] [--keep DIR]
 
-JPEG, PNG, GIF, WebP, TIFF, BMP and AVIF, small ones of many modes, with bytes changed, cut out, doubled and
-exchanged between them. Prints how many ended how, what crashed a decoder process, the slowest, and peak
-memory. `--keep` gets the bodies that crashed one or took too long. Exit code 1 when anything but an analysis or
-`UnreadableImage` came out, or a picture was held beyond its time.
+All formats that can be read (HEIF and JPEG XL where the extra `formats` is installed), small pictures of many
+modes, with bytes changed, cut out, doubled and exchanged between them. Prints how many ended how, what crashed a
+decoder process, the slowest, and peak memory. `--keep` gets the bodies that crashed one or took too long. Exit
+code 1 when anything but an analysis or `UnreadableImage` came out, or a picture was held beyond its time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ import hashlib
 import io
 import os
 import random
+import struct
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from benchmarks.pillow_corpus import MIB, kind_of, resident
+from crawlproject.imaging.analyse import load_plugins
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Job
+from crawlproject.models import IMAGE_FORMATS
 
 AT_A_TIME = 2
 TIMEOUT = 10.0
@@ -42,8 +46,46 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "TIFF": [{"compression": name} for name in (None, "tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits")],
     "BMP": [{}],
     "AVIF": [{"speed": 10}],
+    "JPEG2000": [{}, {"no_jp2": True}, {"tile_size": (16, 16), "irreversible": True}],
+    "ICO": [{"sizes": [(64, 48)]}, {"sizes": [(64, 48), (32, 24)], "bitmap_format": "bmp"}],
+    "PPM": [{}],
+    "TGA": [{}, {"compression": "tga_rle"}],
+    "PCX": [{}],
+    "SGI": [{}, {"bpc": 2}],
+    "QOI": [{}],
+    "HEIF": [{"quality": 50}],
+    "JXL": [{"effort": 1}, {"effort": 1, "lossless": True, "use_container": True}],
 }
+# What Pillow does not write.
+MADE = [
+    b"P3 4 2 15\n# plain\n" + b"0 15 7 " * 8,
+    b"P1 8 2\n1010101001010101",
+    b"P6 4 2 1000\n" + bytes(range(48)),
+    b'<?xml version="1.0"?>\n<!-- a -->\n<svg xmlns="http://www.w3.org/2000/svg" width="64" height="4.5cm"/>',
+    b'<!DOCTYPE svg [<!ATTLIST svg width CDATA "9">]><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>',
+]
 MODES = ("RGB", "L", "RGBA", "P", "1", "CMYK", "I;16", "LA")
+
+
+def psd(image: Image.Image, packed: bool = False) -> bytes:
+    """Return an RGB picture as a PSD: header, no sections, one plane after the other."""
+    head = struct.pack(">4sH6xHLLHH", b"8BPS", 1, 3, image.height, image.width, 8, 3) + bytes(12)
+    if not packed:
+        return head + bytes(2) + b"".join(band.tobytes() for band in image.split())
+    row = image.width + 1  # as one literal run
+    rows = [
+        bytes([image.width - 1]) + band.tobytes()[start : start + image.width]
+        for band in image.split()
+        for start in range(0, image.width * image.height, image.width)
+    ]
+    return head + b"\0\1" + struct.pack(">H", row) * len(rows) + b"".join(rows)
+
+
+def readable() -> tuple[str, ...]:
+    """Return the formats that can be read here."""
+    formats = tuple(name for name, module in IMAGE_FORMATS.items() if module is None or find_spec(module))
+    load_plugins(*formats)
+    return formats
 
 
 def samples() -> list[bytes]:
@@ -53,16 +95,17 @@ def samples() -> list[bytes]:
     )
     exif = Image.Exif()
     exif[0x13B], exif[0x112] = "Ada", 6
-    made = []
-    for form, ways in OPTIONS.items():
+    made = [*MADE, psd(base), psd(base, packed=True)]
+    for form in sorted(OPTIONS.keys() & set(readable())):
+        ways = OPTIONS[form]
         for mode in MODES:
             image = base.convert("I").convert("I;16") if mode == "I;16" else base.convert(mode)
             for way in ways:
                 out = io.BytesIO()
-                more = {} if form in {"GIF", "BMP"} else {"exif": exif}
+                more = {"exif": exif} if form in {"JPEG", "PNG", "WEBP", "TIFF", "AVIF"} else {}
                 try:
                     image.save(out, form, **way, **more)
-                except (OSError, ValueError, KeyError, RuntimeError):  # not in this mode
+                except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError):  # not in this mode
                     continue
                 made.append(out.getvalue())
     return made
@@ -104,7 +147,7 @@ class Fuzz:
     """What has come out so far."""
 
     def __init__(self, seed: int, keep: Path | None) -> None:
-        self.decoders = Decoders(AT_A_TIME, Job(100_000_000, 50_000_000, 85, TIMEOUT))
+        self.decoders = Decoders(AT_A_TIME, Job(100_000_000, 50_000_000, 85, TIMEOUT, formats=readable()))
         self.ended: Counter[str] = Counter()
         self.noted: Counter[str] = Counter()
         self.slowest = 0.0

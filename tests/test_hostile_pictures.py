@@ -20,13 +20,17 @@ import brotli
 import pytest
 from PIL import Image
 
+from crawlproject.models import IMAGE_FORMATS
 from demo.pictures import decompression_bomb
 from tests.imaging.test_decoders import is_decoder, large_webp, picture, trap
+from tests.imaging.test_formats import codestream, icon
+from tests.imaging.test_formats import png as broken_png
 from tests.test_crawl import KEYS, Crawl
 from tests.traps.sitecustomize import CRASH, CRASH_ONCE, HOG, SPIN
 
 MIB = 1 << 20
 GOOD = picture(size=(300, 200))
+FORMATS = ",".join(name for name, module in IMAGE_FORMATS.items() if module is None)
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -197,6 +201,10 @@ def watch(crawl: Crawl) -> int:
     return peak
 
 
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" %s>'
+LAUGHS = b'<!DOCTYPE svg [<!ENTITY a "' + b"1" * 1000 + b'"><!ENTITY b "' + b"&a;" * 10_000 + b'">]>'
+
+
 def pictures() -> dict[str, tuple[bytes, str | None]]:
     """Return the pictures, and of those that are refused the reason."""
     zeros = zlib.compress(bytes(100_000_000), 9)
@@ -224,6 +232,21 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "exif": (picture(exif=b"Exif\0\0II*\0\x08\0\0\0" + b"\xff" * 65_000), None),
         "exif-png": (png(chunk(b"eXIf", b"II*\0\x08\0\0\0\xff\xff" + b"\xff" * 20_000_000)), None),
         "icc": (picture(icc_profile=os.urandom(4_000_000)), None),
+        "bomb-ico": (icon(broken_png(30_000, 30_000)), "too many pixels: 30000 x 30000"),
+        "bomb-ico-8000": (icon(broken_png(8_000, 8_000)), "ICO: "),
+        "bomb-jp2": (codestream(30_000, 30_000, 30_000, 30_000), "too many pixels: 30000 x 30000"),
+        "bomb-jp2-9000": (
+            codestream(9_000, 9_000, 9_000, 9_000),
+            "more memory than the 640 MiB that a picture may",
+        ),
+        "bomb-jp2-tiles": (codestream(9_000, 9_000, 10, 10), "more memory than the 640 MiB that a picture may"),
+        "bomb-qoi": (b"qoif" + struct.pack(">LLBB", 9_000, 9_000, 4, 0) + b"\xfd" * 1_400_000, "more memory than"),
+        "comments": (b"P3 900 900 255\n" + b"#\n" * 5_000_000, "PPM: more than 100 comments"),
+        "targa": (bytes(200) + b"TRUEVISION-XFILE.\0", "TGA: "),
+        "svg": (SVG % b'width="210mm" height="297mm"', None),
+        "svg-deep": (SVG % b'viewBox="0 0 4 3"' + b"<g>" * 5_000_000, None),
+        "svg-in-html": (b"<!DOCTYPE html><html><body>" + SVG % b'width="4" height="3"', "not a picture in a"),
+        "laughs": (LAUGHS + SVG % b'width="&b;" height="3"', "SVG: it declares entities"),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-once": (trap(CRASH_ONCE), None),
         "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
@@ -243,7 +266,12 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     traps = str(Path(__file__).parent / "traps")
     with Server(answers) as server:
         seed(crawl, server)
-        crawl.start(PYTHONPATH=traps, CRASHED=str(crawl.folder / "crashed"), CRAWL_DECODE_TIMEOUT="7")
+        crawl.start(
+            PYTHONPATH=traps,
+            CRASHED=str(crawl.folder / "crashed"),
+            CRAWL_DECODE_TIMEOUT="7",
+            CRAWL_FORMATS=FORMATS,
+        )
         peak = watch(crawl)
     dead = crawl.dead()
     assert {name: reason for name, reason in dead.items() if expected.get(name, "?") not in reason} == {}
@@ -252,6 +280,9 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     assert images.keys() == answers.keys() - expected.keys()
     assert images["good-1"]["content_type"] == "text/html"
     assert images["good-1"]["format"] == "JPEG"
+    sizes = {name: (images[name]["width"], images[name]["height"]) for name in ("svg", "svg-deep")}
+    assert sizes == {"svg": (794, 1123), "svg-deep": (4, 3)}
+    assert {(images[name]["format"], images[name]["thumbnail"]) for name in sizes} == {("SVG", None)}
     assert peak < 1024 * MIB
     assert "Traceback" not in crawl.log()
 

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from benchmarks.fuzz_pictures import mutations
+from benchmarks.fuzz_pictures import MADE, mutations, psd, readable
 from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import MAX_MEMORY, MIB, SHARE, Decoder, Decoders
@@ -104,6 +104,20 @@ async def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
     options: dict[str, Any] = {} if format_ in ("GIF", "BMP") else {"exif": tags}
     body = picture(format_, (900, 600), **options)
     assert await make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
+
+
+async def test_reads_the_formats_of_its_job_alone(make: Make) -> None:
+    bodies = [picture(name) for name in ("JPEG2000", "ICO", "PPM", "TGA", "PCX", "SGI", "QOI")]
+    bodies += [*MADE, psd(Image.new("RGB", (90, 60)))]
+    every, few = make(formats=readable()), make(formats=("JPEG", "SVG"))
+    for body in bodies:
+        made = await every.analyse(body)
+        assert made == analyse(body, max_pixels=JOB.max_pixels, formats=readable())
+        if made.facts.format == "SVG":
+            assert made.thumbnail == b""
+            assert await few.analyse(body) == made
+        else:
+            assert f": {made.facts.format}, which CRAWL_FORMATS leaves out" in await reason(few, body)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], GOOD[:-20], b"\xff" * 3_000_000])
@@ -331,9 +345,9 @@ async def test_a_cancelled_analysis_leaves_nothing_behind(make: Make) -> None:
 
 async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> None:
     """A few seconds of `benchmarks/fuzz_pictures.py`."""
-    one = make(2)
+    one = make(2, formats=readable())
     source = mutations(seed=7)
-    bodies = [next(source) for _ in range(3000)]
+    bodies = [next(source) for _ in range(4000)]
     ended: set[str] = set()
 
     async def work() -> None:

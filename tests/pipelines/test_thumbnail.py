@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import io
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.models import Failure, Fetch, FetchedImage, LinkRotEvent, utc_now
+from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, LinkRotEvent, utc_now
+from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import UNREADABLE, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
@@ -108,6 +110,30 @@ async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
     assert list(store.written) == [item.thumbnail]
     with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("WEBP", (200, 133))
+
+
+async def test_an_svg_gets_facts_and_nothing_is_stored_for_it(make: Make) -> None:
+    store, body = Memory(OSError("full")), b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
+    item = await make(store, CRAWL_FORMATS="JPEG,SVG").process_item(fetched(body))
+    assert isinstance(item, FetchedImage)
+    assert item.facts is not None
+    assert (item.facts.width, item.facts.height, item.facts.format) == (30, 20, "SVG")
+    assert (item.thumbnail, item.body, store.written) == (None, b"", {})
+    event = MetadataPipeline().process_item(item)
+    assert isinstance(event, ImageEvent)
+    told = json.loads(event.to_json())
+    assert (told["format"], told["thumbnail"], told["compression_quality"]) == ("SVG", None, None)
+    assert "exif" not in told
+
+
+async def test_formats_that_the_setting_does_not_name_are_not_read(make: Make) -> None:
+    pipeline = make(Memory(), CRAWL_FORMATS="PNG,PCX")
+    item = await pipeline.process_item(fetched(picture()))
+    assert isinstance(item, Failure)
+    assert item.reason.endswith("JPEG, which CRAWL_FORMATS leaves out")
+    item = await pipeline.process_item(fetched(picture((900, 600), "PCX")))
+    assert item.facts.format == "PCX"
+    assert item.thumbnail == thumbnail_name("6f1c")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,423 @@
+"""Formats that are read only where `CRAWL_FORMATS` names them: what they give, and what they cannot do."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import random
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from benchmarks.fuzz_pictures import psd
+from crawlproject.imaging import headers
+from crawlproject.imaging.analyse import MAX_COMMENTS, analyse, load_plugins
+from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
+
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
+
+LIMIT = 1_000_000
+FURTHER = [name for name, module in IMAGE_FORMATS.items() if name not in DEFAULT_FORMATS and module is None]
+EXTRA = [name for name, module in IMAGE_FORMATS.items() if module is not None]
+DECODED = [name for name in (*FURTHER, *EXTRA) if name != "SVG"]
+
+
+def needs(name: str) -> None:
+    """Skip the test where the extra that reads this format is not installed."""
+    if (module := IMAGE_FORMATS[name]) is not None:
+        pytest.importorskip(module)
+    load_plugins(name)
+
+
+def picture(name: str, size: tuple[int, int] = (90, 60), noise: bool = False, **options: Any) -> bytes:
+    """Return a picture in any of the formats."""
+    if name == "SVG":
+        root = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]}" height="{size[1]}">'
+        return f'{root}<path d="M10 10 H 50 V 40 H 10 Z"/></svg>'.encode()
+    needs(name)
+    grey = Image.effect_noise(size, 90) if noise else Image.linear_gradient("L").resize(size)
+    image = grey.convert("RGB")
+    if name == "PSD":
+        return psd(image, packed=noise)
+    out = io.BytesIO()
+    image.save(out, name, **({"sizes": [size]} if name == "ICO" else {}), **options)
+    return out.getvalue()
+
+
+def grey(image: Image.Image, column: int, row: int) -> int:
+    value = image.convert("L").getpixel((column, row))
+    assert isinstance(value, int)
+    return value
+
+
+def look(body: bytes, *formats: str, **more: Any) -> Analysis:
+    return analyse(body, formats=formats, **{"max_pixels": LIMIT, **more})
+
+
+def reason(body: bytes, *formats: str, **more: Any) -> str:
+    with pytest.raises(UnreadableImage) as caught:
+        look(body, *formats, **more)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_gives_facts_and_thumbnail(name: str) -> None:
+    size = (240, 160) if name == "ICO" else (900, 600)
+    body = picture(name, size)
+    made = look(body, name, longest_side=120)
+    assert made.facts == ImageFacts(*size, len(body), None, name, hashlib.sha256(body).hexdigest(), None)
+    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+        assert (thumbnail.format, thumbnail.size) == ("JPEG", (120, 80))
+        shades = [grey(thumbnail, 60, row) for row in (5, 40, 75)]
+    assert shades == sorted(shades)
+    assert shades[2] - shades[0] > 150  # the gradient, the right way up
+
+
+def test_an_svg_has_a_size_and_no_thumbnail() -> None:
+    body = picture("SVG", (90, 60))
+    digest = hashlib.sha256(body).hexdigest()
+    assert look(body, "SVG") == Analysis(ImageFacts(90, 60, len(body), None, "SVG", digest, None), b"")
+
+
+def test_an_svg_is_not_decoded_so_that_no_limit_on_pixels_holds_for_it() -> None:
+    assert look(picture("SVG", (20_000, 20_000)), "SVG", max_pixels=1).facts.width == 20_000
+
+
+@pytest.mark.parametrize("name", [*FURTHER, *EXTRA])
+def test_a_format_that_the_setting_leaves_out_is_named(name: str) -> None:
+    words = f"not a picture in a supported format: {name}, which CRAWL_FORMATS leaves out"
+    assert reason(picture(name), *DEFAULT_FORMATS) == words
+    assert reason(picture(name), "PNG") == words
+
+
+def test_formats_of_today_can_be_left_out_too() -> None:
+    assert "GIF, which CRAWL_FORMATS leaves out" in reason(picture("GIF"), "JPEG", "PNG")
+    assert look(picture("PNG"), "JPEG", "PNG").facts.format == "PNG"
+
+
+@pytest.mark.parametrize("name", ["EPS", "PDF", "DDS", "IM", "XBM", "FITS"])
+def test_what_only_pillow_knows_is_never_read(name: str) -> None:
+    out = io.BytesIO()
+    bodies = {
+        "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "FITS": b"SIMPLE  =                    T",
+    }
+    if name not in bodies:
+        Image.new("1" if name == "XBM" else "RGB", (9, 9)).save(out, name)
+    installed = [*DEFAULT_FORMATS, *FURTHER]
+    assert "begins with" in reason(bodies.get(name) or out.getvalue(), *installed)
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_the_limit_on_pixels_is_exact(name: str) -> None:
+    body = picture(name)
+    assert look(body, name, max_pixels=5400).facts.width == 90
+    assert reason(body, name, max_pixels=5399) == "too many pixels: 90 x 60, CRAWL_MAX_PIXELS is 5399"
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_memory_is_estimated_before_anything_is_decoded(name: str) -> None:
+    body = picture(name)
+    with pytest.raises(MemoryNeeded) as caught:
+        look(body, name, memory=5400 * 4 - 1)
+    needed = caught.value.needed
+    assert 5400 * 4 <= needed < 5400 * 30 + 20_000
+    assert look(body, name, memory=needed).facts.width == 90
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_half_a_file_is_unreadable(name: str) -> None:
+    body = picture(name, noise=True)
+    assert reason(body[: len(body) // 2], name)
+    assert reason(body[:20], name)
+
+
+@pytest.mark.parametrize("name", [name for name in DECODED if name not in ("TGA", "HEIF")])
+def test_of_half_a_file_with_a_sound_header_its_size_is_known(name: str) -> None:
+    """A TGA is not recognised without its end, and libheif does not open half a file."""
+    body = picture(name, noise=True)
+    half = body[: len(body) * 9 // 10]
+    with pytest.raises(UnreadableImage) as caught:
+        look(half, name)
+    digest = hashlib.sha256(half).hexdigest()
+    assert caught.value.facts == ImageFacts(90, 60, len(half), None, name, digest, None)
+
+
+@pytest.mark.parametrize("name", [*FURTHER, *EXTRA])
+def test_only_unreadable_image_is_ever_raised(name: str) -> None:
+    rng = random.Random(name)
+    body = picture(name, noise=True)
+    outcomes: set[type] = set()
+    for _ in range(150):
+        broken = bytearray(body)
+        for _ in range(rng.choice([1, 3, 10])):
+            broken[rng.randrange(rng.choice([60, len(broken)]))] = rng.choice([0, 255, rng.randrange(256)])
+        try:
+            outcomes.add(type(look(bytes(broken), name, memory=500_000_000)))
+        except (UnreadableImage, MemoryNeeded) as error:
+            assert str(error).isprintable()
+            outcomes.add(type(error))
+    assert {Analysis, UnreadableImage} <= outcomes <= {Analysis, UnreadableImage, MemoryNeeded}
+
+
+def icon(body: bytes, width: int = 16, height: int = 16) -> bytes:
+    """Return an ICO whose directory claims this size of the picture in it."""
+    return struct.pack("<HHH4BHHII", 0, 1, 1, width, height, 0, 0, 1, 32, len(body), 22) + body
+
+
+def png(width: int, height: int) -> bytes:
+    """Return a PNG that claims this size; its pixels are none."""
+    made = b"\x89PNG\r\n\x1a\n"
+    header = struct.pack(">2L5B", width, height, 8, 6, 0, 0, 0)
+    for name, data in ((b"IHDR", header), (b"IDAT", b"no zlib"), (b"IEND", b"")):
+        made += struct.pack(">L", len(data)) + name + data + struct.pack(">L", zlib.crc32(name + data))
+    return made
+
+
+def dib(width: int, height: int) -> bytes:
+    return struct.pack("<LllHHLL16x", 40, width, 2 * height, 1, 32, 0, 0)
+
+
+@pytest.mark.parametrize("body", [png(30_000, 30_000), dib(30_000, 30_000)])
+def test_an_icon_is_measured_by_what_is_in_it(body: bytes) -> None:
+    """What its directory says is not what Pillow decodes, as soon as it opens the file."""
+    words = "too many pixels: 30000 x 30000, CRAWL_MAX_PIXELS is 100000000"
+    assert reason(icon(body), "ICO", max_pixels=100_000_000) == words
+    with pytest.raises(MemoryNeeded, match="7200 MB for ICO of 30000 x 30000 pixels"):
+        look(icon(body), "ICO", max_pixels=10**9, memory=10**9)
+
+
+def test_of_several_pictures_in_an_icon_the_one_that_is_decoded_is_measured() -> None:
+    out = io.BytesIO()
+    Image.new("RGBA", (48, 32), "red").save(out, "PNG")
+    small, large = out.getvalue(), png(30_000, 30_000)
+    for first, second in ((small, large), (large, small)):
+        sizes = [(16, 16) if body is small else (32, 32) for body in (first, second)]
+        offsets = (38, 38 + len(first))
+        entries = [
+            struct.pack("<4BHHII", *size, 0, 0, 1, 32, len(body), offset)
+            for size, body, offset in zip(sizes, (first, second), offsets, strict=True)
+        ]
+        body = struct.pack("<HHH", 0, 1, 2) + b"".join(entries) + first + second
+        assert reason(body, "ICO").startswith("too many pixels: 30000 x 30000")
+    assert look(icon(small), "ICO").facts.width == 48  # not 16, as its directory says
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0\0\1\0",
+        b"\0\0\1\0\0\0",
+        b"\0\0\1\0\xff\xff" + bytes(16 * 65_535),
+        icon(b""),
+        icon(b"\x89PNG\r\n\x1a\n"),
+        icon(struct.pack("<L", 40)),
+        icon(dib(5, 5)),
+        icon(png(5, 5)),
+        struct.pack("<HHH4BHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, 100, 0xFFFFFFFF),
+    ],
+)
+def test_a_broken_icon_is_unreadable(body: bytes) -> None:
+    assert reason(body, "ICO").startswith("ICO: ")
+
+
+def codestream(width: int, height: int, across: int, down: int, components: int = 3) -> bytes:
+    """Return the header of a JPEG 2000 codestream, and nothing else."""
+    size = struct.pack(">H8IH", 0, width, height, 0, 0, across, down, 0, 0, components)
+    size += bytes([7, 1, 1]) * components
+    coding = b"\xff\x52" + struct.pack(">H5B5B", 12, 0, 0, 0, 1, 0, 5, 4, 4, 0, 1)
+    return b"\xff\x4f\xff\x51" + struct.pack(">H", 2 + len(size)) + size + coding
+
+
+def jp2(width: int, height: int, stream: bytes) -> bytes:
+    """Return a JP2 whose box claims this size of the codestream in it."""
+
+    def box(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(data), kind) + data
+
+    header = box(b"ihdr", struct.pack(">IIHBBBB", height, width, 3, 7, 7, 0, 0))
+    header += box(b"colr", struct.pack(">BBBI", 1, 0, 0, 16))
+    made = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    return made + box(b"jp2h", header) + box(b"jp2c", stream)
+
+
+def test_a_jpeg_2000_is_measured_by_its_codestream_and_by_its_box() -> None:
+    words = "too many pixels: 30000 x 30000"
+    huge = codestream(30_000, 30_000, 30_000, 30_000)
+    assert words in reason(huge, "JPEG2000")
+    assert words in reason(jp2(16, 16, huge), "JPEG2000")
+    assert words in reason(jp2(30_000, 30_000, codestream(16, 16, 16, 16)), "JPEG2000")
+
+
+@pytest.mark.parametrize(
+    ("stream", "most"),
+    [
+        (codestream(4000, 4000, 4000, 4000), 400e6),  # one tile
+        (codestream(4000, 4000, 2**32 - 1, 2**32 - 1), 400e6),
+        (codestream(4000, 4000, 500, 500), 80e6),
+        (codestream(4000, 4000, 16, 16), 900e6),  # 62,500 of them
+        (codestream(10_000, 10_000, 1, 1), 2e12),
+    ],
+)
+def test_memory_for_a_jpeg_2000_follows_from_its_tiles(stream: bytes, most: float) -> None:
+    with pytest.raises(MemoryNeeded) as caught:
+        look(stream, "JPEG2000", max_pixels=100_000_000, memory=64_000_000)
+    assert most / 2 < caught.value.needed < most
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\x4f\xff\x51",
+        codestream(0, 5, 5, 5),
+        codestream(5, 5, 0, 5),
+        codestream(5, 5, 5, 5, components=0),
+        codestream(5, 5, 5, 5, components=16_384),
+        codestream(5, 5, 5, 5),
+        jp2(16, 16, b""),
+        jp2(16, 16, b"\xff\xd8\xff"),
+        jp2(16, 16, b"")[:40],
+        jp2(16, 16, b"")[:12] + bytes(100),
+        jp2(16, 16, b"")[:12] + b"\0\0\0\1jp2h" + b"\xff" * 8,
+    ],
+)
+def test_a_broken_jpeg_2000_is_unreadable(body: bytes) -> None:
+    assert reason(body, "JPEG2000").startswith("JPEG2000: ")
+
+
+def test_a_tga_is_one_by_its_end_alone() -> None:
+    """The 18 bytes that it begins with are those of many files."""
+    body = picture("TGA")
+    assert look(body, "TGA").facts.format == "TGA"
+    assert "not a picture in a supported format (TGA), begins with" in reason(body[:-26], "TGA")
+    assert "not a picture in a supported format" in reason(b"\0\0\2" + bytes(40), "TGA")
+    assert reason(b"TRUEVISION-XFILE.\0", "TGA").startswith("TGA: ")
+    png = picture("PNG") + b"TRUEVISION-XFILE.\0"
+    assert look(png, *DEFAULT_FORMATS, "TGA").facts.format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"P6 99999 99999 255\n" + bytes(99), "too many pixels: 99999 x 99999"),
+        (b"P3 99999 99999 255\n" + b"1 " * 99, "too many pixels: 99999 x 99999"),
+        (b"P5 2 2 0\n1234", "PPM: "),
+        (b"P5 2 2 70000\n1234", "PPM: "),
+        (b"P5 0 2 255\n1234", "PPM: "),
+        (b"P5 -2 -2 255\n1234", "PPM: "),
+        (b"P5 99999999999999999999 2 255\n", "PPM: "),
+        (b"P5 " + b"9" * 100_000, "PPM: "),
+        (b"Pf 2 2 nan\n" + bytes(16), "PPM: "),
+        (b"P5 2 2 255\n123", "PPM: image file is truncated"),
+        (b"P2 2 2 255\n1 2 3 256", "PPM: "),
+        (b"P2 2 2 255\n1 2 3 -4", "PPM: "),
+        (b"P2 2 2 255\n1 2 3 " + b"4" * 100_000, "PPM: "),
+        (b"P1 2 2\n1 0 1 2", "PPM: "),
+        (b"P6" + b"#" * 500_000, "PPM: "),
+        (b"P3 500 500 255\n" + b"#\n" * 500_000, f"PPM: more than {MAX_COMMENTS} comments"),
+        (b"P2 2 2 255\n1 2 3\n" + b"#" * (MAX_COMMENTS + 1) + b"\n4\n", f"more than {MAX_COMMENTS} comments"),
+    ],
+)
+def test_an_absurd_ppm_is_unreadable(body: bytes, words: str) -> None:
+    assert words in reason(body, "PPM")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"P6 2 1 255\n\x00\x00\x00\xff\xff\xff",
+        b"P3 2 1 255\n0 0 0 255 255 255",
+        b"P6 2 1 65535\n" + bytes(6) + b"\xff" * 6,
+        b"P5 2 1 1\n\x00\x01",
+        b"P2\n# by hand\n2 1\n9\n0 9\n",
+        b"P4 2 1\n\x80",
+        b"P1 2 1\n10",
+        b"Pf 2 1 -1\n" + struct.pack("<ff", 0, 1),
+    ],
+)
+def test_every_kind_of_ppm_is_read(body: bytes) -> None:
+    made = look(body, "PPM")
+    assert (made.facts.width, made.facts.height, made.facts.format) == (2, 1, "PPM")
+    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+        assert grey(thumbnail, 1, 0) - grey(thumbnail, 0, 0) > 200
+
+
+@pytest.mark.parametrize(
+    "size", [(8, 8), (256, 256), (256, 8), (120, 90), (513, 513), (640, 360), (2000, 3), (1, 1)]
+)
+@pytest.mark.parametrize("options", [{}, {"use_container": True}])
+def test_the_size_of_a_jpeg_xl_is_read_from_its_header(size: tuple[int, int], options: dict[str, Any]) -> None:
+    """Each of these is written in another way: in multiples of 8 or not, by a ratio or not."""
+    body = picture("JXL", size, effort=1, **options)
+    assert headers.jxl(body)[:2] == size
+    facts = look(body, "JXL").facts
+    assert (facts.width, facts.height) == size
+
+
+def test_a_jpeg_xl_is_measured_before_it_is_opened() -> None:
+    needs("JXL")
+    # 30-bit height and width in a header, and nothing behind it.
+    bits = 0 | 3 << 1 | (29_999 << 3) | 0 << 33 | 3 << 36 | (29_999 << 38)
+    body = b"\xff\x0a" + bits.to_bytes(12, "little")
+    assert "too many pixels: 30000 x 30000" in reason(body, "JXL")
+
+
+def test_a_heif_that_holds_more_than_its_header_says_is_not_decoded() -> None:
+    body = picture("HEIF", (2048, 1024))
+    claimed = struct.pack(">II", 2048, 1024)
+    assert body.count(claimed) == 1
+    words = reason(body.replace(claimed, struct.pack(">II", 16, 16)), "HEIF")
+    assert "Image size 2048x1024 exceeds the maximum image size" in words
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\x0a", b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(60)]
+)
+def test_a_broken_jpeg_xl_is_unreadable(body: bytes) -> None:
+    needs("JXL")
+    assert reason(body, "JXL").startswith("JXL: ")
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_a_picture_of_the_extra_keeps_its_exif_and_is_upright(name: str) -> None:
+    """Their decoders turn a picture by what its own header says, so its EXIF must not turn it once more."""
+    needs(name)
+    tags = Image.Exif()
+    tags[0x13B], tags[0x112] = "Ansel", 6
+    image = Image.linear_gradient("L").resize((90, 60)).convert("RGB")
+    out = io.BytesIO()
+    image.save(out, name, exif=tags.tobytes())
+    made = look(out.getvalue(), name)
+    assert made.facts.exif is not None
+    assert made.facts.exif["0x13b"] == "Ansel"
+    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+        assert thumbnail.size == (made.facts.width, made.facts.height)
+
+
+def test_a_jpeg_within_a_jpeg_xl_is_turned_by_its_exif(tmp_path: Path) -> None:
+    needs("JXL")
+    tags = Image.Exif()
+    tags[0x112] = 6
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize((90, 60)).convert("RGB").save(tmp_path / "a.jpg", exif=tags)
+    with Image.open(tmp_path / "a.jpg") as jpeg:
+        jpeg.save(out, "JXL", lossless_jpeg=True)
+    made = look(out.getvalue(), "JXL")
+    assert (made.facts.width, made.facts.height, made.facts.exif) == (90, 60, {"0x112": 6})
+    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+        assert thumbnail.size == (60, 90)
+
+
+def test_the_small_picture_in_a_heif_is_not_taken_for_the_picture() -> None:
+    needs("HEIF")
+    body = picture("HEIF", (800, 600), thumbnails=[400])
+    assert look(body, "HEIF", longest_side=100).facts.width == 800
+    options = importlib.import_module("pillow_heif").options
+    assert (options.THUMBNAILS, options.DECODE_THREADS) == (False, 1)
