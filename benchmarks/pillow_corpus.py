@@ -1,6 +1,6 @@
 """Crawls the pictures of Pillow's own test suite, bombs, crashers and fuzzers' finds among them.
 
-    python -m benchmarks.pillow_corpus FOLDER
+    python -m benchmarks.pillow_corpus FOLDER [--formats JPEG,PNG,SVG]
 
 FOLDER holds them: `Tests/images` of a checkout of python-pillow/Pillow. All files are seeds of one real worker,
 whatever they are. Prints what they ended as, the reasons by number, and the most memory that worker and
@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.ours import Crawl
+from crawlproject.models import DEFAULT_FORMATS
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
 
@@ -57,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pillow_corpus", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--keep", type=Path, help="leave logs, events and thumbnails in this new folder")
+    parser.add_argument("--formats", default=",".join(DEFAULT_FORMATS), help="CRAWL_FORMATS of the worker")
     arguments = parser.parse_args()
     files = sorted(path for path in arguments.folder.rglob("*") if path.is_file())
     if not files:
@@ -67,7 +69,7 @@ def main() -> None:
         (sites / "pillow").mkdir(parents=True)
         for number, path in enumerate(files):
             shutil.copy(path, sites / "pillow" / f"{number}{path.suffix}")
-        settings = {"CRAWL_CIRCUIT_SAMPLES": 10**6, "LOG_LEVEL": "INFO"}
+        settings = {"CRAWL_CIRCUIT_SAMPLES": 10**6, "LOG_LEVEL": "INFO", "CRAWL_FORMATS": arguments.formats}
         with (
             Gallery(sites, Path(scratch) / "arrivals.jsonl") as gallery,
             Crawl(home, {"pillow": 500_000_000}, settings) as crawl,

@@ -117,7 +117,7 @@ def account(seeds: Plan, run: Crawl, events: list[dict[str, Any]]) -> list[str]:
     doubled = [who for who, count in ends.items() if count > 1]
     unasked = ends.keys() - seeds.seeds.keys()
     gone = sum(name.startswith("gone-") for _, name, _ in seeds.seeds.values())
-    no_file = [e for e in events if "thumbnail" in e and not (run.thumbnails / e["thumbnail"]).is_file()]
+    no_file = [e for e in events if e.get("thumbnail") and not (run.thumbnails / e["thumbnail"]).is_file()]
     print(
         f"{len(seeds.seeds)} seeds: {kinds['image_metadata_updates']} image events, {kinds['link_rot']} link rot, "
         f"{len(dead)} dead letters; missing {len(missing)}, doubled {len(doubled)}, not asked for {len(unasked)}, "
