@@ -206,13 +206,13 @@ def _unsupported(body: bytes, formats: Collection[str]) -> str:
 _BEGINNINGS = {
     "HEIF": re.compile(rb".{4}ftyp(he[iv].|mif1|msf1)", re.DOTALL),
     "JXL": re.compile(rb"\xff\n|\0\0\0\x0cJXL \r\n\x87\n"),
-    "SVG": re.compile(rb"\s*<svg\s"),
+    "SVG": re.compile(rb"\s*(<\?xml[^>]*>\s*)?(<!--[^>]*>\s*)?<(!DOCTYPE )?svg[\s>]"),
 }
 
 
 def _begins_like(name: str, body: bytes) -> bool:
     if name in _BEGINNINGS:
-        return _BEGINNINGS[name].match(body[:64]) is not None
+        return _BEGINNINGS[name].match(body[:256]) is not None
     if name == "TGA":
         return body.endswith(_TGA_FOOTER)
     accept = Image.OPEN[name][1]

@@ -97,6 +97,14 @@ def test_a_format_that_the_setting_leaves_out_is_named(name: str) -> None:
     assert reason(picture(name), "PNG") == words
 
 
+@pytest.mark.parametrize(
+    "before",
+    [b"\n", b'<?xml version="1.0"?>\n', b'<?xml version="1.0"?>\n<!-- Made\nby hand -->\n', b"<!DOCTYPE svg>"],
+)
+def test_an_svg_that_is_left_out_is_named_whatever_comes_before_it(before: bytes) -> None:
+    assert reason(before + picture("SVG"), "PNG").endswith(": SVG, which CRAWL_FORMATS leaves out")
+
+
 def test_formats_of_today_can_be_left_out_too() -> None:
     assert "GIF, which CRAWL_FORMATS leaves out" in reason(picture("GIF"), "JPEG", "PNG")
     assert look(picture("PNG"), "JPEG", "PNG").facts.format == "PNG"
