@@ -168,7 +168,7 @@ class Fuzz:
                 ended, reason = "ERROR", repr(error)
             self.ended[ended] += 1
             self.slowest = max(self.slowest, time.monotonic() - began)
-            if ended == "ERROR" or reason.startswith(("crashes", "takes")):
+            if ended == "ERROR" or reason.startswith(("crashes", "took")):
                 self.noted[kind_of(reason)] += 1
                 if self._keep is not None and "more memory" not in reason:
                     (self._keep / hashlib.sha1(body).hexdigest()).write_bytes(body)
