@@ -24,7 +24,9 @@ SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
-FETCH_TIME = "fetch_time"  # float: seconds that the last download took, to the last byte of the response
+FETCH_TIME = (
+    "fetch_time"  # float: seconds that the last download took, to the last byte of the response or to its failure
+)
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 
 

@@ -14,7 +14,7 @@ from crawlproject.models import ImageEvent, LinkRotEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import General, Specific
-from tests.status.test_snapshot import sample_at, source
+from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,7 +117,7 @@ def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:
 
 def test_the_table_of_metrics_is_that_of_the_code() -> None:
     text = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-    one = sample_at(1.0, source("museum"), halted=["museum"])
+    one = sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["museum"])
     collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
     metrics = [metric for collector in collectors for metric in collector.collect()]
     expected = []

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from crawlproject import cli
-from crawlproject.state.totals import totals
+from crawlproject.state.client import BlockingState
+from crawlproject.state.source_counts import read_all_fetches
+from crawlproject.state.totals import histograms, totals
+from crawlproject.status.histogram import quantile
 
 
 class Command(cli.Command):
@@ -20,4 +24,16 @@ class Command(cli.Command):
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         with cli.connected(self, opts.spider) as state:
-            print(json.dumps(totals(state), indent=2))
+            print(json.dumps(_stats(state), indent=2))
+
+
+def _stats(state: BlockingState) -> dict[str, Any]:
+    """Return the totals, with how long fetches took: in all since the crawl began, of each source lately."""
+    said = totals(state)
+    sources = said.pop("sources")
+    times, lately = histograms(state), read_all_fetches(state)
+    for name, counts in (("latency", times.latencies), ("fetch", times.fetches)):
+        said |= {f"{name}_p{percent}_s": quantile(percent / 100, counts) for percent in (50, 95, 99)}
+    for name, row in sources.items():
+        row |= {f"fetch_p{percent}_s": quantile(percent / 100, lately.get(name, ())) for percent in (50, 99)}
+    return said | {"sources": sources}

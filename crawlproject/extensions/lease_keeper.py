@@ -18,6 +18,7 @@ from crawlproject import config, engine
 from crawlproject.frontier import codec
 from crawlproject.loops import Loops
 from crawlproject.models import (
+    FETCH_TIME,
     FREE_RETRIES,
     LEASE,
     RETRIES,
@@ -261,6 +262,7 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
         "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
+        "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
         "slows": outcome.slows,
         "hold": hold,
     }

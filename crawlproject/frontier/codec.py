@@ -236,6 +236,12 @@ def peek(entry: bytes) -> dict[str, Any]:
     return data if isinstance(meta, dict) and all(isinstance(name, str) for name in meta) else {}
 
 
+def url_of(entry: bytes) -> str:
+    """Return the URL that would be requested; "" when it cannot be decoded."""
+    url = peek(entry).get("url", "")
+    return url if isinstance(url, str) else ""
+
+
 def renewed(entry: bytes) -> bytes:
     """Return the stored request as it was when new: with its first URL, and all counters at 0."""
     data = peek(entry)

@@ -20,11 +20,13 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS
+from crawlproject.status.histogram import quantile
 from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import CrawlSample, SourceSample, increase
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
+_QUANTILES = (0.5, 0.99)
 _STATES = ("closed", "open", "half_open", "halted")
 
 
@@ -165,6 +167,7 @@ class CrawlCollector(Collector):
         micros = self._others.get("latency_us", 0)
         latency.add_metric((self.spider, OTHER), self._others.get("answers", 0), micros / 1e6)
         yield latency
+        yield self._fetches(labelled)
         for metric, text, value_of in _BY_SOURCE:
             gauge = GaugeMetricFamily(metric, text, labels=who)
             for name, source in labelled.items():
@@ -183,20 +186,44 @@ class CrawlCollector(Collector):
             halted.add_metric((self.spider, name), 1.0)
         yield halted
 
+    def _fetches(self, labelled: Mapping[str, SourceSample]) -> Metric:
+        fetch = GaugeMetricFamily(
+            "crawl_source_fetch_seconds",
+            "Time of whole fetches, time-outs included, of the last minutes.",
+            labels=("spider", "source", "quantile"),
+        )
+        for name, source in labelled.items():
+            for part in _QUANTILES:
+                if (took := quantile(part, source.fetches)) is not None:
+                    fetch.add_metric((self.spider, name, f"{part:g}"), took)
+        return fetch
+
     def _of_all(self, sample: CrawlSample) -> Iterable[Metric]:
         overview, labels = sample.overview, ("spider",)
         for count, name, text in _TOTALS:
             counter = CounterMetricFamily(name, text, labels=labels)
             counter.add_metric((self.spider,), overview.totals.get(count, 0))
             yield counter
-        latency = HistogramMetricFamily("crawl_latency_seconds", "Time to the first byte.", labels=labels)
-        bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "+Inf"]
-        buckets = list(zip(bounds, map(float, accumulate(overview.latencies)), strict=True))
-        latency.add_metric((self.spider,), buckets, overview.totals.get("latency_us", 0) / 1e6)
-        yield latency
+        for name, text, buckets, micros in (
+            (
+                "crawl_latency_seconds",
+                "Time to the first byte.",
+                overview.latencies,
+                overview.totals.get("latency_us", 0),
+            ),
+            (
+                "crawl_fetch_seconds",
+                "Time of whole fetches, to the last byte or the time-out.",
+                overview.fetches,
+                overview.fetch_us,
+            ),
+        ):
+            yield self._histogram(name, text, buckets, micros)
         for name, text, value in (
             ("crawl_outstanding_requests", "Requests queued, delayed or leased.", overview.outstanding),
-            ("crawl_leased_requests", "Requests that workers hold, of all sources.", sample.in_flight),
+            ("crawl_leased_requests", "Requests that workers hold, of all sources.", sample.in_flight.requests),
+            ("crawl_in_flight_sources", "Sources of which workers hold requests.", sample.in_flight.sources),
+            ("crawl_in_flight_domains", "Registrable domains to which these go.", sample.in_flight.domains),
             ("crawl_waiting_seeds", "Seeds in the list.", overview.seeds),
             ("crawl_all_overflow_requests", "Requests beyond their sources' shares, of all.", overview.overflow),
             ("crawl_all_dead_letters", "Dead letters at present, of all sources.", overview.dead),
@@ -220,6 +247,13 @@ class CrawlCollector(Collector):
             ),
         ):
             yield self._gauge(name, text, value)
+
+    def _histogram(self, name: str, text: str, counts: Sequence[int], micros: int) -> Metric:
+        histogram = HistogramMetricFamily(name, text, labels=("spider",))
+        bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "+Inf"]
+        buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+        histogram.add_metric((self.spider,), buckets, micros / 1e6)
+        return histogram
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         gauge = GaugeMetricFamily(name, text, labels=("spider",))

@@ -29,9 +29,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
-    `meta["tls_failure"]`. How long a download took is noted in `meta["fetch_time"]`. The bodies under way share a
-    budget (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted, and fail as
-    `Stopped`.
+    `meta["tls_failure"]`. How long a download took, well or not, is noted in `meta["fetch_time"]`. The
+    bodies under way share a budget (net/download_budget.py). Requests still in flight when the shutdown grace ends
+    are aborted, and fail as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -92,12 +92,13 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         finally:
             del self._under_way[request]
             worker.download_budget.end(body)
+            ended = asyncio.get_running_loop().time()
             if lease is not None:
-                lease.fetched = asyncio.get_running_loop().time()
-        waited = 0.0 if leave is None else leave.waited  # for a slot, not for the site
+                lease.fetched = ended
+            waited = 0.0 if leave is None else leave.waited  # for a slot, not for the site
+            request.meta[FETCH_TIME] = ended - began - waited
         if waited:
             request.meta["download_latency"] -= waited
-        request.meta[FETCH_TIME] = asyncio.get_running_loop().time() - began - waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response

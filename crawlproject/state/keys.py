@@ -153,7 +153,7 @@ class Keys:
 
     @property
     def window_of(self) -> str:
-        """Prefix + source, hash, TTL 10 min: its results of the last minute in buckets, and its latency."""
+        """Prefix + source, hash, TTL 10 min: its last minute's results in buckets, its latency, its fetches."""
         return f"{self.namespace}:window:"
 
     @property
@@ -321,7 +321,9 @@ class Keys:
 
     @property
     def latencies(self) -> str:
-        """Hash: bucket of fetch latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources."""
+        """Hash: bucket of latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources; `fetch:` +
+        bucket, the same of whole fetches; `fetch_us`, their sum.
+        """
         return self._of_spider("latencies")
 
     @property

@@ -9,8 +9,11 @@ from typing import Any
 import msgpack
 from redis.exceptions import ResponseError
 
-from crawlproject.state.client import State
+from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.scripts import LATENCY_BOUNDS
+
+_PAGE = 1000  # sources a call
 
 
 async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str]) -> dict[str, list[int]]:
@@ -65,6 +68,51 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
         {status.decode(errors="replace")[:20]: count for status, count in statuses.most_common()}
         for statuses in found
     ]
+
+
+async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
+    """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
+
+    Of the last few minutes: counts are halved every five minutes (see samples.lua).
+    """
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for source in sources:
+            pipe.hget(state.keys.window_of + source, "fetches")
+        replies: list[Any] = await pipe.execute(raise_on_error=False)
+    return [fetches_in(reply) for reply in replies]
+
+
+def read_all_fetches(state: BlockingState) -> dict[str, list[int]]:
+    """Return the same of each source that has a fetch among its last ones."""
+    redis: Any = state.redis
+    found: dict[str, list[int]] = {}
+    cursor, more = 0, True
+    while more:
+        try:
+            cursor, page = redis.zscan(state.keys.active, cursor, count=_PAGE)
+        except ResponseError:
+            return {}
+        with redis.pipeline(transaction=False) as pipe:
+            for source, _ in page:
+                pipe.hget(state.keys.window_of.encode() + source, "fetches")
+            replies = pipe.execute(raise_on_error=False)
+        for (source, _), reply in zip(page, replies, strict=True):
+            if fetches := fetches_in(reply):
+                found[source.decode(errors="replace")] = fetches
+        more = cursor != 0
+    return found
+
+
+def fetches_in(packed: Any) -> list[int]:
+    """Return the histogram that samples.lua has packed; [] where it has not."""
+    buckets = [0] * (len(LATENCY_BOUNDS) + 1)
+    try:
+        _, *pairs = msgpack.unpackb(packed)
+        for bucket, count in zip(pairs[::2], pairs[1::2], strict=True):
+            buckets[int(bucket)] += max(int(count), 0)
+    except (ValueError, TypeError, OverflowError, IndexError, msgpack.UnpackException):
+        return []
+    return buckets if any(buckets) else []
 
 
 def _values(reply: Any, count: int) -> list[Any]:

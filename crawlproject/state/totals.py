@@ -10,12 +10,19 @@ from redis.exceptions import ResponseError
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.scripts import Histograms
 from crawlproject.state.source_counts import counts_in
 from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "link_rot", "failed", "retried", "bytes")
 _PAGE = 1000  # fields a call
 _OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
+
+
+def histograms(state: BlockingState) -> Histograms:
+    """Return how long all sources took since the crawl began."""
+    fields = {name: whole_number(count) for name, count in _scan(state, state.keys.latencies)}
+    return Histograms.of({name: count for name, count in fields.items() if count is not None})
 
 
 def totals(state: BlockingState) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
+
+from crawlproject.frontier import codec
 from crawlproject.models import utc_now
 from crawlproject.politeness.outcomes import ERROR_KINDS
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.leases import count_leases
+from crawlproject.state.leases import read_leases
 from crawlproject.state.scripts import Overview
-from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_statuses
+from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due
-from crawlproject.status.snapshot import CrawlSample, Others, SourceSample
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import source_statuses
 
 MOST_SOURCES = 1000  # read one by one
@@ -34,7 +39,12 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
 
 async def take_sample(state: State, overview: Overview, rate_sum: RateSum | None = None) -> CrawlSample:
     """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more."""
-    leases = await count_leases(state)
+    leases: Counter[str] = Counter()
+    domains: set[str] = set()
+    async for source, entry in read_leases(state):
+        leases[source] += 1
+        with suppress(ValueError):  # a lease that was not written by crawlproject
+            domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
     rows = {row.source: row async for _, row in source_statuses(state, names, leases)}
     wanted = [count for count in COUNTS if overview.totals.get(count)]  # most kinds of errors never occur
@@ -43,11 +53,13 @@ async def take_sample(state: State, overview: Overview, rate_sum: RateSum | None
         some = names[first : first + _BATCH]
         columns = await read_counts(state, some, wanted)
         dead, statuses = await read_dead_letter_counts(state, some), await read_statuses(state, some)
+        fetches = await read_fetches(state, some)
         for index, name in enumerate(some):
             counts = {count: column[index] for count, column in columns.items() if column[index]}
-            sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index])
+            sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index], fetches[index])
     others = None
     if overview.known > len(names) and rate_sum is not None:
         leased = [source for source in leases if source not in sources]
         others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
-    return CrawlSample(utc_now(), state.keys.spider, overview, leases.total(), sources, others)
+    in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
+    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others)

@@ -11,25 +11,38 @@ import msgpack
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
+from crawlproject.status.histogram import quantile
 from crawlproject.status.source_status import SourceRow
 
-_FORMAT = 2  # of what is kept between two samples
+_FORMAT = 3  # of what is kept between two samples
 _OF_ANSWERS = ("answers", "latency_us")
 _MANY_ERRORS = 0.1  # of all results
 
 
 class SourceSample(NamedTuple):
-    """One source: its status, its dead letters, its counters, how often each of its last 50 statuses came."""
+    """One source: its status, its dead letters, its counters, how often each of its last 50 statuses came.
+
+    `fetches` says how long its last fetches took, by bucket of `LATENCY_BOUNDS`; [] without any.
+    """
 
     row: SourceRow
     dead: int
     counts: Mapping[str, int]
     statuses: Mapping[str, int]
+    fetches: Sequence[int] = ()
 
     @property
     def errors(self) -> int:
         """Attempts that failed at the site or on the way there, retries included."""
         return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
+
+
+class InFlight(NamedTuple):
+    """What workers hold now: leases, of how many sources, to how many registrable domains."""
+
+    requests: int
+    sources: int
+    domains: int
 
 
 class Others(NamedTuple):
@@ -44,7 +57,7 @@ class Others(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CrawlSample:
-    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` counts the leases of all workers.
+    """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
     `others` is None where every known source is in `sources`.
     """
@@ -52,7 +65,7 @@ class CrawlSample:
     time: str
     spider: str
     overview: Overview
-    in_flight: int
+    in_flight: InFlight
     sources: Mapping[str, SourceSample]
     others: Others | None = None
 
@@ -68,6 +81,7 @@ class Counters:
     whole: bool
     totals: Mapping[str, int]
     latencies: Sequence[int]
+    fetches: Sequence[int]
     sources: Mapping[str, Mapping[str, int]]
 
     @classmethod
@@ -79,6 +93,7 @@ class Counters:
             len(sample.sources) >= overview.known,
             overview.totals,
             overview.latencies,
+            overview.fetches,
             {
                 name: {"errors": source.errors}
                 | {count: source.counts.get(count, 0) for count in ("thumbnails", "link_rot", *_OF_ANSWERS)}
@@ -89,16 +104,18 @@ class Counters:
 
     def packed(self) -> bytes:
         """Return them as they are kept in Redis."""
-        packed: bytes = msgpack.packb([_FORMAT, self.at, self.whole, self.totals, self.latencies, self.sources])
+        packed: bytes = msgpack.packb(
+            [_FORMAT, self.at, self.whole, self.totals, self.latencies, self.fetches, self.sources]
+        )
         return packed
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Self | None:
         """Return the counters in `packed`; None if it is empty or was written by another version."""
         try:
-            kind, at, whole, totals, latencies, sources = msgpack.unpackb(packed)
-            if kind == _FORMAT and len(latencies) == len(LATENCY_BOUNDS) + 1:
-                return cls(float(at), bool(whole), dict(totals), latencies, dict(sources))
+            kind, at, whole, totals, latencies, fetches, sources = msgpack.unpackb(packed)
+            if kind == _FORMAT and len(latencies) == len(fetches) == len(LATENCY_BOUNDS) + 1:
+                return cls(float(at), bool(whole), dict(totals), latencies, fetches, dict(sources))
         except (ValueError, TypeError, msgpack.UnpackException):
             pass
         return None
@@ -113,6 +130,7 @@ class General:
     error_rps: float
     processing_rate: float
     circuit_breaker_tripped: list[str]
+    circuit_breaker_open: list[str]
     num_resized: int
     resize_errors: int
     split_rate: float
@@ -127,6 +145,9 @@ class General:
     latency_p50_s: float | None
     latency_p95_s: float | None
     latency_p99_s: float | None
+    fetch_p50_s: float | None
+    fetch_p95_s: float | None
+    fetch_p99_s: float | None
     errors: Mapping[str, int]
     errors_now: Mapping[str, int]
     outstanding: int
@@ -137,6 +158,8 @@ class General:
     workers: int
     sources: int
     sources_in_progress: int
+    sources_in_flight: int
+    domains_in_flight: int
     sources_listed: int
     paused: str | None
     trouble: Sequence[str]
@@ -167,6 +190,8 @@ class Specific:
     eta_s: float | None
     bytes: int
     latency_mean_s: float | None
+    fetch_p50_s: float | None
+    fetch_p99_s: float | None
     errors: Mapping[str, int]
     trouble: int
 
@@ -215,14 +240,17 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
 
     specific = {name: _specific(name, source, before, interval) for name, source in sorted(sample.sources.items())}
     latencies = [increase(*pair) for pair in zip(before.latencies, overview.latencies, strict=True)]
+    fetches = [increase(*pair) for pair in zip(before.fetches, overview.fetches, strict=True)]
     p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
+    fetch_p50, fetch_p95, fetch_p99 = (quantile(part, fetches) for part in (0.5, 0.95, 0.99))
     success, error = rate("thumbnails"), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
     link_rot = rate("link_rot")
     rows = [source.row for source in sample.sources.values()]
-    tripped = sorted({*overview.halted, *overview.halted_for_a_while})
+    for_a_while = sorted(set(overview.halted_for_a_while) - set(overview.halted))
     needs_attention = {
         "error_rps": error > _MANY_ERRORS * (success + link_rot + error),
-        "circuit_breaker_tripped": bool(tripped),
+        "circuit_breaker_tripped": bool(overview.halted),
+        "circuit_breaker_open": bool(for_a_while),
         "workers": not overview.alive,
         "paused": bool(overview.pause.reason),
     }
@@ -231,7 +259,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         success_rps=success,
         error_rps=error,
         processing_rate=round(success + error, 3),
-        circuit_breaker_tripped=tripped,
+        circuit_breaker_tripped=overview.halted,
+        circuit_breaker_open=for_a_while,
         num_resized=overview.totals.get("thumbnails", 0),
         resize_errors=overview.totals.get("error_decode", 0),
         split_rate=rate("admitted"),
@@ -246,10 +275,13 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         latency_p50_s=p50,
         latency_p95_s=p95,
         latency_p99_s=p99,
+        fetch_p50_s=fetch_p50,
+        fetch_p95_s=fetch_p95,
+        fetch_p99_s=fetch_p99,
         errors=_errors(overview.totals),
         errors_now={kind: count for kind in ERROR_KINDS if (count := grown(f"error_{kind}"))},
         outstanding=overview.outstanding,
-        in_flight=sample.in_flight,
+        in_flight=sample.in_flight.requests,
         dead=overview.dead,
         seeds_waiting=overview.seeds + overview.overflow,
         eta_s=eta(sample),
@@ -258,6 +290,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         sources_in_progress=overview.due
         + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed)
         + (sample.others.only_leased if sample.others else 0),
+        sources_in_flight=sample.in_flight.sources,
+        domains_in_flight=sample.in_flight.domains,
         sources_listed=len(rows),
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
@@ -300,6 +334,8 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         eta_s=row.eta_s,
         bytes=source.counts.get("bytes", 0),
         latency_mean_s=round(micros / answers / 1e6, 6) if answers and micros is not None else None,
+        fetch_p50_s=quantile(0.5, source.fetches),
+        fetch_p99_s=quantile(0.99, source.fetches),
         errors=_errors(source.counts),
         trouble=row.trouble,
     )
@@ -313,24 +349,6 @@ def _errors(counts: Mapping[str, int]) -> dict[str, int]:
 def increase(before: int, now: int) -> int:
     """Return by how much a counter has grown; if it is smaller now, it restarted from 0, as for Prometheus."""
     return now - before if now >= before else max(now, 0)
-
-
-def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATENCY_BOUNDS) -> float | None:
-    """Return the value that `part` of the observations do not exceed; None without any.
-
-    `buckets` counts those up to each of `bounds`, and those beyond. Within a bucket they count as spread evenly;
-    of the last one nothing is known but its lower bound (histogram_quantile of Prometheus does the same).
-    """
-    total = sum(buckets)
-    if not total:
-        return None
-    rank, passed = part * total, 0
-    for index, count in enumerate(buckets[:-1]):
-        if count and passed + count >= rank:
-            low = bounds[index - 1] if index else 0.0
-            return round(low + (bounds[index] - low) * max(rank - passed, 0.0) / count, 6)
-        passed += count
-    return bounds[-1]
 
 
 def eta(sample: CrawlSample) -> float | None:

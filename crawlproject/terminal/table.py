@@ -51,6 +51,8 @@ COLUMNS = (
     Column("done", lambda name, source: count(source.successful), 3),
     Column("failed", lambda name, source: count(source.failed), 3),
     Column("eta", lambda name, source: duration(source.eta_s) if source.eta_s != 0 else "-", 6),
+    Column("fetch p50", lambda name, source: _seconds(source.fetch_p50_s), 12),
+    Column("p99", lambda name, source: _seconds(source.fetch_p99_s), 11),
     Column("last 50", lambda name, source: statuses(source.last_50_statuses), 9, elastic=True),
     Column("reason", lambda name, source: source.reason, 8, elastic=True),
 )
@@ -115,8 +117,7 @@ def fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, in
 def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     """Return the lines above the table: how fast, how much, how long; a sparkline shows the last `rates`."""
     general = shown.general
-    halted = shown.sample.overview.halted
-    tripped = len(set(shown.sample.overview.halted_for_a_while) - set(halted))
+    halted, tripped = len(general.circuit_breaker_tripped), len(general.circuit_breaker_open)
     speed = [
         Text(f"{digits(general.processing_rate)} images/s {sparkline(rates)}".rstrip()),
         Text(f"ok {digits(general.success_rps)}"),
@@ -127,7 +128,10 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     ]
     work = [
         Text(f"{count(general.outstanding)} outstanding"),
-        Text(f"{count(general.in_flight)} in flight"),
+        Text(
+            f"{count(general.in_flight)} in flight ({count(general.sources_in_flight)} sources, "
+            f"{count(general.domains_in_flight)} domains)"
+        ),
         Text(f"{count(general.seeds_waiting)} seeds waiting"),
         Text(f"{count(general.dead)} dead letters"),
         Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}"),
@@ -135,11 +139,15 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     health = [
         Text(f"workers {general.workers}", ALARM if "workers" in general.trouble else ""),
         Text(f"sources {count(general.sources)}, {count(general.sources_in_progress)} with work"),
-        *([Text(f"{count(len(halted))} halted", ALARM)] if halted else []),
+        *([Text(f"{count(halted)} halted", ALARM)] if halted else []),
         *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
         Text(
             f"latency p50 {_seconds(general.latency_p50_s)}, p95 {_seconds(general.latency_p95_s)}, "
             f"p99 {_seconds(general.latency_p99_s)}"
+        ),
+        Text(
+            f"fetch p50 {_seconds(general.fetch_p50_s)}, p95 {_seconds(general.fetch_p95_s)}, "
+            f"p99 {_seconds(general.fetch_p99_s)}"
         ),
         *(Text(f"{kind} {number}", _WARNING) for kind, number in general.errors_now.items()),
     ]

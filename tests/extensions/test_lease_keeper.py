@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.exceptions import DownloadTimeoutError
+from scrapy.exceptions import DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
@@ -22,7 +22,7 @@ from crawlproject.errors import (
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
+from crawlproject.models import FETCH_TIME, IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
 from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
     STOPPED,
@@ -236,6 +236,18 @@ async def test_what_the_site_forbids_is_marked_among_the_dead_letters(
     await case.scheduler.queue.flush()
     ((_, letter),) = await case.redis.xrange(case.keys.dead)
     assert (b"refusal" in letter) is refusal
+
+
+async def test_a_time_out_counts_as_a_fetch_that_took_as_long_as_was_waited(case: Case) -> None:
+    refused = Failure(**WHO, outcome=of_exception(DownloadConnectionRefusedError()), reason="x")
+    for item, took in ((TIMEOUT, 20.0), (failure(500), 0.3), (refused, 0.001)):  # of the last nothing was fetched
+        response = await case.lease()
+        assert response.request is not None
+        response.request.meta[FETCH_TIME] = took
+        case.keeper.item_scraped(item, response)
+    await case.scheduler.queue.flush()
+    found = await case.redis.hgetall(case.keys.latencies)
+    assert found == {b"fetch:6": b"1", b"fetch:15": b"1", b"fetch_us": b"20300000"}
 
 
 async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:

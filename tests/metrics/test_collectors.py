@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
 from crawlproject.status.snapshot import CrawlSample
-from tests.status.test_snapshot import sample_at, source
+from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 
 class Scraped:
@@ -56,6 +56,27 @@ def test_each_halted_source_is_named_with_or_without_labels_of_its_own() -> None
         if sample.name == "crawl_source_halted" and sample.value == 1
     }
     assert found == set(names)
+
+
+def test_how_long_whole_fetches_take_is_shown_of_all_and_of_sources_with_labels() -> None:
+    taken = [0] * BUCKETS
+    taken[7] = 3
+    sources = (source(name, successful=number, fetches=taken) for number, name in enumerate("abc"))
+    one = sample_at(1.0, *sources, fetches=tuple(taken), fetch_us=1_500_000)
+    text = generate_latest(registry(CrawlCollector("images", lambda: one, 2))).decode()
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    found = {
+        (each.labels["source"], each.labels["quantile"]): each.value
+        for each in samples
+        if each.name == "crawl_source_fetch_seconds"
+    }
+    assert found == {(name, part): took for name in "bc" for part, took in (("0.5", 0.5), ("0.99", 0.598))}
+    whole = {
+        each.name.removeprefix("crawl_fetch_seconds_"): each.value
+        for each in samples
+        if "_fetch_seconds_" in each.name
+    }
+    assert (whole["count"], whole["sum"]) == (3, 1.5)
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])

@@ -38,6 +38,7 @@ from crawlproject.errors import StaleConnection
 from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
 from crawlproject.net.protocol import BoundedProtocol
+from crawlproject.state.scripts import LATENCY_BOUNDS
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture, size_for
 from tests.waiting import PATIENCE_S
@@ -148,6 +149,7 @@ def test_the_time_of_a_fetch_ends_with_the_last_byte(crawl: Crawl) -> None:
         server.server_close()
     (event,) = crawl.events(KEYS.image_events)
     assert event["fetch_s"] >= 0.5
+    assert int(crawl.redis.hget(KEYS.latencies, "fetch_us")) >= 500_000
 
 
 def test_a_valid_certificate_is_not_mentioned(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
@@ -416,6 +418,13 @@ def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trust
         crawl.run(DOWNLOAD_TIMEOUT="1")
     assert set(crawl.dead()) == {"0", "1"}
     assert all(reason.startswith("timeout") for reason in crawl.dead().values()), crawl.dead()
+    taken = {
+        int(field.removeprefix(b"fetch:")): int(count)
+        for field, count in crawl.redis.hgetall(KEYS.latencies).items()
+        if field.startswith(b"fetch:")
+    }
+    assert sum(taken.values()) == 2
+    assert min(taken) >= LATENCY_BOUNDS.index(1.0)  # as long as was waited
 
 
 @pytest.mark.parametrize(

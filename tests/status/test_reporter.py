@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import pytest_asyncio
 
 from crawlproject.state import source_table
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview, Pause, Settlement
+from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
@@ -285,6 +286,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     assert len(made.specific) == made.general.sources_listed == 3
     assert made.general.global_max_rps == 2 * 200 + 30 * 50
     assert made.general.sources_in_progress == len(in_progress)
+    assert 0 < made.general.sources_in_flight <= 24
 
 
 async def test_the_sum_of_the_rates_of_very_many_sources_follows_them(
@@ -371,3 +373,31 @@ async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, s
     await crawl.fail("museum", "dns", 1)
     assert (await crawl.collect()).pause == await pause(state)
     assert "CRAWL_DEAD_MAXLEN" in (await pause(state)).reason
+
+
+async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:
+    urls = {
+        "museum": ["http://a.museum.org/1", "http://b.museum.org/2", "https://museum.net/3"],
+        "flickr": ["http://live.flickr.com/1", "http://museum.org/2", "http://[bad"],
+    }
+    for source, of_source in urls.items():
+        requests = [
+            NewRequest(b"\x01\x00\x00" + msgpack.packb({"url": url}), "00000", hash(url) & 0xFFFF, True, source)
+            for url in of_source
+        ]
+        await crawl.scripts.enqueue("w", requests, high_water=99, refuse_unknown=False)
+    reader = SnapshotReader(state)
+    assert await reader.look() is None
+    await crawl.lease(6)
+    await asyncio.sleep(0.01)
+    made = await reader.look()
+    assert made is not None
+    one = made.general
+    # museum.org, museum.net, flickr.com
+    assert (one.in_flight, one.sources_in_flight, one.domains_in_flight) == (6, 2, 3)
+    await crawl.scripts.leave("w")
+    await asyncio.sleep(0.01)
+    made = await reader.look()
+    assert made is not None
+    assert (made.general.sources_in_flight, made.general.domains_in_flight) == (0, 0)
+    assert made.general.sources_in_progress == 2

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
-import random
-import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crawlproject.models import utc_now
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview, Pause
@@ -18,10 +14,10 @@ from crawlproject.status.snapshot import (
     Counters,
     CrawlSample,
     General,
+    InFlight,
     SourceSample,
     eta,
     increase,
-    quantile,
     snapshot,
 )
 from crawlproject.status.source_status import SourceRow
@@ -42,17 +38,25 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
         "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
-        "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS, "sources": [],
+        "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
+        "fetches": (0,) * BUCKETS, "fetch_us": 0, "sources": [],
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
-    return CrawlSample(utc_now(), "images", Overview(**base | more), 0, by_name)
+    return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
 
 
-def source(name: str, *, dead: int = 0, counts: dict[str, int] | None = None, **more: Any) -> SourceSample:
+def source(
+    name: str,
+    *,
+    dead: int = 0,
+    counts: dict[str, int] | None = None,
+    fetches: Sequence[int] = (),
+    **more: Any,
+) -> SourceSample:
     # unless a test says otherwise, what succeeded are images, and what failed has failed at the first attempt
     usual = {"thumbnails": more.get("successful", 0), "error_timeout": more.get("failed", 0)}
     counts = {name: count for name, count in (usual | (counts or {})).items() if count}
-    return SourceSample(row(name, **more), dead, counts, {"200": 3})
+    return SourceSample(row(name, **more), dead, counts, {"200": 3}, fetches)
 
 
 def general(before: CrawlSample, after: CrawlSample) -> General:
@@ -95,7 +99,7 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
     assert (one.robots_rps, one.opt_out_rps, one.refused_rps) == (1.0, 2.0, 3.0)
     assert (one.num_resized, one.resize_errors, one.split_rate, one.retry_rps) == (27, 2, 5.0, 0.5)
     assert (one.bytes, one.bytes_per_s) == (9000, 2000.0)
-    assert one.circuit_breaker_tripped == ["a", "b"]
+    assert (one.circuit_breaker_tripped, one.circuit_breaker_open) == (["b"], ["a"])
     others = {"robots": 4, "opt_out": 8, "refused": 12, "store": 9}
     assert one.errors == {"dns": 3, "decode": 2} | others
     assert one.errors_now == {"dns": 2, "decode": 2} | others
@@ -111,6 +115,25 @@ def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
     sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
     one = general(sample_at(1.0), sample_at(2.0, *sources))
     assert one.global_max_rps == pytest.approx(180.3)
+
+
+def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() -> None:
+    before = sample_at(1.0, fetches=(0,) * 8 + (7,) + (0,) * (BUCKETS - 9))
+    fetches = [0] * BUCKETS
+    fetches[8] = 7 + 98  # 0.6 to 1 s
+    fetches[15] = 2  # time-outs, 15 to 30 s
+    museum = source("museum", fetches=fetches)
+    made = snapshot(Counters.of(before), sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
+    assert made is not None
+    one = made.general
+    assert one.latency_p50_s is None
+    assert one.fetch_p50_s == pytest.approx(0.6 + 0.4 * 50 / 98, abs=1e-6)
+    assert one.fetch_p95_s == pytest.approx(0.6 + 0.4 * 95 / 98, abs=1e-6)
+    assert one.fetch_p99_s == pytest.approx(15 + 15 * 1 / 2)
+    # a source's are of its last fetches, whatever the interval
+    assert made.specific["museum"].fetch_p50_s == pytest.approx(0.6 + 0.4 * 53.5 / 105, abs=1e-6)
+    assert made.specific["museum"].fetch_p99_s == pytest.approx(15 + 15 * 0.93 / 2, abs=1e-6)
+    assert (made.specific["idle"].fetch_p50_s, made.specific["idle"].fetch_p99_s) == (None, None)
 
 
 def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
@@ -133,34 +156,14 @@ def test_without_time_in_between_there_is_nothing_to_tell() -> None:
 
 def test_counters_survive_their_way_through_redis() -> None:
     kept = Counters.of(sample_at(5.5, source("müseum", successful=3), totals={"failed": 2}))
-    assert Counters.unpacked(kept.packed()) == replace(kept, latencies=list(kept.latencies))
+    lists = replace(kept, latencies=list(kept.latencies), fetches=list(kept.fetches))
+    assert Counters.unpacked(kept.packed()) == lists
     for junk in (b"", b"\xc1", b"\x01", kept.packed()[:-3], b"[]"):
         assert Counters.unpacked(junk) is None
 
 
 def test_a_counter_that_fell_began_again_from_zero() -> None:
     assert [increase(3, 5), increase(5, 5), increase(5, 2), increase(5, -1)] == [2, 0, 2, 0]
-
-
-def test_quantiles_are_interpolated_within_their_bucket() -> None:
-    assert quantile(0.5, [0, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
-    assert quantile(0.95, [90, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
-    assert quantile(0.99, [0, 0, 0, 4], (1.0, 2.0, 3.0)) == 3.0
-    assert quantile(0.5, [0, 0, 0, 0], (1.0, 2.0, 3.0)) is None
-
-
-@given(st.integers(0, 10_000))
-def test_quantiles_lie_in_the_bucket_of_the_true_ones(seed: int) -> None:
-    values = [random.Random(seed + n).lognormvariate(-1, 1) for n in range(400)]
-    buckets = [0] * BUCKETS
-    for value in values:
-        buckets[bisect.bisect_left(LATENCY_BOUNDS, value)] += 1
-    true = statistics.quantiles(values, n=100, method="inclusive")
-    for part in (50, 95, 99):
-        guess = quantile(part / 100, buckets)
-        assert guess is not None
-        lower, upper = (bisect.bisect_left(LATENCY_BOUNDS, value) for value in (guess, true[part - 1]))
-        assert abs(lower - upper) <= 1  # at a bound, one value decides
 
 
 def test_the_whole_takes_as_long_as_its_slowest_source() -> None:
@@ -203,7 +206,8 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
         ({"totals": {"thumbnails": 9, "error_dns": 1}}, []),
         ({"totals": {"thumbnails": 8, "error_dns": 1}}, ["error_rps"]),
         ({"halted": ["a"]}, ["circuit_breaker_tripped"]),
-        ({"halted_for_a_while": ["a"]}, ["circuit_breaker_tripped"]),
+        ({"halted_for_a_while": ["a"]}, ["circuit_breaker_open"]),
+        ({"halted": ["a"], "halted_for_a_while": ["a"]}, ["circuit_breaker_tripped"]),
         ({"pause": Pause("paused", "full")}, ["paused"]),
     ],
 )

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from crawlproject.commands.top import SORTS as OFFERED
 from crawlproject.state.scripts import Pause
-from crawlproject.status.snapshot import Counters, Snapshot, Specific, snapshot
+from crawlproject.status.snapshot import Counters, InFlight, Snapshot, Specific, snapshot
 from crawlproject.terminal.table import SORTS, count, cut, digits, header, ordered, sources_table, sparkline
-from tests.status.test_snapshot import sample_at, source
+from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 
 def shown(*sources: Any, **more: Any) -> Snapshot:
@@ -83,15 +83,17 @@ def test_trouble_leaves_half_of_the_room_to_what_goes_well() -> None:
 
 def test_a_row_says_how_its_source_stands() -> None:
     one = source("museum", rate_limit=200.0, effective_rate=50.0, reason="by size, slowed to 25 % by status 429",
-                 queued=1_234_567, delayed=3, in_flight=4, successful=100, failed=10, eta_s=61.2)  # fmt: skip
+                 queued=1_234_567, delayed=3, in_flight=4, successful=100, failed=10, eta_s=61.2,
+                 fetches=[0] * 7 + [100] + [0] * 10)  # fmt: skip
     rows = ordered(shown(one).specific, "trouble")
     head, row = rendered(sources_table(rows, 200)).splitlines()
     assert head.split() == [
         *("source", "state", "limit", "allowed", "seen", "queued", "delayed", "in", "flight", "done", "failed"),
-        *("eta", "last", "50", "reason"),
+        *("eta", "fetch", "p50", "p99", "last", "50", "reason"),
     ]
     assert row.split() == [
-        *("museum", "slowed", "200", "50", "11", "1.23M", "3", "4", "100", "10", "0:01:02", "200:3"),
+        *("museum", "slowed", "200", "50", "11", "1.23M", "3", "4", "100", "10", "0:01:02"),
+        *("0.5", "s", "0.6", "s", "200:3"),
         *["by", "size,", "slowed", "to", "25", "%", "by", "status", "429"],
     ]
 
@@ -143,6 +145,17 @@ def test_the_header_says_why_nothing_goes_out() -> None:
     why = Pause("paused", "events wait")
     assert "NOTHING GOES OUT: events wait" in rendered(*header(shown(pause=why), [], 80))
     assert "NOTHING" not in rendered(*header(shown(), [], 80))
+
+
+def test_the_header_tells_how_long_whole_fetches_take_and_to_whom_requests_are_in_flight() -> None:
+    fetches = [0] * BUCKETS
+    fetches[7], fetches[15] = 98, 2
+    one = sample_at(11.0, fetches=tuple(fetches))
+    made = snapshot(Counters.of(sample_at(1.0)), replace(one, in_flight=InFlight(2170, 28, 30)))
+    assert made is not None
+    text = rendered(*header(made, [], 200))
+    assert "fetch p50 0.5 s, p95 0.59 s, p99 22 s" in text
+    assert "2170 in flight (28 sources, 30 domains)" in text
 
 
 def test_the_header_tells_sources_that_wait_for_somebody_from_those_that_go_on_by_themselves() -> None:

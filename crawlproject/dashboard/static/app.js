@@ -25,6 +25,8 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const count = (n) => (n === null || n === undefined ? "–" : n < 100000 ? whole.format(n) : short.format(n));
 
+const some = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
+
 function rate(n) {
   if (n === null || n === undefined) return "–";
   if (n === 0) return "0";
@@ -104,7 +106,8 @@ const TILES = [
   ["errors a second", (g) => rate(g.error_rps), "error_rps"],
   ["allowed a second", (g) => rate(g.global_max_rps)],
   ["to do", (g) => count(g.outstanding)],
-  ["in flight", (g) => count(g.in_flight)],
+  ["in flight", (g) => count(g.in_flight), null,
+    (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
   ["seeds waiting", (g) => count(g.seeds_waiting)],
   ["all done in", (g) => eta(g.eta_s)],
   ["workers", (g) => count(g.workers), "workers"],
@@ -112,6 +115,8 @@ const TILES = [
   ["dead letters", (g) => count(g.dead)],
   ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
+  ["whole fetch: median, 95 %, 99 %", (g) => seconds(g.fetch_p50_s), null,
+    (g) => (g.fetch_p95_s === null ? "" : ` ${seconds(g.fetch_p95_s)}, ${seconds(g.fetch_p99_s)}`)],
   ["image data a second", (g) => bytes(g.bytes_per_s), null, () => ""],
 ];
 
@@ -220,6 +225,7 @@ const COLUMNS = [
   ["done", (s) => s.successful, (cell, s) => write(cell, count(s.successful))],
   ["failed", (s) => s.failed, (cell, s) => write(cell, count(s.failed))],
   ["first byte", (s) => s.latency_mean_s ?? -1, (cell, s) => write(cell, seconds(s.latency_mean_s))],
+  ["whole fetch", (s) => s.fetch_p99_s ?? -1, showFetch],
   ["last 50", (s) => s.last_50_statuses["200"] ?? 0, showStatuses],
   ["done in", (s) => s.eta_s ?? Infinity, (cell, s) => write(cell, eta(s.eta_s))],
 ];
@@ -229,6 +235,12 @@ let sortBy = null; // [column, descending]; null: what needs attention first
 let limit = STEP;
 let sources = [];
 const rows = new Map(); // source -> its row
+
+/** The median of its last whole fetches, and what 99 % of them do not exceed. */
+function showFetch(cell, s) {
+  write(cell, s.fetch_p50_s === null ? "–" : `${seconds(s.fetch_p50_s)}, ${seconds(s.fetch_p99_s)}`);
+  cell.title = s.fetch_p50_s === null ? "" : "median and 99 % of its last whole fetches, time-outs included";
+}
 
 function showName(cell, s) {
   if (!cell.firstChild) cell.append(make("strong"), make("small"));

@@ -11,7 +11,8 @@
 --                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
---    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); slows; holds (us); answered.
+--    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
+--    holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
 --    about the source. `slows`: slows the source down (429, 503), and holds it for `holds` if that is set. `answered`:
 --    the site has answered, by a redirect or an opt-out.
@@ -77,6 +78,14 @@ local function learn(index, payer, generation)
     count('latency_us', payer, latency)
     buckets[bucket] = (buckets[bucket] or 0) + 1
     if A.latency_backoff then note_latency(payer, latency) end
+  end
+  local took = A.fetches[index]
+  if took then
+    local bucket = A.fetch_buckets[index]
+    local field = 'fetch:' .. text(bucket)
+    buckets[field] = (buckets[field] or 0) + 1
+    buckets.fetch_us = (buckets.fetch_us or 0) + took
+    note_fetch(payer, bucket)
   end
   if fine == nil then
     end_without_sample(payer, generation, A.answered[index])

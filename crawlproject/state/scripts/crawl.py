@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from redis.exceptions import ResponseError
 
@@ -19,6 +20,24 @@ class Pause(NamedTuple):
 
     kind: str
     reason: str
+
+
+class Histograms(NamedTuple):
+    """How long all sources took, by bucket of `LATENCY_BOUNDS`: to the first byte; whole fetches; their sum."""
+
+    latencies: tuple[int, ...]
+    fetches: tuple[int, ...]
+    fetch_us: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, int]) -> Self:
+        """Return the histograms in the fields of `Keys.latencies`."""
+        numbers = range(len(LATENCY_BOUNDS) + 1)
+        return cls(
+            tuple(fields.get(str(number), 0) for number in numbers),
+            tuple(fields.get(f"fetch:{number}", 0) for number in numbers),
+            fields.get("fetch_us", 0),
+        )
 
 
 class Overview(NamedTuple):
@@ -41,6 +60,8 @@ class Overview(NamedTuple):
     halted_for_a_while: list[str]
     totals: dict[str, int]
     latencies: tuple[int, ...]
+    fetches: tuple[int, ...]
+    fetch_us: int
     sources: list[str]
 
 
@@ -99,7 +120,7 @@ class CrawlScripts(ScriptRunner):
         now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
         pause, known, due, *lists = rest
         halted, for_a_while, totals, latencies, sources = lists
-        buckets = counters(latencies)
+        histograms = Histograms.of(counters(latencies))
         return Overview(
             int(now) / MICROS,
             leads == 1,
@@ -117,7 +138,7 @@ class CrawlScripts(ScriptRunner):
             sorted(texts(halted)),
             sorted(texts(for_a_while)),
             counters(totals),
-            tuple(buckets.get(str(index), 0) for index in range(len(LATENCY_BOUNDS) + 1)),
+            *histograms,
             texts(sources),
         )
 

@@ -13,12 +13,23 @@ from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
 
 _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
-# Upper bounds of the buckets of fetch latency, in seconds; one more bucket has no bound.
+# Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
 _SETTLE_COLUMNS = (
-    *("sources", "statuses", "fine", "latencies", "buckets", "slows", "holds", "answered"),
+    *(
+        "sources",
+        "statuses",
+        "fine",
+        "latencies",
+        "buckets",
+        "fetches",
+        "fetch_buckets",
+        "slows",
+        "holds",
+        "answered",
+    ),
     *("streams", "events", "dead", "refusals", "images", "entries", "domains", "delays"),
 )
 
@@ -134,7 +145,8 @@ class Settlement:
     are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
-    `latency` is the time to the first byte in seconds; `slows` says that it slows the source down, and holds it
+    `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
+    time-out; `slows` says that it slows the source down, and holds it
     for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
     an opt-out); a probe has gone well by that.
     """
@@ -152,6 +164,7 @@ class Settlement:
     status: str | None = None
     fine: bool | None = None
     latency: float | None = None
+    fetch_s: float | None = None
     slows: bool = False
     hold: float | None = None
     answered: bool = False
@@ -304,6 +317,9 @@ class FrontierScripts(ScriptRunner):
             if one.latency is not None:
                 found["latencies"] = int(one.latency * MICROS)
                 found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
+            if one.fetch_s is not None:
+                found["fetches"] = int(one.fetch_s * MICROS)
+                found["fetch_buckets"] = bisect_left(LATENCY_BOUNDS, one.fetch_s)
             if one.slows:
                 found["slows"] = True
             if one.hold is not None:

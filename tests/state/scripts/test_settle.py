@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgpack
 import pytest
 import redis
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
+from crawlproject.state.scripts import LATENCY_BOUNDS, Settlement
+from crawlproject.state.source_counts import read_fetches
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -157,3 +159,57 @@ async def test_a_foreign_lease_takes_no_other_settlement_along(state: State, for
     assert reply.settled == [True, True]
     assert await redis.xlen(state.keys.link_rot_events) == 1
     assert await redis.hlen(state.keys.leases_of + "w") == 0
+
+
+async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100), ("flickr", 100))
+    await put(state, [entry(name) for name in "abcd"])
+    await put(state, [entry("e")], "flickr")
+    grants = (await lease(state, room=4)).grants
+    taken = {"museum": iter((0.005, 0.5, 0.5, 70.0)), "flickr": iter((0.5,))}
+    ends = [
+        Settlement(grant.id, source, event=("link_rot", "{}"), status="404", fetch_s=next(taken[source]))
+        for grant in grants
+        for source in (grant.id.partition(":")[2],)
+    ]
+    for end in ends:  # in calls of their own: each adds to what is there
+        await state.scripts.settle("w", [end])
+    museum, flickr, other = await read_fetches(state, ["museum", "flickr", "other"])
+    assert {index: count for index, count in enumerate(museum) if count} == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
+    assert {index: count for index, count in enumerate(flickr) if count} == {7: 1}
+    assert other == []
+    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    assert overview is not None
+    assert not isinstance(overview, float)
+    assert {index: count for index, count in enumerate(overview.fetches) if count} == {
+        0: 1,
+        7: 3,
+        len(LATENCY_BOUNDS): 1,
+    }
+    assert (overview.fetch_us, sum(overview.latencies)) == (71_505_000, 0)
+
+
+async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    window = state.keys.window_of + "museum"
+    turn = int((await db(state).time())[0]) // 300
+
+    async def fetch_after(kept: bytes) -> list[int]:
+        await put(state, [entry("a"), entry("b")])
+        for grant in (await lease(state)).grants:
+            end = Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fetch_s=0.5)
+            await state.scripts.settle("w", [end])
+            if kept:
+                await db(state).hset(window, "fetches", kept)
+                kept = b""
+        (found,) = await read_fetches(state, ["museum"])
+        return found
+
+    found = await fetch_after(msgpack.packb([turn - 2, 3, 80, 4, 1]))
+    assert found[3] in {20, 10}  # a turn may begin meanwhile
+    assert (found[4], found[7]) == (0, 1)
+    for junk in (b"junk", msgpack.packb([turn, "x", 7, 3, -5]), msgpack.packb({"a": 1}), msgpack.packb([])):
+        found = await fetch_after(junk)
+        assert (found[7], sum(found)) == (1, 1)

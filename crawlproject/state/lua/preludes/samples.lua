@@ -1,10 +1,12 @@
--- Samples: results that say something about a source, in a sliding window; and how fast its answers come.
+-- Samples: results that say something about a source, in a sliding window; how fast its answers come, and how long
+-- whole fetches take.
 -- needs: circuit_changes
 --
 -- Windows are written once, at the end of a script, by save_windows().
 
 local BUCKETS = 60
 local SLOWED_AT_MOST_EVERY_US = 10000000
+local FETCHES_HALVED_EVERY_US = 300000000
 
 local function three_numbers(value)
   local first, second, third = (value or ''):match('^(%d+):(%d+):(%d+)$')
@@ -44,7 +46,8 @@ local function window_of(source)
   local key, bucket = K.window_of .. source, math.floor(now / (rules_of(source).window / BUCKETS))
   window = {number = bucket, fine = 0, errors = 0, here = {0, 0}, fresh = true, heard = 0, usual = 0, recent = 0}
   windows[source] = window
-  local fields = attempt('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum') or {}
+  local fields = attempt('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches') or {}
+  window.packed_fetches = fields[4]
   local at, fine, errors = three_numbers(fields[1])
   if at == bucket then window.here, window.fresh = {fine, errors}, false end
   local heard, usual, recent = three_numbers(fields[2])
@@ -62,13 +65,45 @@ local function window_of(source)
   return window
 end
 
+-- A histogram of how long fetches took, bucket -> how many, as one field of the window: {turn, bucket, count, bucket,
+-- count, ...}. Every five minutes, a turn, all counts are halved, so that it is of the last few minutes.
+local function turn_of_fetches() return math.floor(now / FETCHES_HALVED_EVERY_US) end
+
+local function unpack_fetches(packed)
+  local fetches, good, values = {}, pcall(cmsgpack.unpack, packed or '')
+  if not good or type(values) ~= 'table' or type(values[1]) ~= 'number' then return fetches end
+  local share = 2 ^ math.min(values[1] - turn_of_fetches(), 0)
+  for place = 2, #values, 2 do
+    local bucket, count = number(values[place]), number(values[place + 1])
+    if bucket and count then fetches[bucket] = math.floor(count * share) end
+  end
+  return fetches
+end
+
+local function pack_fetches(fetches)
+  local values = {turn_of_fetches()}
+  for bucket, count in pairs(fetches) do
+    if count > 0 then values[#values + 1], values[#values + 2] = bucket, count end
+  end
+  return cmsgpack.pack(values)
+end
+
+-- A fetch that took as long as `bucket` says, to its last byte or its time-out.
+local function note_fetch(source, bucket)
+  local window = window_of(source)
+  window.fetches = window.fetches or unpack_fetches(window.packed_fetches)
+  window.fetches[bucket] = (window.fetches[bucket] or 0) + 1
+end
+
 local function save_windows()
   for source, window in pairs(windows) do
     local key = K.window_of .. source
-    local saved = attempt('HSET', key, text(window.number % BUCKETS),
+    local fields = {text(window.number % BUCKETS),
       string.format('%d:%d:%d', window.number, window.here[1], window.here[2]),
       'latency', string.format('%d:%d:%d', window.heard, window.usual, window.recent),
-      'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors))
+      'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors)}
+    if window.fetches then fields[#fields + 1], fields[#fields + 2] = 'fetches', pack_fetches(window.fetches) end
+    local saved = attempt('HSET', key, unpack(fields))
     if saved and window.fresh then
       redis.call('PEXPIRE', key, text(math.max(rules_of(source).window / 1000, 600000)))
     end
