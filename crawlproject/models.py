@@ -260,7 +260,7 @@ class ImageEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON, leaving out `exif` and `tls_failure` when empty."""
-        data = {name: getattr(self, name) for name in self.__slots__}
+        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
         for name in ("exif", "tls_failure"):
             if not data[name]:
                 del data[name]
@@ -285,7 +285,7 @@ class LinkRotEvent:
 
     def to_json(self) -> str:
         """Return the event as JSON."""
-        return one_line({name: getattr(self, name) for name in self.__slots__})
+        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     }
     assert (rot["final_url"], rot["redirects"], rot["attempts"]) == (rot["url"], 0, 1)
     assert all(one["fetch_s"] > 0 for one in (*images.values(), rot))
+    assert ({one["event"] for one in images.values()}, rot["event"]) == ({"image_metadata_updates"}, "link_rot")
     for event in images.values():
         with Image.open(crawl.folder / "thumbnails" / event["thumbnail"]) as thumbnail:
             assert (thumbnail.format, thumbnail.size) == ("JPEG", (event["width"], event["height"]))

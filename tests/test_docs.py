@@ -100,7 +100,7 @@ def test_the_events_are_documented_field_for_field() -> None:
     for event in (ImageEvent, LinkRotEvent):
         section = re.split(r"^## ", text.split(f"## {event.STREAM}\n")[1], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
-        assert named == [field.name for field in fields(event)]
+        assert named == ["event", *(field.name for field in fields(event))]
 
 
 def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:

@@ -35,6 +35,7 @@ IMAGE = ImageEvent(
 
 def test_an_image_event_has_all_that_the_contract_names() -> None:
     assert json.loads(IMAGE.to_json()) == {
+        "event": "image_metadata_updates",
         "identifier": "6f1c",
         "url": "https://museum.org/a.jpg",
         "source": "museum",
@@ -79,6 +80,7 @@ def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
         fetch_s=None,
     )
     assert json.loads(event.to_json()) == {
+        "event": "link_rot",
         "identifier": "6f1c",
         "url": "https://museum.org/a.jpg",
         "source": "museum",

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError
 from crawlproject import config
 from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
 from crawlproject.kafka import Kafka
+from crawlproject.models import LinkRotEvent
 from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
@@ -139,6 +140,17 @@ def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.
     ]
     assert position(client) == newest(client)
     assert position(client, KEYS.halted_events) == "5-1"
+
+
+def test_an_image_and_a_link_rot_event_say_their_names_in_kafka_too(client: redis.Redis, broker: Broker) -> None:
+    gone = LinkRotEvent(
+        "1", "http://a.org/1", "a", 404, "2026-01-02T03:04:05.006+00:00",
+        final_url="http://a.org/1", redirects=0, attempts=1, fetch_s=0.2,
+    )  # fmt: skip
+    client.xadd(KEYS.link_rot_events, {"event": gone.to_json()})
+    assert drain(client, broker) == 1
+    (message,) = broker.messages("link_rot")
+    assert json.loads(message.value() or b"")["event"] == "link_rot"
 
 
 def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis, broker: Broker) -> None:
