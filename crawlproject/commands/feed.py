@@ -20,6 +20,7 @@ from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
+from crawlproject.state.feeders import Feeder
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -82,17 +83,25 @@ class Command(cli.Command):
         bar = progress.add_task("feeding", total=total or None)
         say = functools.partial(progress.print, soft_wrap=True)
         pusher = _Pusher(state, say)
+        estimate = _Estimate(None if "-" in names else total)
+
+        def advance(count: int) -> None:
+            estimate.read += count
+            progress.advance(bar, count)
+
         try:
-            with progress:
+            with progress, Feeder(state) as feeder:
                 for name in names:
-                    for line in files.read(name, functools.partial(progress.advance, bar)):
+                    for line in files.read(name, advance):
                         if line.seed is None:
                             rejected += 1
                             say(f"{name}:{line.number}: {line.reason}")
                             continue
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
+                            feeder.left = estimate.left(fed, len(batch))
                             fed += pusher.push(batch)
+                feeder.left = len(batch)
                 fed += pusher.push(batch)
         finally:
             counts = {"fed": fed, "rejected": rejected}
@@ -118,8 +127,9 @@ class Command(cli.Command):
         )
         fault = ""
         try:
-            with progress, cli.stoppable() as stop, topic.opened():
+            with progress, cli.stoppable() as stop, topic.opened(), Feeder(state) as feeder:
                 while not stop.is_set():
+                    feeder.left = topic.lag()
                     try:
                         count = topic.feed()
                     except _PASSING as error:
@@ -131,10 +141,24 @@ class Command(cli.Command):
                     fault = ""
                     fed += count
                     if not progress.disable:
-                        note = "no room" if topic.full else f"{topic.lag()} waiting"
+                        note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
                         progress.update(bar, advance=count, note=note)
         finally:
             print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
+
+
+class _Estimate:
+    """About how many seeds files still hold, by their bytes (`total`, None where that is not known)."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.read = 0
+
+    def left(self, fed: int, waiting: int) -> int | None:
+        """Return the seeds that are left, those `waiting` for room included; `fed` are in the list."""
+        if self.total is None or not self.read:
+            return None
+        return waiting + round(max(self.total - self.read, 0) * (fed + waiting) / self.read)
 
 
 class _Pusher:

@@ -68,7 +68,7 @@ def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
 
     """
     with _opened(name) as stream:
-        counted = io.BufferedReader(_Counted(stream, report), 1 << 18)
+        counted = io.BufferedReader(_Counted(stream, report), 1 << 14)  # no more: the reports tell what is left
         # By its first two bytes, not by its name: stdin has none.
         plain: IO[bytes] = counted
         if counted.peek(2)[:2] == b"\x1f\x8b":

@@ -227,6 +227,12 @@ class CrawlCollector(Collector):
             ("crawl_waiting_seeds", "Seeds in the list.", overview.seeds),
             ("crawl_all_overflow_requests", "Requests beyond their sources' shares, of all.", overview.overflow),
             ("crawl_all_dead_letters", "Dead letters at present, of all sources.", overview.dead),
+            ("crawl_feeders", "Processes that feed seeds from files or Kafka.", overview.feeding.processes),
+            (
+                "crawl_outside_seeds",
+                "Seeds that these have left, about; absent if unknown.",
+                overview.feeding.left,
+            ),
             ("crawl_workers", "Workers alive.", overview.alive),
             ("crawl_sources", "Sources known.", overview.known),
             ("crawl_halted_sources", "Sources halted until an operator acts.", len(overview.halted)),
@@ -246,7 +252,8 @@ class CrawlCollector(Collector):
                 int(overview.pause.kind == "paused"),
             ),
         ):
-            yield self._gauge(name, text, value)
+            if value is not None:
+                yield self._gauge(name, text, value)
 
     def _histogram(self, name: str, text: str, counts: Sequence[int], micros: int) -> Metric:
         histogram = HistogramMetricFamily(name, text, labels=("spider",))

@@ -35,6 +35,11 @@ class Keys:
         """Prefix + worker, list: its processing list, seeds taken and not yet enqueued."""
         return self._of_spider("in_hand:")
 
+    @property
+    def feeders(self) -> str:
+        """Hash, TTL 60 s: process that feeds seeds to when it said so (µs) and how many it has left, if known."""
+        return self._of_spider("feeders")
+
     # Frontier
 
     @property

@@ -155,6 +155,8 @@ class General:
     dead: int
     seeds_waiting: int
     eta_s: float | None
+    feeders: int
+    seeds_outside: int | None
     workers: int
     sources: int
     sources_in_progress: int
@@ -285,6 +287,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         dead=overview.dead,
         seeds_waiting=overview.seeds + overview.overflow,
         eta_s=eta(sample),
+        feeders=overview.feeding.processes,
+        seeds_outside=overview.feeding.left,
         workers=overview.alive,
         sources=overview.known,
         sources_in_progress=overview.due

@@ -15,7 +15,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from crawlproject.status.snapshot import Snapshot, Specific
+from crawlproject.status.snapshot import General, Snapshot, Specific
 from crawlproject.status.source_status import duration
 from crawlproject.texts import printable
 
@@ -134,7 +134,7 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
         ),
         Text(f"{count(general.seeds_waiting)} seeds waiting"),
         Text(f"{count(general.dead)} dead letters"),
-        Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}"),
+        Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}{_outside(general)}"),
     ]
     health = [
         Text(f"workers {general.workers}", ALARM if "workers" in general.trouble else ""),
@@ -216,6 +216,13 @@ def sparkline(values: Sequence[float]) -> str:
     """Return a bar for each value, the highest at its full height, 0 the lowest."""
     top = max(values, default=0.0)
     return "".join(_BARS[math.ceil(value / top * 7) if top > 0 else 0] for value in values)
+
+
+def _outside(general: General) -> str:
+    """Return what the ETA leaves out: seeds that are being fed."""
+    if general.seeds_outside is None:
+        return " + more being fed"
+    return f" + about {count(general.seeds_outside)} seeds being fed" if general.seeds_outside else ""
 
 
 def _seconds(value: float | None) -> str:

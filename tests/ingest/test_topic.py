@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from crawlproject import config
+from crawlproject.ingest import topic as topics
+from crawlproject.kafka import Kafka
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import Broker
 from tests.state.servers import Server
@@ -248,6 +251,45 @@ def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start
     assert out == "30 seeds fed\n"
     assert 1 <= len(err.splitlines()) <= 2
     assert err.endswith("trying again\n")
+
+
+def test_it_knows_how_many_messages_wait_in_kafka_also_while_there_is_no_room(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_ASK_EVERY_S", 0.2)
+    taken: list[bytes] = []
+    room = True
+    given = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": {}}
+    kafka = Kafka(config.load(given), lambda _: None)
+    topic = topics.SeedTopic(kafka, TOPIC, GROUP, taken.extend, lambda: room)
+
+    def waits(count: int) -> bool:
+        topic.feed()
+        return topic.lag() == count
+
+    broker.send(TOPIC, urls(0, 50))
+    with topic.opened():
+        until(lambda: waits(0) and len(taken) == 50)
+        room = False
+        topic.feed()
+        broker.send(TOPIC, urls(50, 120))
+        until(lambda: waits(70))
+        room = True
+        until(lambda: waits(0) and len(taken) == 120)
+
+
+def test_a_running_feed_tells_redis_what_waits_in_kafka(client: redis.Redis, broker: Broker, start: Start) -> None:
+    broker.send(TOPIC, urls(0, 50))
+    feed = start()
+    until(lambda: [bytes(report).rpartition(b":")[2] for report in _reports(client)] == [b"0"])
+    assert len(fed(client)) == 50
+    stopped(feed)
+    assert _reports(client) == []
+
+
+def _reports(client: redis.Redis) -> list[Any]:
+    found: Any = client.hvals(KEYS.feeders)
+    return list(found)
 
 
 def test_on_a_terminal_it_shows_how_many_are_waiting(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from crawlproject.commands.top import SORTS as OFFERED
-from crawlproject.state.scripts import Pause
+from crawlproject.state.scripts import Feeding, Pause
 from crawlproject.status.snapshot import Counters, InFlight, Snapshot, Specific, snapshot
 from crawlproject.terminal.table import SORTS, count, cut, digits, header, ordered, sources_table, sparkline
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -156,6 +156,19 @@ def test_the_header_tells_how_long_whole_fetches_take_and_to_whom_requests_are_i
     text = rendered(*header(made, [], 200))
     assert "fetch p50 0.5 s, p95 0.59 s, p99 22 s" in text
     assert "2170 in flight (28 sources, 30 domains)" in text
+
+
+@pytest.mark.parametrize(
+    ("feeding", "text"),
+    [
+        (Feeding(0, 0), "ETA -  "),
+        (Feeding(1, 0), "ETA -  "),
+        (Feeding(1, 250_000), "ETA - + about 250k seeds being fed"),
+        (Feeding(2, None), "ETA - + more being fed"),
+    ],
+)
+def test_the_header_says_when_more_is_being_fed_than_the_eta_counts(feeding: Feeding, text: str) -> None:
+    assert text in rendered(*header(shown(feeding=feeding), [], 200)).replace("\n", "  ")
 
 
 def test_the_header_tells_sources_that_wait_for_somebody_from_those_that_go_on_by_themselves() -> None:

@@ -1,5 +1,5 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
--- needs: clock, names, pause
+-- needs: clock, names, pause, feeders
 -- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
 -- types: stream dead, string leader paused pulse, counter outstanding
 -- reads: seeds overflow
@@ -9,8 +9,8 @@
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
 --    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
---    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at}, the last
---    five as lists; hashes as field, value, field, ...
+--    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at, {processes that
+--    feed, seeds that they have left or '' if one does not know}}, the last six as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -44,6 +44,15 @@ for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call(
 local due = 0
 for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do due = due + redis.call('ZCARD', tier) end
 
+local feeders, left = 0, 0
+for index, value in ipairs(read('hash', 'HVALS', K.feeders)) do
+  local at, seeds = report_in(value)
+  if at then
+    feeders = feeders + 1
+    left = left and seeds and left + seeds
+  end
+end
+
 local outstanding, overflow, pulse, unread = strings(K.outstanding, K.overflow, K.pulse, K.paused)
 outstanding = counter(K.outstanding, outstanding)
 
@@ -66,4 +75,5 @@ return {
   redis.call('HGETALL', K.totals),
   redis.call('HGETALL', K.latencies),
   names,
+  {text(feeders), left and text(left) or ''},
 }

@@ -3,7 +3,7 @@
 Each script is a file, a verb, whose header is its contract; script_text.py says what stands before its text.
 """
 
-from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
+from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding, Histograms, Overview, Pause
 from crawlproject.state.scripts.frontier import (
     LATENCY_BOUNDS,
     DeadRetry,
@@ -34,6 +34,7 @@ __all__ = [
     "ROBOTS_LOCK_S",
     "DeadRetry",
     "EnqueueReply",
+    "Feeding",
     "Grant",
     "HeartbeatReply",
     "Histograms",

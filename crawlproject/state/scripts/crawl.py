@@ -40,6 +40,13 @@ class Histograms(NamedTuple):
         )
 
 
+class Feeding(NamedTuple):
+    """How many processes feed seeds from files or Kafka now, and how many seeds they have left; None: unknown."""
+
+    processes: int
+    left: int | None
+
+
 class Overview(NamedTuple):
     """Answer to `collect`: see collect.lua. Moments are on Redis' clock, in seconds; `last` may be None."""
 
@@ -63,6 +70,7 @@ class Overview(NamedTuple):
     fetches: tuple[int, ...]
     fetch_us: int
     sources: list[str]
+    feeding: Feeding
 
 
 class CrawlScripts(ScriptRunner):
@@ -119,7 +127,7 @@ class CrawlScripts(ScriptRunner):
             return int(reply[0]) / MICROS if reply else None
         now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
         pause, known, due, *lists = rest
-        halted, for_a_while, totals, latencies, sources = lists
+        halted, for_a_while, totals, latencies, sources, (feeders, left) = lists
         histograms = Histograms.of(counters(latencies))
         return Overview(
             int(now) / MICROS,
@@ -140,6 +148,7 @@ class CrawlScripts(ScriptRunner):
             counters(totals),
             *histograms,
             texts(sources),
+            Feeding(int(feeders), int(left) if left else None),
         )
 
     async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:

@@ -1,0 +1,14 @@
+-- Who feeds seeds from a file or from Kafka now: each says so every few seconds.
+-- needs: clock
+-- reads: feeders
+
+local SILENT_US = 10000000 -- after which a process no longer feeds, as far as anybody knows
+
+-- The moment of a report, and the seeds that were left then, nil where nobody knows; nothing for one that is too old, or
+-- was not written by crawlproject.
+local function report_in(value)
+  local at, left = (value or ''):match('^(%d+):(%d*)$')
+  at = number(at)
+  if not at or math.abs(now - at) > SILENT_US then return nil end
+  return at, number(left, 0)
+end

@@ -1,0 +1,75 @@
+"""Processes that feed seeds say so in Redis, for as long as they do."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import redis
+
+from crawlproject.state import feeders
+from crawlproject.state.client import BlockingState, State
+from crawlproject.state.feeders import Feeder
+from crawlproject.state.scripts import Feeding, Overview
+from tests.state.scripts.calls import db
+from tests.waiting import until_async as until
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeders, "_EVERY_S", 0.02)
+
+
+def blocking(state: State) -> BlockingState:
+    return BlockingState.connect(state.config)
+
+
+async def feeding(state: State) -> Feeding:
+    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    assert isinstance(overview, Overview)
+    return overview.feeding
+
+
+async def test_what_all_of_them_have_left_is_added_up_while_they_feed(state: State) -> None:
+    assert await feeding(state) == Feeding(0, 0)
+    with blocking(state) as client:
+        with Feeder(client) as one:
+            one.left = 1000
+            await until(lambda: _is(state, Feeding(1, 1000)))
+            with Feeder(client) as other:
+                await until(lambda: _is(state, Feeding(2, None)))  # it does not know
+                other.left = 5
+                await until(lambda: _is(state, Feeding(2, 1005)))
+            await until(lambda: _is(state, Feeding(1, 1000)))
+        assert await feeding(state) == Feeding(0, 0)
+    assert not await db(state).exists(state.keys.feeders)
+
+
+async def _is(state: State, expected: Feeding) -> bool:
+    return await feeding(state) == expected
+
+
+async def test_one_that_was_killed_is_forgotten_and_junk_is_none(state: State) -> None:
+    now = int((await db(state).time())[0]) * 1_000_000
+    old = {"killed": f"{now - 11_000_000}:70", "ahead": f"{now + 10**9}:7"}
+    junk = {"a": "x", "b": "", "c": f"{now}", "d": f"{now}:-5", "e": b"\xff"}
+    await db(state).hset(state.keys.feeders, mapping=old | junk)
+    assert await feeding(state) == Feeding(0, 0)
+    with blocking(state) as client, Feeder(client) as one:
+        one.left = 3
+        await until(lambda: _is(state, Feeding(1, 3)))
+        assert await db(state).hlen(state.keys.feeders) == 1
+        assert 0 < await db(state).ttl(state.keys.feeders) <= 60
+
+
+async def test_a_redis_that_takes_no_reports_disturbs_nobody(state: State) -> None:
+    with blocking(state) as client, Feeder(client):
+        await db(state).set(state.keys.feeders, "a string")
+        await until(lambda: not _reports(client.redis))
+        await db(state).delete(state.keys.feeders)
+        await until(lambda: _is(state, Feeding(1, None)))
+    assert "feeder" not in {thread.name for thread in threading.enumerate()}
+
+
+def _reports(client: redis.Redis) -> bool:
+    return client.type("crawl:images:feeders") == b"hash"
