@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from datetime import UTC
 from typing import Any
 
 from scrapy import Request
@@ -14,7 +15,7 @@ from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.models import IDENTIFIER
+from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
@@ -24,13 +25,16 @@ from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.seen import was_seen
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import source_of_domain
+from crawlproject.status.outcome_of_url import Ended, last_end
 from crawlproject.status.source_status import duration, hold_of, pause, source_statuses
-from crawlproject.texts import printable
+from crawlproject.storage.blobs import described, finder_of, thumbnail_name
+from crawlproject.texts import printable, without_userinfo
 
 
 class Command(cli.Command):
-    """Say which source a URL belongs to and what its status is, whether the URL was seen before, what its
-    robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is fetched.
+    """Say which source a URL belongs to and what its status is, whether the URL was seen before and what has
+    become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is
+    fetched.
     """
 
     arguments = "[options] URL"
@@ -52,10 +56,12 @@ class Command(cli.Command):
 
     async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
         async with cli.opened_state(self, opts.spider) as state:
-            return await explain(state, url, opts.source, opts.uuid)
+            return await explain(state, url, opts.source, opts.uuid, self.settings)
 
 
-async def explain(state: State, url: str, source: str | None = None, uuid: str | None = None) -> dict[str, Any]:
+async def explain(
+    state: State, url: str, source: str | None = None, uuid: str | None = None, settings: Any = None
+) -> dict[str, Any]:
     """Return what would happen to a seed with this URL now; docs/operators.md describes the keys.
 
     Raises:
@@ -71,6 +77,9 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         name, source_from = (domain, "domain") if named is None else (named, "catalogue")
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
+    ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
+    if ended is None:
+        ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
     seen = await was_seen(state, *SeenFilter().address(request))
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
@@ -94,12 +103,30 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "identifier": seed.identifier,
         "source_from": source_from,
         "seen": seen,
+        "ended": None if ended is None else ended._asdict(),
+        "looked_back": looked_back,
         "robots": robots,
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
         "due_s": due,
         "last_50_statuses": statuses,
         **row._asdict(),
     }
+
+
+async def _stored(config: Config, settings: Any, identifier: str) -> tuple[Ended | None, str]:
+    """Return the end that a thumbnail in the storage tells of, and what was found there, as a clause."""
+    names = [thumbnail_name(identifier, form) for form in THUMBNAIL_FORMATS]
+    try:
+        find = finder_of(config.images_store, settings)
+        times = [await asyncio.to_thread(find, name) for name in names]
+    except Exception as error:  # whatever boto and the file system find wrong
+        return None, f"{printable(config.images_store, 500)} cannot be read: {described(error)}"
+    found = [(time, name) for time, name in zip(times, names, strict=True) if time is not None]
+    if not found:
+        return None, f"none in {printable(config.images_store, 500)}"
+    time, name = max(found)
+    stored = time.astimezone(UTC).isoformat(timespec="milliseconds")
+    return Ended("image", stored, thumbnail=name, found_in="thumbnails"), f"one in {config.images_store}"
 
 
 async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
@@ -154,11 +181,33 @@ def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     return verdict | {"reason": f"line {line}, {rule}", "line": line, "rule": rule}
 
 
+def _outcome(said: dict[str, Any]) -> str:
+    """Return what has become of the URL; if that is not known, how far back was looked."""
+    if ended := said["ended"]:
+        more = ", ".join(
+            text
+            for text in (
+                ended["status"] and f"status {ended['status']}",
+                ended["thumbnail"] and f"thumbnail {printable(ended['thumbnail'], 500)}",
+                ended["reason"] and printable(ended["reason"], 500),
+            )
+            if text
+        )
+        return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more} (from the {ended['found_in']})"
+    back = said["looked_back"]
+    events, rot, dead = (back[name] for name in ("image_metadata_updates", "link_rot", "dead"))
+    return (
+        f"not known: not among the image events since {events or 'ever'}, the link rot since {rot or 'ever'}, the "
+        f"dead letters since {dead or 'ever'}; thumbnails: {back['thumbnails']}"
+    )
+
+
 def _for_people(said: dict[str, Any]) -> str:
     robots = said["robots"]
     lines = {
         "url": said["url"],
         "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
+        "outcome": _outcome(said),
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
         "work": f"{said['queued']} queued, {said['waiting']} waiting, {said['delayed']} delayed, "

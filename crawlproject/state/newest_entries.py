@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from crawlproject.state.client import State
+
+_PAGE = 1000  # entries a call
 
 RawEntry = tuple[bytes, dict[bytes, bytes]]
 
@@ -30,3 +34,17 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
         length, entries = await pipe.execute(raise_on_error=False)
     found = isinstance(length, int) and isinstance(entries, list)
     return (length, entries) if found else (0, [])
+
+
+async def entries_back(state: State, stream: str, most: int) -> AsyncIterator[list[RawEntry]]:
+    """Yield the newest `most` entries of a stream in pages, the newest first; none of a key that is no stream."""
+    end = b"+"
+    while most > 0:
+        try:
+            page: Any = await state.redis.xrevrange(stream, end, count=min(most, _PAGE))
+        except ResponseError:
+            return
+        if not page:
+            return
+        yield page
+        most, end = most - len(page), b"(" + page[-1][0]

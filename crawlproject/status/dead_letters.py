@@ -39,14 +39,14 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
         "source": fields.get(b"source", b"").decode(errors="replace") or None,
         "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
         "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
-        "time": _time_of(at),
+        "time": time_of(at),
         "image": _image(fields.get(b"image", b"")),
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }
 
 
-def _time_of(at: str) -> str:
+def time_of(at: str) -> str:
     """Return when an entry was written; one that others wrote may have any id, centuries ahead."""
     seconds = min(int(at.partition("-")[0]) / 1000, _LAST_TIME)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -75,6 +76,25 @@ def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
         return lambda name: (folder / name).read_bytes()
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().read(name)
+
+
+def finder_of(uri: str, settings: Any) -> Callable[[str], datetime | None]:
+    """Return a function that says when a thumbnail was stored, None if there is none.
+
+    It blocks, and raises the storage's errors.
+    """
+    if not uri.startswith("s3://"):
+        folder = _folder_of(uri)
+        return lambda name: _time_of(folder / name)
+    bucket = functools.cache(lambda: S3Storage(uri, settings))
+    return lambda name: bucket().stored_at(name)
+
+
+def _time_of(file: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
 
 
 def _folder_of(uri: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,6 +60,18 @@ class S3Storage:
         """Get the object."""
         body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         return body
+
+    def stored_at(self, name: str) -> datetime | None:
+        """Return when the object was put, None if there is none."""
+        from botocore.exceptions import ClientError
+
+        try:
+            found: datetime = self.client.head_object(Bucket=self.bucket, Key=self.prefix + name)["LastModified"]
+        except ClientError as error:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
+                return None
+            raise
+        return found
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether S3 refuses the request as such; overload, or a silent endpoint, may pass."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from pathlib import Path
@@ -10,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from scrapy import Request
 
+from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
+from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.status import outcome_of_url
+from crawlproject.storage.blobs import thumbnail_name
 from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
@@ -51,11 +57,13 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
     assert said.pop("due_s") == pytest.approx(10 / 5, abs=0.7)
     assert said["robots"].pop("for_s") == pytest.approx(3600, abs=30)
     del said["next_slot_s"]
+    assert said.pop("looked_back")["image_metadata_updates"] is None
     assert said == {
         "url": URL,
         "identifier": str(uuid.uuid5(uuid.NAMESPACE_URL, URL)),
         "source_from": "catalogue",
         "seen": False,
+        "ended": None,
         "robots": {
             "url": ROBOTS,
             "verdict": "allowed",
@@ -113,6 +121,96 @@ async def test_a_url_is_seen_under_its_identifier(scrapy: Scrapy, museum: Fronti
     assert said["obstacles"] == ['seen before: a seed for it is a duplicate unless it says "again"']
     assert explained(scrapy, "http://museum.org/b%20c.jpg")["seen"] is False
     assert explained(scrapy, "http://museum.org/b%20c.jpg", "--uuid", "b-1")["seen"] is True
+
+
+def image_event(url: str, identifier: str) -> str:
+    return ImageEvent(
+        identifier, url, "citymuseum", 4, 3, 99, None, "PNG", None, "00", thumbnail_name(identifier), utc_now(),
+        status=200, final_url=url, redirects=0, attempts=1, fetch_s=0.1,
+    ).to_json()  # fmt: skip
+
+
+def rot_event(url: str) -> str:
+    how: dict[str, Any] = {"final_url": url, "redirects": 0, "attempts": 1, "fetch_s": 0.1}
+    return LinkRotEvent("i", url, "citymuseum", 410, utc_now(), **how).to_json()
+
+
+async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
+    scrapy: Scrapy, museum: Frontier, tmp_path: Path
+) -> None:
+    redis, keys, store = museum.redis, museum.state.keys, {"IMAGES_STORE": str(tmp_path)}
+    url = URL + '?a="b\\c&d=é'
+    spelled = explained(scrapy, url, **store)["url"]
+    await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled)}, id="1000000-0")
+    await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled + "x")}, id="3000000-0")
+    said = explained(scrapy, url, **store)
+    nothing = {"thumbnail": None, "status": None, "reason": None}
+    rot = {"outcome": "link_rot", "time": "1970-01-01T00:16:40.000+00:00", "status": 410, "found_in": "events"}
+    assert said["ended"] == nothing | rot
+
+    await redis.xadd(keys.image_events, {"event": image_event(spelled, "7")}, id="2000000-0")
+    await redis.xadd(keys.image_events, {"event": image_event(spelled, "7").replace('"url"', '"old"')})
+    ended = explained(scrapy, url, **store)["ended"]
+    image = {"outcome": "image", "time": "1970-01-01T00:33:20.000+00:00", "status": 200, "found_in": "events"}
+    assert ended == nothing | image | {"thumbnail": thumbnail_name("7")}
+    assert explained(scrapy, url, "--uuid", "i", **store)["ended"]["outcome"] == "link_rot"
+    assert explained(scrapy, url, "--uuid", "8", **store)["ended"] is None
+
+    request = Request(spelled, meta={IDENTIFIER: "7", SOURCE: "citymuseum"})
+    letter = {"entry": codec.encode(request, ImagesSpider()), "source": "citymuseum", "reason": "status 403"}
+    await redis.xadd(keys.dead, letter, id="4000000-0")
+    ended = explained(scrapy, url, **store)["ended"]
+    assert (ended["outcome"], ended["reason"], ended["found_in"]) == ("dead_letter", "status 403", "dead letters")
+    text = scrapy("explain", url, IMAGES_STORE=str(tmp_path)).stdout
+    assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403 (from the dead letters)" in text
+
+
+async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
+    scrapy: Scrapy, museum: Frontier, tmp_path: Path
+) -> None:
+    store = {"IMAGES_STORE": str(tmp_path)}
+    await museum.redis.xadd(museum.state.keys.image_events, {"event": image_event(URL + "x", "7")}, id="5000000-0")
+    said = explained(scrapy, URL, **store)
+    assert said["ended"] is None
+    assert said["looked_back"] == {
+        "image_metadata_updates": "1970-01-01T01:23:20.000+00:00",
+        "link_rot": None,
+        "dead": None,
+        "thumbnails": f"none in {tmp_path}",
+    }
+    text = scrapy("explain", URL, IMAGES_STORE=str(tmp_path)).stdout
+    assert "outcome:    not known: not among the image events since 1970-01-01T01:23:20.000+00:00, " in text
+    name = thumbnail_name(said["identifier"], "WebP")
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_bytes(b"webp")
+    os.utime(tmp_path / name, (6000, 6000))
+    assert explained(scrapy, URL, **store)["ended"] == {
+        "outcome": "image",
+        "time": "1970-01-01T01:40:00.000+00:00",
+        "thumbnail": name,
+        "status": None,
+        "reason": None,
+        "found_in": "thumbnails",
+    }
+    said = explained(scrapy, URL, IMAGES_STORE="s3://nowhere/", AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    assert said["ended"] is None
+    assert "cannot be read" in said["looked_back"]["thumbnails"]
+
+
+async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome_of_url, "MOST_ENTRIES", 2500)
+    pipe = museum.redis.pipeline(transaction=False)
+    stream = museum.state.keys.image_events
+    for number in range(3000):
+        pipe.xadd(
+            stream, {"event": image_event(f"http://museum.org/{number}", str(number))}, id=f"{number + 1}000-0"
+        )
+    await pipe.execute()
+    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/500", None)
+    assert ended is not None
+    assert ended.time == since["image_metadata_updates"] == "1970-01-01T00:08:21.000+00:00"
+    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/499", None)
+    assert (ended, since["image_metadata_updates"]) == (None, "1970-01-01T00:08:21.000+00:00")
 
 
 async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:

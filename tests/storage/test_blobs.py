@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,7 +26,7 @@ from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject.errors import ConfigError
-from crawlproject.storage.blobs import PROBE, check_storage, open_storage, thumbnail_name
+from crawlproject.storage.blobs import PROBE, check_storage, finder_of, open_storage, thumbnail_name
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 
@@ -292,6 +293,20 @@ def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str
         found = made.Object(prefix + name).get()
         assert found["Body"].read() == name.encode()
         assert found["ContentType"] == ("image/webp" if name.endswith(".webp") else "image/jpeg")
+
+
+def test_it_is_known_when_a_thumbnail_was_stored(s3: str, tmp_path: Path) -> None:
+    bucket(s3, "three")
+    for uri in ("s3://three/prefix/", str(tmp_path / "folder")):
+        before = datetime.now(UTC) - timedelta(seconds=1)  # S3 counts whole seconds
+        open_storage(uri, aws(s3)).write("00/x.jpg", b"x")
+        find = finder_of(uri, aws(s3))
+        assert find("00/y.jpg") is None
+        stored = find("00/x.jpg")
+        assert stored is not None
+        assert before <= stored <= datetime.now(UTC) + timedelta(seconds=1)
+    with pytest.raises(Exception, match="Could not connect"):
+        finder_of("s3://three/", aws("http://127.0.0.1:9"))("00/x.jpg")
 
 
 def test_a_missing_bucket_is_an_error_of_the_storage(s3: str) -> None:

@@ -1,0 +1,95 @@
+"""What has become of a URL, as far as the streams in Redis still tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from crawlproject.state.client import State
+from crawlproject.state.newest_entries import entries_back
+from crawlproject.status.dead_letters import read_dead_letter, time_of
+
+MOST_ENTRIES = 100_000  # of each stream, the newest: about a second and 60 MB from Redis
+
+
+class Ended(NamedTuple):
+    """How a URL has ended: `outcome` is `image`, `link_rot` or `dead_letter`; `time` is UTC, ISO 8601.
+
+    `thumbnail` is a name in IMAGES_STORE, `status` that of the response, `reason` that of a dead letter; None
+    where there is none. `found_in` is `events`, `dead letters` or `thumbnails`.
+    """
+
+    outcome: str
+    time: str
+    thumbnail: str | None = None
+    status: int | None = None
+    reason: str | None = None
+    found_in: str = "events"
+
+
+async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ended | None, dict[str, str | None]]:
+    """Return how `url` has ended last, if the newest entries tell, and since when each stream was looked at.
+
+    With an `identifier`, only that seed counts. A stream without entries was looked at since None.
+    """
+    found: list[Ended] = []
+    since: dict[str, str | None] = {}
+    for stream, read in (
+        (state.keys.image_events, _image),
+        (state.keys.link_rot_events, _link_rot),
+        (state.keys.dead, _dead_letter),
+    ):
+        name, oldest = stream.rpartition(":")[2], None
+        needles = {url.encode(), json.dumps(url)[1:-1].encode()}  # as it is in a stored request, and in JSON
+        hit = None
+        async for page in entries_back(state, stream, MOST_ENTRIES):
+            for at, fields in page:
+                if hit is None and any(needle in value for value in fields.values() for needle in needles):
+                    hit = read(at.decode(), fields, url, identifier)
+            oldest = time_of(page[-1][0].decode())
+            if hit is not None:
+                break
+        since[name] = oldest
+        if hit is not None:
+            found.append(hit)
+    return max(found, key=lambda ended: ended.time, default=None), since
+
+
+def _event(fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> dict[str, Any] | None:
+    """Return the event of an entry, if it is one of this URL."""
+    try:
+        event = json.loads(fields.get(b"event", b""))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or event.get("url") != url:
+        return None
+    return event if identifier is None or event.get("identifier") == identifier else None
+
+
+def _image(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
+    event = _event(fields, url, identifier)
+    if event is None:
+        return None
+    return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event))
+
+
+def _link_rot(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
+    event = _event(fields, url, identifier)
+    return None if event is None else Ended("link_rot", time_of(at), status=_status(event))
+
+
+def _dead_letter(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
+    letter = read_dead_letter(at, fields)
+    if letter["url"] != url or identifier not in {None, letter["identifier"]}:
+        return None
+    return Ended("dead_letter", letter["time"], reason=letter["reason"], found_in="dead letters")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _status(event: Mapping[str, Any]) -> int | None:
+    status = event.get("status")
+    return status if isinstance(status, int) else None
