@@ -187,15 +187,17 @@ class CrawlCollector(Collector):
         yield halted
 
     def _fetches(self, labelled: Mapping[str, SourceSample]) -> Metric:
-        fetch = GaugeMetricFamily(
+        # prometheus_client's own class for summaries knows no quantiles
+        name, text = (
             "crawl_source_fetch_seconds",
             "Time of whole fetches, time-outs included, of the last minutes.",
-            labels=("spider", "source", "quantile"),
         )
-        for name, source in labelled.items():
+        fetch = Metric(name, text, "summary")
+        for source, sample in labelled.items():
             for part in _QUANTILES:
-                if (took := quantile(part, source.fetches)) is not None:
-                    fetch.add_metric((self.spider, name, f"{part:g}"), took)
+                if (took := quantile(part, sample.fetches)) is not None:
+                    labels = {"spider": self.spider, "source": source, "quantile": f"{part:g}"}
+                    fetch.add_sample(name, labels, took)
         return fetch
 
     def _of_all(self, sample: CrawlSample) -> Iterable[Metric]:

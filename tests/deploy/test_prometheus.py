@@ -24,7 +24,7 @@ from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, reg
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
 from tests import waiting
-from tests.status.test_snapshot import sample_at, source
+from tests.status.test_snapshot import BUCKETS, sample_at, source
 from tests.test_crawl import Crawl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 def exported() -> list[Metric]:
     """Return all that a worker with a reading tells."""
-    one = sample_at(1.0, source("museum"), halted=["village"])
+    one = sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["village"])
     collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
     return list(registry(*collectors).collect())
 
@@ -69,7 +69,8 @@ def test_every_query_uses_existing_metrics() -> None:
     assert {name: metrics - names for name, metrics in asked.items() if metrics - names} == {}
     unwatched = {name for name in names if name.startswith("crawl_")} - set().union(*asked.values())
     assert unwatched == {
-        "crawl_sources", "crawl_latency_seconds_count", "crawl_latency_seconds_sum",
+        "crawl_sources", "crawl_latency_seconds_count", "crawl_latency_seconds_sum", "crawl_fetch_seconds_count",
+        "crawl_fetch_seconds_sum",
         "crawl_worker_received_bytes_total", "crawl_worker_faults_total", "crawl_worker_store_returned_total",
         "crawl_worker_leases",
     }  # fmt: skip
@@ -78,7 +79,7 @@ def test_every_query_uses_existing_metrics() -> None:
 def test_labels_are_few_and_never_come_from_the_web() -> None:
     labels = {label for metric in exported() for sample in metric.samples for label in sample.labels}
     ours = labels - {"generation", "implementation", "major", "minor", "patchlevel", "version"}
-    assert ours == {"spider", "source", "kind", "state", "le"}
+    assert ours == {"spider", "source", "kind", "state", "quantile", "le"}
 
 
 def promtool(*args: str, stdin: str = "") -> None:
