@@ -148,6 +148,8 @@ class Worker:
 
     def _end(self, name: str, source: str, entry: bytes) -> Any:
         evidence: dict[str, Any] = {"fine": True, "latency": self.random.uniform(0.05, 0.15)}
+        if "fetch_s" in signature(Settlement).parameters:
+            evidence["fetch_s"] = evidence["latency"] * self.random.uniform(1.0, 5.0)
         chance = self.random.random()
         if chance < 0.03:
             return Settlement(
