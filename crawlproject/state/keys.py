@@ -83,6 +83,11 @@ class Keys:
         return self._of_spider("overflow")
 
     @property
+    def dropped(self) -> str:
+        """List: stored requests that were dropped, and still have their places in the seen filter."""
+        return self._of_spider("dropped")
+
+    @property
     def quarantine(self) -> str:
         """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")
@@ -165,6 +170,21 @@ class Keys:
     def temp_halted(self) -> str:
         """Set: sources halted for the open period of their circuit."""
         return f"{self.namespace}:temp_halted"
+
+    @property
+    def excluded(self) -> str:
+        """Set: sources and domains that nothing goes out to; `sadd` excludes, `srem` includes again."""
+        return f"{self.namespace}:excluded"
+
+    @property
+    def excluded_by(self) -> str:
+        """Hash: what an operator has excluded to who, when and why (JSON)."""
+        return f"{self.namespace}:excluded_by"
+
+    @property
+    def excluded_by_file(self) -> str:
+        """Hash: what the leader's `CRAWL_EXCLUDE` names to the comment in its line."""
+        return f"{self.namespace}:excluded_by_file"
 
     @property
     def watchlist(self) -> str:
