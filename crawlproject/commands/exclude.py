@@ -39,5 +39,6 @@ class Command(cli.Command):
         """Return how many requests of each were dropped."""
         async with cli.opened_state(self) as state:
             dropped = await exclude(state, names, reason, cli.operator(self))
-            await cli.remark_unknown(state, [name for name in names if "." not in name])
+            if sources := [name for name in names if "." not in name]:
+                await cli.remark_unknown(state, sources)
         return dropped
