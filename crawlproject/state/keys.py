@@ -282,7 +282,7 @@ class Keys:
 
     @property
     def audit(self) -> str:
-        """Stream: the last 10,000 halts, resumptions, probings and overrides, each with who did it."""
+        """Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."""
         return f"{self.namespace}:audit"
 
     @property
@@ -313,7 +313,7 @@ class Keys:
     @property
     def counts_of(self) -> str:
         """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
-        latency_us, and error_ + kind.
+        latency_us, excluded, purged, and error_ + kind.
         """
         return self._of_spider("counts:")
 

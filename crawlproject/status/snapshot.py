@@ -138,6 +138,9 @@ class General:
     sources: int
     sources_in_progress: int
     sources_listed: int
+    exclusions: int
+    excluded: int
+    purged: int
     paused: str | None
     trouble: Sequence[str]
 
@@ -259,6 +262,9 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed)
         + (sample.others.only_leased if sample.others else 0),
         sources_listed=len(rows),
+        exclusions=overview.excluded,
+        excluded=overview.totals.get("excluded", 0),
+        purged=overview.totals.get("purged", 0),
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
     )

@@ -56,6 +56,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "identifier": str(uuid.uuid5(uuid.NAMESPACE_URL, URL)),
         "source_from": "catalogue",
         "seen": False,
+        "excluded_by": None,
         "robots": {
             "url": ROBOTS,
             "verdict": "allowed",

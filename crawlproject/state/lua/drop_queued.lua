@@ -22,12 +22,7 @@ local function quarantined()
   return found
 end
 
-if A.by then
-  local name, all = shown_name(source), backlog_of(source) + overflow_of(source) + #quarantined()
-  local msg = string.format('%s: its queue is emptied of %d requests', name, all)
-  note_change('queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
-end
-
+local all = A.by and backlog_of(source) + overflow_of(source) + #quarantined()
 local may_drop = A.what ~= 'excluded' or is_excluded(source)
 local left, entries, from_overflow, foreign = may_drop and A.count or 0, {}, 0, 0
 local function take_from(key, command, ...)
@@ -65,5 +60,10 @@ if #entries + foreign > 0 then
   if of_frontier + foreign > 0 then redis.call('DECRBY', K.outstanding, of_frontier + foreign) end
   if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
   schedule_all({[source] = true})
+end
+if A.by then -- last: when Redis is out of memory it denies a script that begins with this
+  local name = shown_name(source)
+  local msg = string.format('%s: its queue is emptied of %d requests', name, all)
+  note_change('queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
 end
 return {#entries + foreign, backlog_of(source) + overflow_of(source) + #quarantined()}

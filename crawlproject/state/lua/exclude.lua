@@ -24,7 +24,7 @@ for index, name in ipairs(A.names) do
 end
 if A.fence and #added > 0 then
   local shown = table.concat(added, ', ', 1, math.min(#added, 10)) .. (#added > 10 and ', ...' or '')
-  note_change('crawl_excluded', {source = #added == 1 and added[1] or nil, type = 'file', by = worker_at_work(),
+  note_change('crawl_excluded', {source = #added == 1 and added[1] or '', type = 'file', by = worker_at_work(),
     msg = string.format('CRAWL_EXCLUDE names %d more: %s', #added, shown)})
 end
 return reply

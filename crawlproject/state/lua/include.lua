@@ -27,7 +27,7 @@ for _, name in ipairs(A.by and removed or {}) do
 end
 if A.fence and #removed > 0 then
   local shown = table.concat(removed, ', ', 1, math.min(#removed, 10)) .. (#removed > 10 and ', ...' or '')
-  note_change('crawl_included', {source = #removed == 1 and removed[1] or nil, type = 'file', by = worker_at_work(),
+  note_change('crawl_included', {source = #removed == 1 and removed[1] or '', type = 'file', by = worker_at_work(),
     msg = string.format('CRAWL_EXCLUDE names %d no more: %s', #removed, shown)})
 end
 return reply
