@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_WRITTEN = 200  # names in one call: it holds up Redis for some 3 ms
+_WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
 _REVIEWED = 200
 _CALLS = 10  # that drop, or give up places in the seen filter, at a time
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set

@@ -197,9 +197,25 @@ local function drop_work_of(source)
 end
 
 -- Takes out of `entries` what goes to an excluded host: it is dropped, and uses no slot. Returns whether that is enough.
+-- Where there is one, more may stand behind it, at the heads of the queues: of a slow source they would be taken singly.
 local function drop_some(source, entries)
   local dropped = drop_excluded(source, entries)
   if dropped == 0 then return false end
+  local keys = queues_of(source)
+  for index = #keys, 1, -1 do
+    local ahead, gone = attempt('LRANGE', keys[index], 0, 49) or {}, {}
+    for _, entry in ipairs(ahead) do
+      if not is_request_excluded(source, entry) then break end
+      gone[#gone + 1] = entry
+    end
+    if #gone > 0 then
+      redis.call('LTRIM', keys[index], #gone, -1)
+      has_queued[source] = nil
+      drop(source, 'excluded', gone)
+      dropped = dropped + #gone
+    end
+    if #gone < #ahead then break end
+  end
   may_drop = may_drop - dropped
   redis.call('DECRBY', K.outstanding, dropped)
   return may_drop <= 0
