@@ -26,6 +26,7 @@ from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.sources.exclusions import exclusion_name
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
 from crawlproject.state.health import known_fault
@@ -190,6 +191,24 @@ def source_names(args: list[str]) -> list[str]:
             raise UsageError(f"unknown option: {arg}")
     try:
         return list(dict.fromkeys(source_name(arg) for arg in args))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def excluded_names(args: list[str]) -> list[str]:
+    """Return the domains and sources that the arguments of a command name, each once, normalised.
+
+    Raises:
+        UsageError: there are none, or an argument is an unknown option, or can be neither.
+
+    """
+    for arg in args:
+        if arg.startswith("-"):
+            raise UsageError(f"unknown option: {arg}")
+    if not args:
+        raise UsageError("expected at least one DOMAIN or SOURCE")
+    try:
+        return list(dict.fromkeys(exclusion_name(arg) for arg in args))
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
 from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
@@ -49,3 +50,34 @@ async def set_rate(state: State, source: str, value: str, by: str, *, over_robot
     await note_order(state, [source], "rate", by)
     await set_override(state, source, f"{value} {OVER_ROBOTS}" if over_robots else value)
     return rate
+
+
+async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[str, int]:
+    """Send nothing more to sources and domains; return how many queued requests of each were dropped at once.
+
+    Those that a source with other hosts has for an excluded domain are dropped when their turn comes.
+    """
+    excluded = await state.scripts.exclude(dict.fromkeys(names, reason), by=by)
+    return {one.name: await drop_queued(state, one.name) if one.has_work else 0 for one in excluded}
+
+
+async def include(state: State, names: list[str], by: str) -> dict[str, str]:
+    """Include sources and domains again; return what each is by now: see include.lua.
+
+    When this returns, the seeds that were dropped are no duplicates any more.
+    """
+    included = await state.scripts.include(names, by=by)
+    await forget_dropped(state)
+    return included
+
+
+async def purge(state: State, source: str, by: str) -> int:
+    """Empty the queue of a source; return how many requests were dropped. They are no duplicates any more."""
+    dropped = await drop_queued(state, source, "purged", by)
+    await forget_dropped(state)
+    return dropped
+
+
+async def purgeable(state: State, source: str) -> int:
+    """Return how many requests `purge` would drop."""
+    return await count_queued(state, source)

@@ -63,6 +63,10 @@ class RobotsUnreachable(CrawlprojectError, IgnoreRequest):
         self.retry_in = retry_in
 
 
+class Excluded(CrawlprojectError, IgnoreRequest):
+    """Nothing goes out to the host of a request, or to its source, because an operator has excluded it."""
+
+
 class SlotMissed(CrawlprojectError, IgnoreRequest):
     """The request could not use its send slot in time, and needs another."""
 

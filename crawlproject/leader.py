@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
+from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
@@ -21,6 +22,7 @@ from crawlproject.threads import in_thread
 logger = logging.getLogger(__name__)
 
 _TICK_S = 1.0
+_EXCLUSIONS_S = 0.5  # between two looks at what is excluded
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
@@ -48,7 +50,8 @@ class Leader:
     def __init__(self, settings: config.Config) -> None:
         self.config = settings
         self._fence: int | None = None
-        self._ready = False
+        self._has_rates = False
+        self.exclusions = ExclusionList(settings.exclude)
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
         self._all_compared = False  # each known source, since this worker leads
@@ -62,7 +65,7 @@ class Leader:
         """Begin to stand for the lead."""
         self.state = state
         self._loops = Loops(self.state)
-        self._loops.start(self._lead, self._rule, self._keep_catalogue)
+        self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
 
     async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
@@ -72,11 +75,16 @@ class Leader:
         except REDIS_TROUBLE as error:
             self.state.failed(error)
 
+    @property
+    def _ready(self) -> bool:
+        """Whether requests may go out: there are rates to rule by, and what the file excludes is excluded."""
+        return self._has_rates and self.exclusions.is_published
+
     async def _lead(self) -> None:
         """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue."""
         fence = await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
         if fence is None:
-            self._fence, self._ready = None, False
+            self._fence, self._has_rates = None, False
         elif fence != self._fence:
             logger.info("Elected leader (term %d)", fence)
             await self._take_over()
@@ -123,14 +131,28 @@ class Leader:
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
         self._overridden, self._cursor, self._all_compared = {}, 0, False
+        self.exclusions.begin()
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self.config.sources is None or await source_table.has_rates(self.state):
             await self._begin()
 
     async def _begin(self) -> None:
-        """Let the pulse beat: there are rates to rule by."""
-        self._ready = True
-        await self.state.scripts.lead(self.state.worker_id, ready=True)
+        """Let the pulse beat, as far as rates matter: there are some to rule by."""
+        self._has_rates = True
+        await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
+
+    async def _keep_exclusions(self) -> None:
+        """While this worker leads: follow CRAWL_EXCLUDE, and drop what waits of excluded sources."""
+        fence = self._fence
+        if fence is None:
+            await asyncio.sleep(0.1)
+            return
+        was_published = self.exclusions.is_published
+        await self.exclusions.follow_file(self.state, fence)
+        if self.exclusions.is_published and not was_published:
+            await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
+        await self.exclusions.tend(self.state, fence)
+        await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue
 
@@ -143,7 +165,7 @@ class Leader:
         try:
             catalogue = await _read(self.config.sources)
         except CatalogueError as error:
-            logger.error("%s; %s", error, "the last rates stay" if self._ready else "nothing is leased yet")
+            logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
         with catalogue:

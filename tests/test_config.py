@@ -46,6 +46,7 @@ BOUNDS: dict[str, Bounds] = {
     "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
     "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
     "CRAWL_SOURCES": ([("c.json", "c.json"), ("https://h/c", "https://h/c"), ("", None)], []),
+    "CRAWL_EXCLUDE": ([("never.txt", "never.txt"), ("", None)], []),
     "CRAWL_UNKNOWN_SOURCES": ([("minimum", "minimum"), ("refuse", "refuse")], ["", "Refuse", "no", 1]),
     "CRAWL_CONTACT": (
         [

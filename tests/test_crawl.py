@@ -107,7 +107,8 @@ class Crawl:
 
     def command(self, words: str) -> None:
         """Run a command of scrapy."""
-        forks().run(words.split(), self.environ).check_returncode()
+        done = forks().run(words.split(), self.environ)
+        assert done.returncode == 0, done.stderr
 
     def outcomes(self) -> Counter[str]:
         """Count how often each identifier has ended, in whatever way."""
@@ -561,3 +562,97 @@ def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, b
     assert sorted(json.loads(value)["identifier"] for value in rot) == ["20", "21"]
     assert sorted(pictures) == sorted(fields[b"event"] for _, fields in crawl.redis.xrange(KEYS.image_events))
     assert crawl.dead().keys() == {"nonsense {", ""}
+
+
+def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(crawl: Crawl) -> None:
+    gone = crawl.source("gone", 1, pictures=300)  # of the source photos, whose other host is kept
+    crawl.source("kept", 1, pictures=40)
+    crawl.source("photos", 60)
+    museum = crawl.source("museum", 8, pictures=40)
+    set_faults(gone, {f"/{n}.jpg": {"status": 500} for n in range(0, 300, 10)})  # these wait to be tried again
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+
+        def url(source: str, host: str) -> str:
+            return f"http://{host}:{crawl.gallery.urls[source].rpartition(':')[2]}"
+
+        elsewhere = url("gone", "cdn.gone.example")
+        moved: dict[str, Fault] = {
+            f"/{n}.jpg": {"status": 302, "headers": {"Location": f"{elsewhere}/{n}.jpg"}} for n in range(1, 40, 2)
+        }
+        set_faults(museum, moved)
+        crawl.redis.set(KEYS.override_rate_of + "gone.example", 60)
+        seeds = [
+            *({"url": f"{url('gone', 'img.gone.example')}/{n}.jpg", "source": "photos"} for n in range(300)),
+            *({"url": f"{url('kept', 'kept.example')}/{n}.jpg", "source": "photos"} for n in range(40)),
+            *({"url": f"{url('museum', 'museum.example')}/{n}.jpg", "source": "museum"} for n in range(40)),
+        ]
+        lines = [json.dumps(seed | {"uuid": str(n)}) for n, seed in enumerate(seeds)]
+
+        def asked() -> list[Arrival]:
+            """Return all that has arrived at the excluded hosts, robots.txt included."""
+            return [arrival for arrival in crawl.gallery.arrivals() if arrival["source"] == "gone"]
+
+        def counted() -> int:
+            return int(crawl.redis.hget(KEYS.totals, "excluded") or 0)
+
+        crawl.redis.lpush(KEYS.seeds, *lines)
+        crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="3")
+        crawl.until(lambda: len(asked()) > 60)
+        crawl.command("exclude gone.example --reason mail")
+        ordered = time.time()
+        more = {"url": f"{url('gone', 'gone.example')}/late.jpg", "source": "photos", "uuid": "late"}
+        crawl.redis.lpush(KEYS.seeds, json.dumps(more))
+        crawl.finish()
+        before = asked()
+        assert len(crawl.arrivals("kept")) == 40
+        assert time.time() > ordered + 2
+        assert [arrival["path"] for arrival in before if arrival["t"] > ordered + 2] == []
+        ends = crawl.outcomes()
+        assert set(ends.values()) == {1}
+        assert len(ends) + counted() == len(lines) + 1
+        assert counted() > 100
+        assert not [reason for reason in crawl.dead().values() if "500" not in reason]
+        assert crawl.redis.get(KEYS.outstanding) == b"0"
+
+        # Included again, what was dropped is crawled when it is fed again, and only that.
+        dropped = counted()
+        crawl.command("include gone.example")
+        crawl.redis.lpush(KEYS.seeds, *lines)
+        crawl.run(2)
+        assert counted() == dropped
+        assert crawl.outcomes() == dict.fromkeys(map(str, range(380)), 1)
+        assert int(crawl.redis.hget(KEYS.totals, "duplicates")) == len(ends)
+
+
+def test_what_a_file_excludes_gets_no_request_until_its_line_is_gone(crawl: Crawl) -> None:
+    crawl.source("photos", 60, pictures=20)
+    crawl.source("museum", 20, pictures=20)
+    listed = crawl.folder / "never.txt"
+    listed.write_text("# asked by mail\nphotos  # 2026-11-22\n")
+    crawl.environ["CRAWL_EXCLUDE"] = str(listed)
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        for source in ("photos", "museum"):
+            crawl.seed(source, *(f"{n}.jpg" for n in range(20)))
+        crawl.run()
+        assert [arrival for arrival in crawl.gallery.arrivals() if arrival["source"] == "photos"] == []
+        assert len(crawl.outcomes()) == 20
+        assert int(crawl.redis.hget(KEYS.counts_of + "excluded", "photos")) == 20
+
+        crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
+        listed.write_text("")
+        crawl.until(lambda: not crawl.redis.exists("crawl:excluded"))
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(20)))
+        crawl.until(lambda: len(crawl.arrivals("photos")) == 20)
+
+
+def test_an_invalid_file_of_exclusions_stops_the_start(crawl: Crawl) -> None:
+    crawl.source("museum", 1)
+    (crawl.folder / "never.txt").write_text("museum.example\nhttps://museum.example/\n")
+    for name, fault in (
+        ("never.txt", "line 2: 'https://museum.example/' is neither"),
+        ("nowhere", "No such file"),
+    ):
+        done = forks().run(["crawl", "images"], crawl.environ | {"CRAWL_EXCLUDE": str(crawl.folder / name)})
+        assert done.returncode == 1
+        assert f"CRAWL_EXCLUDE={crawl.folder / name}" in done.stderr
+        assert fault in done.stderr

@@ -35,6 +35,7 @@ class Command(crawl.Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.net.pool import fit_open_files
+        from crawlproject.sources.exclusions import read_exclusions
         from crawlproject.sources.reader import check_catalogue
 
         assert self.settings is not None
@@ -52,6 +53,8 @@ class Command(crawl.Command):
             )
         if settings.sources is not None:
             check_catalogue(settings.sources)
+        if settings.exclude is not None:
+            read_exclusions(settings.exclude)
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(

@@ -19,8 +19,9 @@ from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import State
+from crawlproject.state.exclusions import exclusion_of
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.seen import was_seen
 from crawlproject.state.source_counts import read_statuses
@@ -85,17 +86,23 @@ async def explain(
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
     refused = state.config.unknown_sources == "refuse" and status.by_size is None
+    excluded = await exclusion_of(state, name, host_of_url(request.url))
     obstacles = [
+        excluded and f"{excluded} is excluded: scrapy include {excluded}",
         seen and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",
         robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
-        hold.reason,
+        hold.reason if status.state != "excluded" else "",
         (await pause(state)).reason,
     ]
     due = None
-    if hold.seconds is not None and robots["verdict"] != "disallowed" and not refused and not refused_address:
+    if (
+        hold.seconds is not None
+        and robots["verdict"] != "disallowed"
+        and not (refused or refused_address or excluded)
+    ):
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
         due = max(hold.seconds, row.next_slot_s, until_robots) + (row.queued + row.waiting) / row.effective_rate
     return {
@@ -105,6 +112,7 @@ async def explain(
         "seen": seen,
         "ended": None if ended is None else ended._asdict(),
         "looked_back": looked_back,
+        "excluded_by": excluded,
         "robots": robots,
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
         "due_s": due,

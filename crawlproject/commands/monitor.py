@@ -51,6 +51,7 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
+        from crawlproject.sources.exclusions import read_exclusions
         from crawlproject.sources.reader import check_catalogue
         from crawlproject.webserver import check_port
 
@@ -58,6 +59,8 @@ class Command(cli.Command):
         settings = config.load(self.settings)
         if settings.sources is not None:
             check_catalogue(settings.sources)
+        if settings.exclude is not None:
+            read_exclusions(settings.exclude)
         check_address(settings)
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         if settings.dashboard_port:

@@ -76,6 +76,12 @@ class Config:
         choice("minimum", "refuse"),
         "sources that the catalogue does not name: crawled at the `minimum` rate, or `refuse`d",
     )
+    exclude: str | None = _setting(
+        "CRAWL_EXCLUDE",
+        None,
+        text,
+        "a file of domains and sources that nothing goes out to, one a line; read again when it changes",
+    )
     contact: str | None = _setting(
         "CRAWL_CONTACT", None, contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`"
     )

@@ -15,6 +15,11 @@ from crawlproject.texts import printable
 _THUMBNAILS, _ROWS = 24, 40
 _LONGEST = 2000  # characters of a text
 _EVENT = b"event"
+_ORDERS = {
+    "crawl_excluded": "excluded",
+    "crawl_included": "included",
+    "queue_purged": "purged",
+}  # in the audit trail
 
 
 class Recent:
@@ -27,14 +32,19 @@ class Recent:
         self._looking = asyncio.Lock()  # two pages may open at once
 
     async def look(self) -> dict[str, Any]:
-        """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` (and resumptions), the newest first."""
+        """Return the newest `thumbnails`, `link_rot`, `dead` and `halts`, the newest first.
+
+        Among the halts are resumptions, exclusions, and queues that were emptied.
+        """
         keys = self.state.keys
-        tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events)
+        tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.audit)
         found = await newest_entries(self.state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})
-        images, gone, halted, resumed = found.values()
+        images, gone, halted, resumed, audit = found.values()
         shown = ("source", "type", "msg", "reason", "by", "time")
         halts = [{"event": "halted", **event} for event in _events(halted, *shown)]
         halts += [{"event": "resumed", **event} for event in _events(resumed, *shown)]
+        told = ((event, _ORDERS.get(str(event["event"]))) for event in _events(audit, "event", *shown))
+        halts += [{**event, "event": what} for event, what in told if what is not None]
         return {
             "thumbnails": _events(
                 images, "identifier", "url", "source", "thumbnail", "width", "height", "fetched_at"

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.config import Config
-from crawlproject.controls import halt, resume, set_rate
+from crawlproject.controls import halt, include, resume, set_rate
 from crawlproject.dashboard.live_events import MOST_PAGES, Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
@@ -141,6 +141,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             ("POST", "/logout"): self._log_out,
             ("GET", "/events"): self._events,
             ("POST", "/halt"): self._halt,
+            ("POST", "/include"): self._include,
             ("POST", "/resume"): self._resume,
             ("POST", "/rate"): self._rate,
         }
@@ -262,6 +263,11 @@ class Dashboard(Resource):  # type: ignore[misc]
         source, _ = self._change(request)
         await resume(self.state, [source], _who(request))
         return await self._done(request, source, "resumed")
+
+    async def _include(self, request: Any) -> bytes:
+        source, _ = self._change(request)
+        [now] = (await include(self.state, [source], _who(request))).values()
+        return await self._done(request, source, "still excluded by CRAWL_EXCLUDE" if now == "file" else now)
 
     async def _rate(self, request: Any) -> bytes:
         source, change = self._change(request)

@@ -34,7 +34,10 @@ class SeenFilter(BaseDupeFilter):
 
     def address(self, request: Request) -> SeenAddress:
         """Return the place of `request`."""
-        identifier = request.meta.get(IDENTIFIER, "")
-        digest = hashlib.blake2b(f"{identifier}\n{request.url}".encode(), digest_size=8).digest()
-        number = int.from_bytes(digest)
-        return SeenAddress(f"{number >> _MEMBER_BITS:05x}", number & ((1 << _MEMBER_BITS) - 1))
+        return address_of(request.meta.get(IDENTIFIER, ""), request.url)
+
+
+def address_of(identifier: str, url: str) -> SeenAddress:
+    """Return the place of the request for `url`, as its seed had it."""
+    number = int.from_bytes(hashlib.blake2b(f"{identifier}\n{url}".encode(), digest_size=8).digest())
+    return SeenAddress(f"{number >> _MEMBER_BITS:05x}", number & ((1 << _MEMBER_BITS) - 1))

@@ -27,7 +27,7 @@ from crawlproject.status.snapshot import CrawlSample, SourceSample, increase
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
 _QUANTILES = (0.5, 0.99)
-_STATES = ("closed", "open", "half_open", "halted")
+_STATES = ("closed", "open", "half_open", "halted", "excluded")
 
 
 class _Count(NamedTuple):
@@ -50,6 +50,8 @@ _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),
     _Count("duplicates", "crawl_seeds_duplicate", "Duplicate seeds, dropped."),
     _Count("refused", "crawl_seeds_refused", "Seeds that became dead letters at once."),
+    _Count("excluded", "crawl_excluded", "Requests and seeds dropped because they are excluded."),
+    _Count("purged", "crawl_purged", "Requests dropped by scrapy purge."),
     _Count("deliveries_lost", "crawl_deliveries_lost", "Leases lost with their worker."),
     _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams unread."),
 )
@@ -243,6 +245,7 @@ class CrawlCollector(Collector):
                 "Sources halted for the open period of their circuit.",
                 len(overview.halted_for_a_while),
             ),
+            ("crawl_exclusions", "Domains and sources that are excluded.", overview.excluded),
             (
                 "crawl_pulse",
                 "1 while a leader has set the rates; 0: nothing goes out.",

@@ -12,7 +12,7 @@ from scrapy.exceptions import IgnoreRequest
 from crawlproject.errors import SlotMissed, StaleConnection
 from crawlproject.models import LEASE, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.worker import worker_of
 
 
@@ -47,7 +47,7 @@ class TokenMiddleware:
             self.crawler.stats.inc_value("tokens/returned")
             return request
         lease.spent = True
-        request.meta[PASSAGE] = Passage.of_lease(worker_of(self.crawler).state, lease)
+        request.meta[PASSAGE] = Passage.of_lease(worker_of(self.crawler).state, lease, host_of_url(request.url))
         return None
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -78,20 +78,22 @@ class TokenMiddleware:
         request.meta[SLOT] = None
         if slot is None or asyncio.get_running_loop().time() > slot.latest:
             raise SlotMissed(f"the slot of {request.url} was missed")
-        request.meta[PASSAGE] = Passage(worker_of(self.crawler).state, slot)
+        request.meta[PASSAGE] = Passage(worker_of(self.crawler).state, slot, host_of_url(request.url))
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` goes to.
 
         Raises:
+            Excluded: nothing goes out to its host or source.
             IgnoreRequest: the crawl closes before a slot comes.
 
         """
         worker = worker_of(self.crawler)
         source = request.meta.get(SOURCE)
         domain = None if source is not None else domain_of_url(request.url)
-        slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain)
+        host = host_of_url(request.url)
+        slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain, host=host)
         if slot is None:
             raise IgnoreRequest(f"the crawl closes: no send slot for {request.url}")
-        request.meta[PASSAGE] = Passage(worker.state, slot)
+        request.meta[PASSAGE] = Passage(worker.state, slot, host)
         self.crawler.stats.inc_value("tokens/acquired")

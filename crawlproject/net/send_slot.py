@@ -25,16 +25,18 @@ async def try_send_slot(
     *,
     source: str | None = None,
     domain: str | None = None,
+    host: str,
     sent_by: str | None = None,
     calls: AbstractAsyncContextManager[object] | None = None,
 ) -> Slot | NotYet:
-    """Take a slot of `source`, or of the source of `domain`, and return it when its moment has come.
+    """Take a slot of `source`, or of the source of `domain`, for a request to `host`; return it when it has come.
 
     A slot that leases could not have had yet is confirmed before use: its source may have been halted since, or
     the clock set forward.
     `sent_by` is the source whose robots.txt leads there; `calls` bounds the concurrent calls to Redis.
 
     Raises:
+        Excluded: nothing goes out to that source or host.
         RedisError, OSError: as the client does (`REDIS_TROUBLE`).
 
     """
@@ -42,23 +44,28 @@ async def try_send_slot(
     calls = calls or nullcontext()
     while True:
         async with calls:
-            slot, wait = await state.scripts.acquire(source=source, domain=domain, sent_by=sent_by)
+            slot, wait = await state.scripts.acquire(source=source, domain=domain, host=host, sent_by=sent_by)
         if slot is None:
             return NotYet(wait)
         ahead = slot.moment - loop.time()
         await asyncio.sleep(max(ahead, 0))
-        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(slot)
+        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(slot, host=host)
         if confirmed and loop.time() <= slot.latest:
             return slot
 
 
 async def take_send_slot(
-    state: State, shutdown: Shutdown, *, source: str | None = None, domain: str | None = None
+    state: State, shutdown: Shutdown, *, source: str | None = None, domain: str | None = None, host: str
 ) -> Slot | None:
-    """Wait for a slot, however long that takes, without holding one meanwhile; None when the worker stops."""
+    """Wait for a slot, however long that takes, without holding one meanwhile; None when the worker stops.
+
+    Raises:
+        Excluded: see try_send_slot.
+
+    """
     while not shutdown.has_begun:
         try:
-            slot = await try_send_slot(state, source=source, domain=domain)
+            slot = await try_send_slot(state, source=source, domain=domain, host=host)
         except REDIS_TROUBLE as error:
             state.failed(error)
             slot = NotYet(_TRY_AGAIN_S)
@@ -69,22 +76,24 @@ async def take_send_slot(
 
 
 class Passage:
-    """Leave to send one request: with `slot`, which is that of `lease` if the request has one.
+    """Leave to send one request to `host`: with `slot`, which is that of `lease` if the request has one.
 
     Connecting takes time, a slow site's TLS seconds. The pool asks whether the request may still go out when the
     connection is there, right before it is written.
     """
 
-    def __init__(self, state: State, slot: Slot, lease: Lease | None = None) -> None:
+    def __init__(self, state: State, slot: Slot, host: str, lease: Lease | None = None) -> None:
         self._state = state
+        self._host = host
         self._slot = slot
         self._lease = lease
         self.waited = 0.0  # seconds that the request has waited for another slot, its connection ready
 
     @classmethod
-    def of_lease(cls, state: State, lease: Lease) -> Self:
+    def of_lease(cls, state: State, lease: Lease, host: str) -> Self:
         """Return the leave that a lease gives."""
-        return cls(state, Slot(lease.source, lease.slot, lease.at, lease.rate, tolerance(lease.rate)), lease)
+        slot = Slot(lease.source, lease.slot, lease.at, lease.rate, tolerance(lease.rate))
+        return cls(state, slot, host, lease)
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +111,7 @@ class Passage:
             slot = await self._state.scripts.renew(
                 self._slot,
                 within=RENEWAL_S,
+                host=self._host,
                 worker=self._state.worker_id if self._lease is not None else None,
                 lease=self._lease.id if self._lease is not None else None,
             )

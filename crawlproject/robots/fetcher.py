@@ -14,13 +14,13 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from w3lib.url import safe_url_string
 
-from crawlproject.errors import AddressRefused, NoNameServer, SlotMissed
+from crawlproject.errors import AddressRefused, Excluded, NoNameServer, SlotMissed
 from crawlproject.models import SLOT, SOURCE
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
 from crawlproject.politeness.addresses import check_url
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
 from crawlproject.worker import Shutdown
@@ -29,6 +29,7 @@ _DOWNLOAD_S = 30.0  # the longest time that a download may take
 _POLL_S = 0.25  # between checks whether the worker stops
 _NO_ROOM_S = 1.0  # until one that found no room in the downloader is tried again
 _NO_NAME_SERVER_S = 5.0
+_EXCLUDED_S = 5.0  # until it is asked again whether a host is excluded
 _TRY_AGAIN_S = 0.25  # after trouble with Redis
 # Bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read.
 _MAX_DOWNLOAD = 50_000_000
@@ -118,9 +119,13 @@ class RobotsFetcher:
                     self.state,
                     source=source if own else None,
                     domain=None if own else domain,
+                    host=host_of_url(url),
                     sent_by=None if own else source,
                     calls=calls,
                 )
+            except Excluded as error:
+                # What waits for its own host's robots.txt is excluded, too; others find that it is not to be had.
+                return Fetched("", wait=_EXCLUDED_S) if own else Fetched("unreachable", reason=str(error))
             except REDIS_TROUBLE as error:
                 self.state.failed(error)
                 return Fetched("", wait=_TRY_AGAIN_S)

@@ -18,16 +18,27 @@ def _suffixes() -> tldextract.TLDExtract:
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)  # the list it ships with: no download
 
 
+def normal_host(host: str) -> str:
+    """Return a host in the spelling of a request's URL: lower case, names in other scripts as `xn--...`."""
+    host = host.lower().rstrip(".")
+    if not host.isascii():
+        with suppress(UnicodeError):  # not a valid DNS name: left as it is
+            host = host.encode("idna").decode()
+    return host
+
+
+def host_of_url(url: str) -> str:
+    """Return the host of a URL, normalised; "" when it has none."""
+    return normal_host(urlsplit(url).hostname or "")
+
+
 @lru_cache(maxsize=65_536)
 def domain_of(host: str) -> str:
     """Return the registrable domain of a host; an address, or a name without one, is its own.
 
     Names in other scripts are returned as in a request's URL (`xn--...`), so that both spellings are one source.
     """
-    host = host.lower().rstrip(".")
-    if not host.isascii():
-        with suppress(UnicodeError):  # not a valid DNS name: left as it is
-            host = host.encode("idna").decode()
+    host = normal_host(host)
     parts = _suffixes()(host)
     label = parts.subdomain.rpartition(".")[2]
     if parts.suffix or not label or parts.domain.isdecimal():

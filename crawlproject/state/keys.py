@@ -88,6 +88,11 @@ class Keys:
         return self._of_spider("overflow")
 
     @property
+    def dropped(self) -> str:
+        """List: stored requests that were dropped, and still have their places in the seen filter."""
+        return self._of_spider("dropped")
+
+    @property
     def quarantine(self) -> str:
         """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
         return self._of_spider("suspects")
@@ -170,6 +175,21 @@ class Keys:
     def temp_halted(self) -> str:
         """Set: sources halted for the open period of their circuit."""
         return f"{self.namespace}:temp_halted"
+
+    @property
+    def excluded(self) -> str:
+        """Set: sources and domains that nothing goes out to; `sadd` excludes, `srem` includes again."""
+        return f"{self.namespace}:excluded"
+
+    @property
+    def excluded_by(self) -> str:
+        """Hash: what an operator has excluded to who, when and why (JSON)."""
+        return f"{self.namespace}:excluded_by"
+
+    @property
+    def excluded_by_file(self) -> str:
+        """Hash: what the leader's `CRAWL_EXCLUDE` names to the comment in its line."""
+        return f"{self.namespace}:excluded_by_file"
 
     @property
     def watchlist(self) -> str:
@@ -267,7 +287,7 @@ class Keys:
 
     @property
     def audit(self) -> str:
-        """Stream: the last 10,000 halts, resumptions, probings and overrides, each with who did it."""
+        """Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."""
         return f"{self.namespace}:audit"
 
     @property
@@ -298,7 +318,7 @@ class Keys:
     @property
     def counts_of(self) -> str:
         """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
-        latency_us, and error_ + kind.
+        latency_us, excluded, purged, and error_ + kind.
         """
         return self._of_spider("counts:")
 

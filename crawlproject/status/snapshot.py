@@ -163,6 +163,9 @@ class General:
     sources_in_flight: int
     domains_in_flight: int
     sources_listed: int
+    exclusions: int
+    excluded: int
+    purged: int
     paused: str | None
     trouble: Sequence[str]
 
@@ -297,6 +300,9 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         sources_in_flight=sample.in_flight.sources,
         domains_in_flight=sample.in_flight.domains,
         sources_listed=len(rows),
+        exclusions=overview.excluded,
+        excluded=overview.totals.get("excluded", 0),
+        purged=overview.totals.get("purged", 0),
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
     )

@@ -45,7 +45,12 @@ class SourceRow(NamedTuple):
 
     @property
     def trouble(self) -> int:
-        """What keeps it from its limit: 3 its circuit; 2 its circuit but for probes; 1 a lower rate; 0 nothing."""
+        """What keeps it from its limit: 3 its circuit; 2 its circuit but for probes; 1 a lower rate; 0 nothing.
+
+        An excluded source is in no trouble.
+        """
+        if self.state == "excluded":
+            return 0
         if self.state == "closed":
             return int(self.effective_rate < self.rate_limit)
         return 2 if self.state == "half_open" else 3
@@ -97,6 +102,8 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
 
 def hold_of(status: SourceStatus) -> Hold:
     """Return what holds a source, regardless of its rate."""
+    if status.state == "excluded":
+        return Hold(f"excluded until scrapy include {status.source}", None)
     if status.state == "halted":
         return Hold(f"halted until scrapy resume {status.source}", None)
     if status.effective <= 0:

@@ -141,6 +141,7 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
         Text(f"sources {count(general.sources)}, {count(general.sources_in_progress)} with work"),
         *([Text(f"{count(halted)} halted", ALARM)] if halted else []),
         *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
+        *([Text(f"{count(general.exclusions)} excluded")] if general.exclusions else []),
         Text(
             f"latency p50 {_seconds(general.latency_p50_s)}, p95 {_seconds(general.latency_p95_s)}, "
             f"p99 {_seconds(general.latency_p99_s)}"

@@ -64,6 +64,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "source_from": "catalogue",
         "seen": False,
         "ended": None,
+        "excluded_by": None,
         "robots": {
             "url": ROBOTS,
             "verdict": "allowed",

@@ -159,7 +159,10 @@ def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str)
         assert not db.exists(KEYS.override_rate_of + "museum")
         assert client.ask("POST", "/resume", order)[0] == 200
         assert not db.exists(KEYS.halted)
-    for what in ("halted", "rate set to 2.5 requests a second", "rate by size again", "resumed"):
+        db.sadd(KEYS.excluded, "museum")
+        assert json.loads(client.ask("POST", "/include", order)[2])["row"]["state"] == "closed"
+        assert not db.exists(KEYS.excluded)
+    for what in ("halted", "rate set to 2.5 requests a second", "rate by size again", "resumed", "included"):
         assert f"Dashboard: museum: {what}, by 127.0.0.1" in monitor.log.read_text()
 
 
@@ -172,7 +175,7 @@ def test_changes_need_the_token_of_the_session(monitor: Monitor, redis_url: str)
     ids=lambda body: body[:20] or "empty",
 )
 def test_an_invalid_request_is_refused_with_a_reason(shared: Client, body: str) -> None:
-    for path in ("/halt", "/resume", "/rate"):
+    for path in ("/halt", "/resume", "/include", "/rate"):
         status, _, said = shared.ask("POST", path, body)
         assert status == 400
         assert json.loads(said)["error"].startswith("invalid request: ")

@@ -46,7 +46,7 @@ async def missed(lease: Lease) -> None:
 
 async def test_a_request_goes_out_late_if_nobody_comes_behind_it(state: State) -> None:
     (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease)
+    leave = Passage.of_lease(state, lease, "museum.example")
     assert leave.is_open
     await missed(lease)
     assert not leave.is_open
@@ -63,7 +63,7 @@ async def test_a_slot_without_a_lease_may_be_used_as_late_as_one_with(state: Sta
     await leases(state, 0, rate=0.2)
     slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
-    leave = Passage(state, slot)
+    leave = Passage(state, slot, "museum.example")
     assert slot.latest == slot.moment + tolerance(0.2)
     await asyncio.sleep(max(slot.moment + LATE_S + 0.02 - asyncio.get_running_loop().time(), 0))
     late = asyncio.get_running_loop().time() - slot.moment
@@ -74,7 +74,7 @@ async def test_a_slot_without_a_lease_may_be_used_as_late_as_one_with(state: Sta
 
 async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) -> None:
     first, last = await leases(state, 2, rate=5)
-    leave = Passage.of_lease(state, first)
+    leave = Passage.of_lease(state, first, "museum.example")
     await missed(first)
     assert await leave.renew()
     assert asyncio.get_running_loop().time() >= last.slot + 0.2 - 0.02  # the clock of Redis is estimated
@@ -83,7 +83,7 @@ async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) ->
 
 async def test_no_slot_far_ahead_is_taken(state: State) -> None:
     first, _ = await leases(state, 2, rate=1)
-    leave = Passage.of_lease(state, first)
+    leave = Passage.of_lease(state, first, "museum.example")
     await missed(first)
     assert not await leave.renew()
     assert not leave.is_open
@@ -91,7 +91,7 @@ async def test_no_slot_far_ahead_is_taken(state: State) -> None:
 
 async def test_what_was_revoked_is_not_sent_even_in_time(state: State) -> None:
     (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease)
+    leave = Passage.of_lease(state, lease, "museum.example")
     lease.revoked = True
     assert not leave.is_open
     assert not await leave.renew()
@@ -99,7 +99,7 @@ async def test_what_was_revoked_is_not_sent_even_in_time(state: State) -> None:
 
 async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None:
     (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease)
+    leave = Passage.of_lease(state, lease, "museum.example")
     await missed(lease)
     await state.redis.config_set("maxmemory", 1)
     try:

@@ -409,6 +409,25 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 # --- whose -------------------------------------------------------------------------------------------------------
 
 
+def test_a_robots_txt_at_an_excluded_host_is_not_asked_for(crawl: Crawl) -> None:
+    folder = crawl.source("museum", 20, pictures=2)
+    crawl.source("gone", 20)
+    with gallery_of(crawl) as crawl.gallery:
+        port = crawl.gallery.urls["gone"].rpartition(":")[2]
+        elsewhere = f"http://img.gone.example:{port}/robots.txt"
+        set_faults(folder, {"/robots.txt": {"status": 301, "headers": {"Location": elsewhere}}})
+        crawl.command("exclude gone.example")
+        crawl.seed("museum", "0.jpg", "1.jpg")
+        crawl.run(CRAWL_RETRY_DELAY="0.2")
+        assert times(crawl, "gone") == []
+        assert crawl.arrivals("museum") == []
+    reasons = set(crawl.dead().values())
+    assert reasons == {
+        "robots unreachable: img.gone.example is excluded, or its source: see scrapy excluded (after 2 attempts)"
+    }
+    ended_well(crawl)
+
+
 def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -> None:
     museum = site(crawl, "museum", 100)
     cdn = site(crawl, "cdn", 100, pictures=1)

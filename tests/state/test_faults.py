@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import threading
@@ -17,6 +18,7 @@ import pytest
 import redis
 
 from crawlproject import config
+from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
 from crawlproject.sinks.forwarder import Forwarder
@@ -242,6 +244,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     client.lpush(keys.seeds, "a")
     await scripts.take_seeds("w", 1)
     client.lpush(keys.seeds, "b")
+    client.sadd(keys.excluded, "nobody")
     client.config_set("maxmemory", "100kb")
     before = {key: client.dump(key) for key in client.keys("*")}
     for call in (
@@ -251,6 +254,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
         scripts.take_seeds("w", 5),
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
         scripts.acquire(source="museum"),
+        scripts.exclude({"archive": ""}, by="me"),
         scripts.renew(Slot("museum", 0.0, 1, 1.0, 0.05), within=100.0),
         scripts.look_robots("w", "https://a:443/robots.txt", "museum"),
     ):
@@ -264,6 +268,10 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     assert client.xlen(keys.link_rot_events) == 1
     assert client.get(keys.outstanding) == b"3"
     assert client.llen(keys.queue_of + "0:museum") == 3
+    assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (5, 0)  # the overflow, too
+    await forget_dropped(state)
+    assert not client.exists(keys.dropped)
+    assert await scripts.include(["nobody"], by="me") == {"nobody": "included"}
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
@@ -272,7 +280,9 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     assert overview.alive == 1
     assert await scripts.keep_reading("leader", overview.now, b"x")
     assert await scripts.watch(fence)
-    assert await scripts.tell("leader", "1-0", count=9) == []
+    told = await scripts.tell("leader", "1-0", count=9)
+    assert told is not None
+    assert [json.loads(event)["event"] for _, event in told] == ["queue_purged", "crawl_included"]
     await state.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -13,6 +14,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config
+from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
@@ -41,7 +43,9 @@ OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
 COUNTERS = {"outstanding", "overflow", "lease_sequence", "fence", "robots_size"}
 
 TYPES = {
-    **dict.fromkeys(["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of"], "list"),
+    **dict.fromkeys(
+        ["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of", "dropped"], "list"
+    ),
     **dict.fromkeys(
         [
             "delayed_of",
@@ -56,7 +60,7 @@ TYPES = {
         ],
         "zset",
     ),
-    **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "watchlist"], "set"),
+    **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"),
     **dict.fromkeys(
         ["rates", "limits", "hosts", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
@@ -73,6 +77,8 @@ TYPES = {
             "reading",
             "feeders",
             "ordered_by_of",
+            "excluded_by",
+            "excluded_by_file",
         ],
         "hash",
     ),
@@ -296,6 +302,16 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
         for _ in range(2):
             await attempt(scripts.heartbeat(ME, join=False, timeout=30, max_deliveries=3))
         await attempt(scripts.forget(fence, ["nobody"], ["nobody.org"]))
+        await attempt(scripts.exclude({"nobody": "", "nobody.org": "x"}, by="me"))
+        await attempt(scripts.exclude({"nobody": ""}, fence=fence))
+        await attempt(put(state, source, 2))
+        await attempt(lease(state))
+        await attempt(scripts.review_exclusions(fence, ("0", "0"), count=9))
+        await attempt(scripts.drop_queued(source, "purged", count=1, by="me"))
+        await attempt(scripts.drop_queued(source, "excluded", count=9))
+        await attempt(scripts.include(["nobody", "nobody.org"], by="me"))
+        await attempt(scripts.include(["nobody"], fence=fence))
+        await attempt(forget_dropped(state, calls=2))
     return refused
 
 
@@ -318,6 +334,7 @@ async def goes_on(state: State) -> bool:
         assert all(reply.settled)
         if mine:
             return True
+        await asyncio.sleep(0.02)  # after a long pause, as of a busy machine, nothing goes out for half a second
     return False
 
 

@@ -38,7 +38,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
         "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
-        "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
+        "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "sources": [], "feeding": Feeding(0, 0),
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}

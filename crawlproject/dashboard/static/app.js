@@ -114,6 +114,7 @@ const TILES = [
   ["workers", (g) => count(g.workers), "workers"],
   ["thumbnails", (g) => count(g.num_resized)],
   ["dead letters", (g) => count(g.dead)],
+  ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${count(g.exclusions)} names` : "")],
   ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
   ["whole fetch: median, 95 %, 99 %", (g) => seconds(g.fetch_p50_s), null,
@@ -213,13 +214,13 @@ new ResizeObserver(showChart).observe($("chart"));
 
 const actual = (s) => (s.success_rps === null ? null : s.success_rps + s.link_rot_rps + s.error_rps);
 const working = (s) => s.work > 0;
-const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted" };
+const NAMES = { closed: "ok", open: "open", half_open: "half open", halted: "halted", excluded: "excluded" };
 const stateName = (s) => (s.state === "closed" && s.trouble ? "slowed" : NAMES[s.state] ?? s.state);
 
 // Name, what to sort by, and how it is shown in a cell.
 const COLUMNS = [
   ["source", (s) => s.source, showName],
-  ["state", (s) => ["halted", "open", "half_open", "closed"].indexOf(s.state), showTag],
+  ["state", (s) => ["halted", "open", "half_open", "closed", "excluded"].indexOf(s.state), showTag],
   ["rate", actual, showRate],
   ["to do", (s) => s.queued + s.waiting + s.delayed, (cell, s) => write(cell, count(s.queued + s.waiting) + (s.delayed ? ` + ${count(s.delayed)} later` : ""))],
   ["in flight", (s) => s.in_flight, (cell, s) => write(cell, count(s.in_flight))],
@@ -281,6 +282,9 @@ function showStatuses(cell, s) {
   cell.replaceChildren(make("span", { className: "hidden", textContent: text }), bar);
 }
 
+// What the first button of a row does.
+const doing = (s) => ({ closed: "Halt", excluded: "Include" }[s?.state ?? "closed"] ?? "Resume");
+
 function newRow(source) {
   const row = make("tr", { "data-source": source });
   for (const [name] of COLUMNS) row.append(make("td", { className: name, "data-label": name }));
@@ -288,7 +292,7 @@ function newRow(source) {
   const set = make("button", { type: "button", textContent: "Rate…", "aria-label": `Set the rate of ${source}` });
   halt.addEventListener("click", () => {
     const s = sources.find((one) => one.source === source);
-    send(s && s.state !== "closed" ? "/resume" : "/halt", { source }, halt);
+    send(`/${doing(s).toLowerCase()}`, { source }, halt);
   });
   set.addEventListener("click", () => askRate(source));
   row.append(make("td", { className: "actions" }, halt, set));
@@ -298,7 +302,7 @@ function newRow(source) {
 function fillRow(row, s) {
   COLUMNS.forEach(([, , show], index) => show(row.children[index], s));
   const button = row.lastChild.firstChild;
-  const what = s.state === "closed" ? "Halt" : "Resume";
+  const what = doing(s);
   write(button, what);
   if (button.getAttribute("aria-label") !== `${what} ${s.source}`) button.setAttribute("aria-label", `${what} ${s.source}`);
 }
@@ -421,7 +425,7 @@ function entry(time, source, text, url, what) {
 function showRecent(recent) {
   halts = recent.halts;
   fillList($("halts"), halts.map((one) =>
-    entry(one.time, one.source, `${one.event === "halted" ? "halted" : "resumed"} (${one.type})`, null,
+    entry(one.time, one.source, `${one.event} (${one.type})`, null,
       [one.reason, one.msg, one.by && `by ${one.by}`].filter(Boolean).join("; "))), "Nothing yet.");
   fillList($("dead"), recent.dead.map((one) => entry(one.time, one.source, one.url ?? one.seed, one.url, one.reason)), "None.");
   fillList($("rot"), recent.link_rot.map((one) => entry(one.time, one.source, one.url, one.url, `status ${one.status}`)), "None.");
@@ -478,7 +482,7 @@ async function send(path, body, button) {
     if (row) for (const key of ["state", "reason", "rate_limit", "effective_rate", "trouble"]) row[key] = data.row[key];
     showSources();
     showOpen();
-    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} has been resumed`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
+    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} has been resumed`, "/include": data.row.state === "excluded" ? `${data.source} is still excluded: CRAWL_EXCLUDE names it` : `${data.source} is included again`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
     return "";
   } catch (error) {
     say(`The monitor does not respond: ${error.message}`);

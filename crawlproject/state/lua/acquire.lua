@@ -1,11 +1,12 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
--- needs: clock_guard, domains, due
+-- needs: clock_guard, domains, due, exclusions
 -- reads: rates slots halted pulse
 --
--- A: source, or domain (the source is then the catalogue's for it, else the domain itself); sent_by (the source whose
---    robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at most); share
---    (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
--- Reply: {moment, slot, source, rate, wait}; where slot is '' there is none to be had now: ask again after `wait` (us).
+-- A: source, or domain (the source is then the catalogue's for it, else the domain itself); host (of the request); sent_by
+--    (the source whose robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at
+--    most); share (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
+-- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded}; where slot is '' there is none to be had now:
+-- ask again after `wait` (us).
 --
 -- The horizon is longer than that of leases: a robots.txt goes before the images that wait for it. Nothing is
 -- reserved beyond it. Who comes too early keeps nobody's place, and asks again when the slot is within the horizon.
@@ -18,12 +19,13 @@ local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
 local pulse = strings(K.pulse)
 local source = A.source or source_of_domain(A.domain)
+if is_excluded(source) or is_host_excluded(A.host) then return {moment(), '', source, '0', text(UNKNOWN_US), 1} end
 look_up({source})
 register_source(source)
 local rate, held, circuit = effective_rate(source), held_until(source), circuit_of(source)
 local interval = interval_of(rate)
 
-local function none_before(at) return {moment(), '', source, '0', text(math.max(at - now, 1000))} end
+local function none_before(at) return {moment(), '', source, '0', text(math.max(at - now, 1000)), 0} end
 
 if not pulse or not interval or is_halted(source) then return none_before(now + UNKNOWN_US) end
 if resume > now or held > 0 then return none_before(math.max(resume, held)) end
@@ -49,4 +51,4 @@ save_slots()
 if distance then
   redis.call('SET', turn_key, text(slot + distance), 'PX', text((slot + distance - now) / 1000 + 1000))
 end
-return {moment(), text(slot), source, string.format('%.17g', rate), '0'}
+return {moment(), text(slot), source, string.format('%.17g', rate), '0', 0}

@@ -1,6 +1,6 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 -- needs: clock, names, pause, feeders
--- types: hash reading totals latencies, set halted temp_halted sources, zset active workers due_fast due_mid due_slow
+-- types: hash reading totals latencies, set halted temp_halted sources excluded, zset active workers due_fast due_mid due_slow
 -- types: stream dead, string leader paused pulse, counter outstanding
 -- reads: seeds overflow
 --
@@ -9,8 +9,9 @@
 -- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
 --    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
---    (see preludes/pause.lua), sources known, sources due, halted, halted for a while, totals, latencies, sources to look at, {processes that
---    feed, seeds that they have left or '' if one does not know}}, the last six as lists; hashes as field, value, field, ...
+--    (see preludes/pause.lua), sources known, sources due, names excluded, halted, halted for a while, totals,
+--    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}},
+--    the last six as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -70,6 +71,7 @@ return {
   pause_reason(pulse, unread, outstanding),
   known,
   due,
+  redis.call('SCARD', K.excluded),
   halted,
   for_a_while,
   redis.call('HGETALL', K.totals),

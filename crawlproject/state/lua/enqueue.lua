@@ -1,5 +1,5 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
--- needs: domains, dead_letters, dead_bound, queues, rates, seeds, due
+-- needs: domains, dead_letters, dead_bound, exclusions, queues, rates, seeds, due
 -- types: list seeds, hash totals
 -- reads: outstanding overflow pulse workers dead rates slots halted
 --
@@ -8,9 +8,11 @@
 --    items, each of which stands at its number in: sources or domains, entries, buckets, members (of a request; the
 --    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason). The first item stands for the seed taken first.
--- Reply: {admitted, duplicates, dead, returned, outstanding}, or {} when nothing was done: the seeds are no longer
+-- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or they stay there for now,
 --    because without a pulse no catalogue says which source is which, or dead letters are at their bound.
+--
+-- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --
 -- What is beyond its source's share goes to the source's overflow (see preludes/queues.lua). At the high-water mark
 -- seeds go back to where they came from, in order, and so do those for an overflow when all overflows together are at
@@ -39,8 +41,9 @@ for index = 1, A.count do
   end
 end
 look_up(names)
+look_up_excluded(names)
 
-local admitted, duplicates, dead, returned = 0, 0, 0, {}
+local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
 local batches, batch_of = {}, {} -- what is to be stored, by queue
 local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
 local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -97,6 +100,8 @@ for index = 1, A.count do
   local seed, source, entry = seeds[index], sources[index], A.entries[index]
   if A.dead[index] then
     reject(seed, nil, source or '', A.dead[index])
+  elseif is_request_excluded(source, entry) then
+    excluded_of[source] = (excluded_of[source] or 0) + 1
   elseif refused(source) then
     reject(seed, entry, source, 'unknown source: ' .. source)
   elseif seed and not has_room(source, entry) then
@@ -141,5 +146,10 @@ end
 for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
 if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
 for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do add(K.totals, name, count) end
+local dropped = 0
+for source, count in pairs(excluded_of) do
+  dropped = dropped + count
+  count_dropped(source, 'excluded', count)
+end
 schedule_all(touched)
-return {admitted, duplicates, dead, #returned, outstanding}
+return {admitted, duplicates, dead, #returned, dropped, outstanding}

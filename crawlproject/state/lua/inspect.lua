@@ -1,5 +1,5 @@
 -- Says how sources stand.
--- needs: queues, due
+-- needs: exclusions, queues, due
 -- types: hash limits
 -- reads: rates slots halted
 --
@@ -9,6 +9,7 @@
 --    the frontier, 1 if the limit is over robots.txt else 0}
 
 look_up(A.sources)
+look_up_excluded(A.sources)
 local reply = {}
 for index, source in ipairs(A.sources) do
   local circuit = circuit_of(source)
@@ -20,7 +21,7 @@ for index, source in ipairs(A.sources) do
     number(by_size) and by_size or '',
     attempt('GET', K.override_rate_of .. source) or '',
     string.format('%.17g', effective_rate(source)),
-    is_halted(source) and 'halted' or circuit.state,
+    is_excluded(source) and 'excluded' or is_halted(source) and 'halted' or circuit.state,
     text(held_until(source)),
     text(now),
     string.format('%.17g', factor_of(circuit)),

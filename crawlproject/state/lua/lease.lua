@@ -1,5 +1,5 @@
 -- Hands out requests together with their send slots.
--- needs: clock_guard, names, circuit_changes, due, pause
+-- needs: clock_guard, names, circuit_changes, due, exclusions, pause
 -- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --
@@ -69,6 +69,7 @@ if quarantined then
   if source then sources[#sources + 1] = source end
 end
 look_up(sources)
+look_up_excluded(sources)
 follow_overrides(sources)
 for index, tier in ipairs(TIERS) do
   for position, source in ipairs(due[index].names) do
@@ -121,8 +122,15 @@ end
 
 local kept_for_quarantined -- the source of the request that a worker makes room for: its next slot is that one's
 for _ = 1, 100 do
-  if not quarantined or source_of_quarantined(quarantined) then break end
-  add_dead_letter('entry', redis.call('LPOP', K.quarantine), '', 'quarantined request not written by crawlproject', 0)
+  local source = source_of_quarantined(quarantined)
+  if not quarantined or source and not is_request_excluded(source, quarantined:sub(#source + 2)) then break end
+  redis.call('LPOP', K.quarantine)
+  if source then
+    drop(source, 'excluded', {quarantined:sub(#source + 2)})
+    redis.call('DECR', K.outstanding)
+  else
+    add_dead_letter('entry', quarantined, '', 'quarantined request not written by crawlproject', 0)
+  end
   quarantined = redis.call('LINDEX', K.quarantine, 0)
 end
 local source_to_prove = source_of_quarantined(quarantined)
@@ -175,6 +183,44 @@ local function refuse(source, reason)
   return 0
 end
 
+-- Work of an excluded source: it is dropped. In all, a call drops `may_drop` requests or a few more.
+local may_drop = 250
+local function drop_work_of(source)
+  if may_drop <= 0 then return 0 end
+  local entries = take(source, may_drop)
+  drop(source, 'excluded', entries)
+  may_drop = may_drop - #entries
+  redis.call('DECRBY', K.outstanding, #entries)
+  if overflow > 0 then promote(source, outstanding) end
+  schedule(source)
+  return 0
+end
+
+-- Takes out of `entries` what goes to an excluded host: it is dropped, and uses no slot. Returns whether that is enough.
+-- Where there is one, more may stand behind it, at the heads of the queues: of a slow source they would be taken singly.
+local function drop_some(source, entries)
+  local dropped = drop_excluded(source, entries)
+  if dropped == 0 then return false end
+  local keys = queues_of(source)
+  for index = #keys, 1, -1 do
+    local ahead, gone = attempt('LRANGE', keys[index], 0, 49) or {}, {}
+    for _, entry in ipairs(ahead) do
+      if not is_request_excluded(source, entry) then break end
+      gone[#gone + 1] = entry
+    end
+    if #gone > 0 then
+      redis.call('LTRIM', keys[index], #gone, -1)
+      has_queued[source] = nil
+      drop(source, 'excluded', gone)
+      dropped = dropped + #gone
+    end
+    if #gone < #ahead then break end
+  end
+  may_drop = may_drop - dropped
+  redis.call('DECRBY', K.outstanding, dropped)
+  return may_drop <= 0
+end
+
 -- Takes out of `entries` what is to be leased alone.
 local last_delivery = math.max(A.max_deliveries - 1, 1)
 local function quarantine(source, entries)
@@ -189,6 +235,7 @@ end
 local function grant(source, tier, budget)
   if source == kept_for_quarantined then return 0 end
   if not is_name(source) then return refuse(source, 'invalid source name') end
+  if is_excluded(source) then return drop_work_of(source) end
   if refused(source) then return refuse(source, 'unknown source: ' .. source) end
   if tier ~= tier_of(source) then
     redis.call('ZREM', tier, source)
@@ -205,8 +252,10 @@ local function grant(source, tier, budget)
   while interval and given < room and slot <= last do
     local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
     if #entries == 0 then break end
+    local enough = drop_some(source, entries)
     quarantine(source, entries)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
+    if enough then break end
   end
   rooms[source] = (rooms[source] or A.room) - given
   if overflow > 0 then promote(source, outstanding) end

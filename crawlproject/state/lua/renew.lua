@@ -1,11 +1,12 @@
 -- Exchanges a slot that was missed, because the connection took too long, for the present moment or the next slot.
--- needs: clock_guard, due, leases
+-- needs: clock_guard, due, exclusions, leases
 -- reads: rates slots halted pulse
 --
--- A: source; missed (the slot, us) and rate (when it was given out); within (us ahead that the new one may be);
---    worker and lease (none: a request without one); min_rate; circuit.
--- Reply: {moment, slot, rate}; slot is '' when there is none so soon, without a pulse, for a source that is halted, held or
--- at rate 0, and for a lease that this worker has no more, or that was granted before the circuit changed its state.
+-- A: source; host (of the request); missed (the slot, us) and rate (when it was given out); within (us ahead that the new
+--    one may be); worker and lease (none: a request without one); min_rate; circuit.
+-- Reply: {moment, slot, rate}; slot is '' when there is none so soon, without a pulse, for a source that is halted, held,
+-- excluded (or the host is) or at rate 0, and for a lease that this worker has no more, or that was granted before the
+-- circuit changed its state.
 --
 -- If no slot was given out after the one that was missed, the request may go out now, and the next slot moves. So a slow
 -- source that takes long to connect and keeps no connection open is not asked half as often, or never.
@@ -16,6 +17,7 @@ local none = {moment(), '', ''}
 local rate = effective_rate(source)
 local interval = interval_of(rate)
 if not pulse or resume > now or not interval or held_until(source) > 0 then return none end
+if is_excluded(source) or is_host_excluded(A.host) then return none end
 if A.lease then
   local _, generation = parts_of(A.lease)
   local leases = K.leases_of .. A.worker

@@ -1,6 +1,6 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
--- needs: domains, leases, samples, due
+-- needs: domains, exclusions, leases, samples, due
 -- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding
 -- reads: halted options
 --
@@ -9,7 +9,8 @@
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot)
 --    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
 --                                             `refusals`: because the site forbids it
---    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head
+--    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head; if
+--                                             that is excluded, or its source, it is dropped
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
@@ -35,6 +36,7 @@ for index, id in ipairs(A.ids) do
     names[#names + 1] = payer
   end
 end
+has_exclusions()
 look_up_halted(names)
 look_up_circuits(names)
 look_up_rules(names)
@@ -96,8 +98,12 @@ end
 
 -- Gives a request back; returns whether it is outstanding still.
 local function give_back(index, source)
-  local entry, domain = A.entries[index], A.domains[index]
+  local entry, domain, own = A.entries[index], A.domains[index], source
   if domain then source = source_of_domain(domain) end
+  if is_excluded(own) or is_request_excluded(source, entry) then
+    drop(own, 'excluded', {entry})
+    return false
+  end
   if refused(source) then
     add_dead_letter('entry', entry, source, 'unknown source: ' .. source, deliveries_of(entry))
     return false

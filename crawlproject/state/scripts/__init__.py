@@ -7,6 +7,7 @@ from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding
 from crawlproject.state.scripts.frontier import (
     LATENCY_BOUNDS,
     DeadRetry,
+    DropReply,
     EnqueueReply,
     FrontierScripts,
     Grant,
@@ -22,6 +23,8 @@ from crawlproject.state.scripts.frontier import (
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
+    Exclusion,
+    ReviewReply,
     RobotsReply,
     SlotReply,
     SourceScripts,
@@ -33,7 +36,9 @@ __all__ = [
     "LEADER_TTL_S",
     "ROBOTS_LOCK_S",
     "DeadRetry",
+    "DropReply",
     "EnqueueReply",
+    "Exclusion",
     "Feeding",
     "Grant",
     "HeartbeatReply",
@@ -46,6 +51,7 @@ __all__ = [
     "Present",
     "ReaderScripts",
     "Rejected",
+    "ReviewReply",
     "RobotsReply",
     "Scripts",
     "SettleReply",

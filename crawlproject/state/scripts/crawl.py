@@ -63,6 +63,7 @@ class Overview(NamedTuple):
     pause: Pause
     known: int
     due: int
+    excluded: int
     halted: list[str]
     halted_for_a_while: list[str]
     totals: dict[str, int]
@@ -126,7 +127,7 @@ class CrawlScripts(ScriptRunner):
         if len(reply) <= 1:
             return int(reply[0]) / MICROS if reply else None
         now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
-        pause, known, due, *lists = rest
+        pause, known, due, excluded, *lists = rest
         halted, for_a_while, totals, latencies, sources, (feeders, left) = lists
         histograms = Histograms.of(counters(latencies))
         return Overview(
@@ -143,6 +144,7 @@ class CrawlScripts(ScriptRunner):
             Pause(*texts(pause)),
             known,
             due,
+            excluded,
             sorted(texts(halted)),
             sorted(texts(for_a_while)),
             counters(totals),

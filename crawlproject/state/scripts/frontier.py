@@ -68,7 +68,15 @@ class EnqueueReply(NamedTuple):
     duplicates: int
     dead: int
     returned: int
+    excluded: int
     outstanding: int
+
+
+class DropReply(NamedTuple):
+    """Answer to `drop_queued`: the requests dropped by this call, and those that still wait."""
+
+    dropped: int
+    left: int
 
 
 class SettleReply(NamedTuple):
@@ -384,6 +392,28 @@ class FrontierScripts(ScriptRunner):
             cursor, work, waiting = following.decode(), work + some_work, waiting + some_waiting
             more = cursor != "0"
         return bool(await self._run("idle", halted_work=work, halted_overflow=waiting))
+
+    async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
+        """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
+
+        What was dropped is counted, and listed for `forget_dropped`. `by` says who begins to purge it.
+        """
+        return DropReply(*await self._run("drop_queued", source=source, what=what, count=count, by=by))
+
+    async def forget_dropped(self, entries: Sequence[bytes], places: Sequence[tuple[str, int] | None]) -> bool:
+        """Give up the places (bucket, member) in the seen filter of `entries`, the oldest that were dropped.
+
+        False if others have done so first.
+        """
+        return bool(
+            await self._run(
+                "forget_dropped",
+                digest=hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest(),
+                count=len(entries),
+                buckets=[place is not None and place[0] for place in places],
+                members=[place is not None and str(place[1]) for place in places],
+            )
+        )
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

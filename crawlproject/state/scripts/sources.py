@@ -6,12 +6,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from crawlproject.errors import Excluded
 from crawlproject.models import Slot
 from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit
 from crawlproject.state.clock import MICROS
-from crawlproject.state.scripts.runner import ScriptRunner
+from crawlproject.state.scripts.runner import ScriptRunner, texts
 
 ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
@@ -67,6 +68,21 @@ class SlotReply(NamedTuple):
     wait: float
 
 
+class Exclusion(NamedTuple):
+    """A name as `exclude` leaves it: whether that is new, and whether a source of that name has work."""
+
+    name: str
+    new: bool
+    has_work: bool
+
+
+class ReviewReply(NamedTuple):
+    """Answer to `review_exclusions`: where the next call continues, and excluded sources that have work."""
+
+    cursors: tuple[str, str]
+    sources: list[str]
+
+
 def _packed(body: bytes) -> bytes:
     """Return the text of a robots.txt as it is stored: compressed, where that saves anything."""
     compressed = _COMPRESSED + zlib.compress(body)
@@ -87,37 +103,59 @@ class SourceScripts(ScriptRunner):
     """How fast each source may be crawled, and what holds it back."""
 
     async def acquire(
-        self, *, source: str | None = None, domain: str | None = None, sent_by: str | None = None
+        self,
+        *,
+        source: str | None = None,
+        domain: str | None = None,
+        host: str = "",
+        sent_by: str | None = None,
     ) -> SlotReply:
-        """Reserve the next send slot of a source for a request without a lease, at most a second ahead.
+        """Reserve the next send slot of a source for a request to `host` without a lease, at most a second ahead.
 
         `sent_by` is the source whose robots.txt leads to this one.
+
+        Raises:
+            Excluded: nothing goes out to that source, or to `host`.
+
         """
         target = {"source": source} if source is not None else {"domain": domain}
-        ran, slot, payer, rate, wait = await self._run(
+        ran, slot, payer, rate, wait, excluded = await self._run(
             "acquire",
             **target,
+            host=host,
             sent_by=sent_by,
             horizon=int(_ACQUIRE_HORIZON_S * MICROS),
             share=_OTHERS_SHARE,
         )
         self._observe(ran)
+        if excluded:
+            raise Excluded(
+                f"{host or payer.decode(errors='replace')} is excluded, or its source: see scrapy excluded"
+            )
         if not slot:
             return SlotReply(None, int(wait) / MICROS)
         source, moment, rate = payer.decode(errors="surrogateescape"), int(slot), float(rate)
         return SlotReply(Slot(source, self._clock.local(moment), moment, rate, tolerance(rate)), 0.0)
 
     async def renew(
-        self, slot: Slot, *, within: float, worker: str | None = None, lease: str | None = None
+        self,
+        slot: Slot,
+        *,
+        within: float,
+        host: str = "",
+        worker: str | None = None,
+        lease: str | None = None,
     ) -> Slot | None:
         """Exchange a slot that was missed for one at most `within` seconds ahead.
 
-        None when there is none so soon, or nothing may go out: no pulse, a rate of 0, a source that is halted or
-        held, or has changed its state since. The request has the lease `lease` of `worker`, or none.
+        None when there is none so soon, or nothing may go out: no pulse, a rate of 0, a source that is halted,
+        held or excluded, or has changed its state since. The request goes to `host`, and has the lease `lease` of
+        `worker`, or none.
         """
         ran, moment, rate = await self._run(
             "renew",
             source=slot.source,
+            host=host,
             missed=slot.at,
             rate=slot.rate,
             within=int(within * MICROS),
@@ -129,9 +167,38 @@ class SourceScripts(ScriptRunner):
             return None
         return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate), LATE_S)
 
-    async def confirm(self, slot: Slot) -> bool:
-        """Tell whether a slot that was reserved a while ago may still be used: nothing was halted since."""
-        return bool(await self._run("confirm", source=slot.source, slot=slot.at, late=int(slot.late * MICROS)))
+    async def confirm(self, slot: Slot, *, host: str = "") -> bool:
+        """Tell whether a slot reserved a while ago may still be used: neither halted nor excluded since."""
+        late = int(slot.late * MICROS)
+        return bool(await self._run("confirm", source=slot.source, host=host, slot=slot.at, late=late))
+
+    async def exclude(
+        self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None
+    ) -> list[Exclusion]:
+        """Exclude sources and domains, each with the reason, or "": by an operator, or by a leader's file.
+
+        Empty when another leads by now.
+        """
+        reply = await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
+        parts = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        return [Exclusion(name.decode(), bool(new), bool(has_work)) for name, new, has_work in parts]
+
+    async def include(
+        self, names: Sequence[str], *, by: str | None = None, fence: int | None = None
+    ) -> dict[str, str]:
+        """Include names again; return what each is by now: see include.lua. Empty when another leads by now."""
+        reply = await self._run("include", names=list(names), by=by, fence=fence)
+        return dict(zip(names, texts(reply), strict=True)) if reply else {}
+
+    async def review_exclusions(self, fence: int, cursors: tuple[str, str], *, count: int) -> ReviewReply | None:
+        """Look over about `count` exclusions, from `cursors` on; None when another leads by now."""
+        reply = await self._run(
+            "review_exclusions", fence=fence, cursor=cursors[0], noted_cursor=cursors[1], count=count
+        )
+        if not reply:
+            return None
+        one, two, *sources = texts(reply)
+        return ReviewReply((one, two), sources)
 
     async def set_rates(
         self,

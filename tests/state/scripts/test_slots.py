@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,7 @@ async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(sta
     assert standing.next_slot - standing.now <= 1.01
 
 
-async def acquired(state: State, **more: str | None) -> list[float]:
+async def acquired(state: State, **more: Any) -> list[float]:
     """Return the slots that are to be had of `museum` at once."""
     slots = []
     while (slot := (await state.scripts.acquire(source="museum", **more)).slot) is not None:

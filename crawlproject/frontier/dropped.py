@@ -1,0 +1,60 @@
+"""Requests dropped from the frontier, because they are excluded or their queue was emptied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import SeenAddress, address_of
+from crawlproject.models import IDENTIFIER
+from crawlproject.state.client import State
+from crawlproject.state.exclusions import oldest_dropped
+
+DROPPED_A_CALL = 500  # requests: some milliseconds
+
+
+async def drop_queued(state: State, source: str, what: str = "excluded", by: str | None = None) -> int:
+    """Drop what waits of an excluded source, or, with `what` "purged", of any; return how many requests.
+
+    No more than waited at the beginning: a source may be fed meanwhile.
+    """
+    dropped, left = await state.scripts.drop_queued(source, what, count=DROPPED_A_CALL, by=by)
+    most = dropped + left
+    all_dropped = dropped
+    while dropped and all_dropped < most:
+        dropped, _ = await state.scripts.drop_queued(source, what, count=min(DROPPED_A_CALL, most - all_dropped))
+        all_dropped += dropped
+    return all_dropped
+
+
+async def count_queued(state: State, source: str) -> int:
+    """Return how many requests of a source wait, wherever they do."""
+    return (await state.scripts.drop_queued(source, "purged", count=0)).left
+
+
+async def forget_dropped(state: State, calls: int | None = None) -> None:
+    """Give up the places of dropped requests in the seen filter, until none is left, or in so many calls.
+
+    A seed for one of them is no duplicate then.
+    """
+    while calls is None or calls > 0:
+        entries = await oldest_dropped(state, DROPPED_A_CALL)
+        if not entries:
+            return
+        await state.scripts.forget_dropped(entries, [_place(entry) for entry in entries])
+        calls = None if calls is None else calls - 1
+
+
+def _place(entry: bytes) -> SeenAddress | None:
+    """Return the place of a stored request in the seen filter: that of its seed, before any redirect."""
+    data = codec.peek(entry)
+    meta: dict[str, Any] = data.get("meta", {})
+    urls = meta.get("redirect_urls")
+    url = urls[0] if isinstance(urls, list) and urls else data.get("url")
+    identifier = meta.get(IDENTIFIER, "")
+    if not isinstance(url, str) or not isinstance(identifier, str):
+        return None
+    try:
+        return address_of(identifier, url)
+    except UnicodeEncodeError:
+        return None

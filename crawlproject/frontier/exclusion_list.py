@@ -1,0 +1,124 @@
+"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from crawlproject.errors import ConfigError
+from crawlproject.frontier.dropped import DROPPED_A_CALL, forget_dropped
+from crawlproject.sources.exclusions import read_exclusions
+from crawlproject.state.client import State
+from crawlproject.state.exclusions import are_published, excluded_by_file
+from crawlproject.threads import in_thread
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
+_REVIEWED = 200
+_CALLS = 10  # that drop, or give up places in the seen filter, at a time
+_READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
+
+
+class ExclusionList:
+    """The exclusions, as the leader keeps them. Every other process only heeds what is in Redis.
+
+    What an operator has excluded is not the file's to include again, and the other way round. Without a file
+    nothing is changed of what another leader's had; an empty file gives that up.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a term: nothing is known of what is in Redis."""
+        self.is_published = self.path is None  # what the file names is excluded
+        self._stamp: tuple[int, int, int] | None = None
+        self._read_at = 0.0
+        self._fault = ""
+        self._cursors = ("0", "0")
+        self._draining: dict[str, None] = {}  # sources, in order
+
+    async def follow_file(self, state: State, fence: int) -> None:
+        """Exclude what the file names, and include again what it names no more, if it has changed."""
+        if (path := self.path) is None:
+            return
+        now = asyncio.get_running_loop().time()
+        try:
+            stamp = await in_thread("exclusions", lambda: _stamp(path))
+            if stamp == self._stamp and now < self._read_at + _READ_ANYWAY_S:
+                return
+            names = await in_thread("exclusions", lambda: read_exclusions(path))
+        except (ConfigError, OSError) as error:
+            fault = str(error)
+            if fault != self._fault:
+                logger.error("%s; what it named when it could last be read stays excluded", fault)
+            self._fault, self.is_published = fault, True
+            return
+        self._fault = ""
+        if await self._publish(state, fence, names):
+            self._stamp, self._read_at, self.is_published = stamp, now, True
+
+    async def _publish(self, state: State, fence: int, names: dict[str, str]) -> bool:
+        """Write the differences to Redis; False if another leads by now."""
+        for page in _pages(names.items()):
+            known = await are_published(state, *zip(*page, strict=True))
+            new = dict(item for item, is_known in zip(page, known, strict=True) if not is_known)
+            if not new:
+                continue
+            excluded = await state.scripts.exclude(new, fence=fence)
+            if not excluded:
+                return False
+            self._draining |= dict.fromkeys(one.name for one in excluded if one.has_work)
+        cursor, more = 0, True
+        while more:
+            cursor, stored = await excluded_by_file(state, cursor)
+            for gone in _pages(name for name in stored if name not in names):
+                await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
+                if not await state.scripts.include(gone, fence=fence):
+                    return False
+            more = cursor != 0
+        return True
+
+    async def tend(self, state: State, fence: int) -> None:
+        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it."""
+        reply = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED)
+        if reply is None:
+            return
+        self._cursors = reply.cursors
+        self._draining |= dict.fromkeys(reply.sources)
+        for _ in range(_CALLS):
+            if not self._draining:
+                break
+            source = next(iter(self._draining))
+            dropped, left = await state.scripts.drop_queued(source, "excluded", count=DROPPED_A_CALL)
+            if not (dropped and left):
+                del self._draining[source]
+        await forget_dropped(state, calls=_CALLS)
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """Return what changes when a file is written or replaced.
+
+    Raises:
+        ConfigError: it is not there.
+
+    """
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        raise ConfigError(f"CRAWL_EXCLUDE={path} cannot be read: {error.strerror or error}") from None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _pages(items: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(items)
+    while page := list(islice(rest, _WRITTEN)):
+        yield page

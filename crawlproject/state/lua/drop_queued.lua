@@ -1,0 +1,69 @@
+-- Drops what waits of a source, wherever it waits, a bounded part of it at a call: of an excluded source, or because an
+-- operator empties its queue.
+-- needs: exclusions, names, queues, due, audit
+-- types: list quarantine, counter outstanding overflow
+-- reads: rates slots halted
+--
+-- A: source; what ('excluded': only if that source is excluded; or 'purged'); count (requests at most; 0: only tells); by
+--    (the operator who begins to empty its queue; none: nothing is noted in the audit trail); min_rate; circuit.
+-- Reply: {requests dropped, requests that still wait}
+--
+-- Not what workers hold, nor seeds that are not enqueued yet. The quarantined requests of all sources are looked at: there
+-- are few.
+
+local source = A.source
+require_type('list', K.dropped)
+look_up({source})
+local function quarantined()
+  local found, start = {}, source .. '\n'
+  for _, line in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
+    if line:sub(1, #start) == start then found[#found + 1] = line end
+  end
+  return found
+end
+
+local all = A.by and backlog_of(source) + overflow_of(source) + #quarantined()
+local may_drop = A.what ~= 'excluded' or is_excluded(source)
+local left, entries, from_overflow, foreign = may_drop and A.count or 0, {}, 0, 0
+local function take_from(key, command, ...)
+  if #entries >= left then return {} end
+  return attempt(command, key, ...) or {}
+end
+
+for _, line in ipairs(left > 0 and quarantined() or {}) do
+  if #entries < left then
+    redis.call('LREM', K.quarantine, 1, line)
+    entries[#entries + 1] = line:sub(#source + 2)
+  end
+end
+local delayed = take_from(K.delayed_of .. source, 'ZPOPMIN', left - #entries)
+for index = 1, #delayed, 2 do
+  local at = delayed[index]:find('\n', 1, true)
+  if at then
+    entries[#entries + 1] = delayed[index]:sub(at + 1)
+  else
+    add_dead_letter('entry', delayed[index], source, 'delayed request not written by crawlproject', 0)
+    foreign = foreign + 1
+  end
+end
+for _, key in ipairs(queues_of(source)) do
+  for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
+end
+local of_frontier = #entries
+for _, key in ipairs(overflow_lists_of(source)) do
+  for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do
+    entries[#entries + 1], from_overflow = entry, from_overflow + 1
+  end
+end
+if #entries + foreign > 0 then
+  drop(source, A.what, entries)
+  if of_frontier + foreign > 0 then redis.call('DECRBY', K.outstanding, of_frontier + foreign) end
+  if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
+  schedule_all({[source] = true})
+end
+if A.by then -- last: when Redis is out of memory it denies a script that begins with this
+  local name = shown_name(source)
+  local msg = string.format('%s: its queue is emptied of %d requests', name, all)
+  note_change('queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
+end
+return {#entries + foreign, backlog_of(source) + overflow_of(source) + #quarantined()}

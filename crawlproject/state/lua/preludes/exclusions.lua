@@ -1,0 +1,101 @@
+-- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
+-- needs: dead_letters
+-- reads: excluded dropped
+--
+-- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
+-- without a dot is no domain that others are below: "museum" is a source, not all of .museum.
+--
+-- What is dropped leaves the frontier at once, and is counted. It stays in K.dropped until its place in the seen filter has
+-- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
+
+local is_any_excluded -- whether there are exclusions, where that is known
+local excluded = {} -- name -> whether it is excluded, where that is known
+
+-- To be called before the first write. Nearly always there are none, and nothing more is looked at.
+local function has_exclusions()
+  if is_any_excluded == nil then
+    is_any_excluded = redis.call('EXISTS', K.excluded) == 1
+    if is_any_excluded then
+      require_type('set', K.excluded)
+      require_type('list', K.dropped)
+    end
+  end
+  return is_any_excluded
+end
+
+-- Looks at several names at once.
+local function look_up_excluded(names)
+  if not has_exclusions() then return end
+  for first = 1, #names, 1000 do
+    local last = math.min(first + 999, #names)
+    for index, member in ipairs(redis.call('SMISMEMBER', K.excluded, unpack(names, first, last))) do
+      excluded[names[first + index - 1]] = member == 1
+    end
+  end
+end
+
+local function is_excluded(name)
+  if not has_exclusions() then return false end
+  if excluded[name] == nil then excluded[name] = redis.call('SISMEMBER', K.excluded, name) == 1 end
+  return excluded[name]
+end
+
+local function is_host_excluded(host)
+  if host == '' or not has_exclusions() then return false end
+  local domain = host
+  repeat
+    if is_excluded(domain) then return true end
+    domain = domain:match('^[^.]*%.(.+)$')
+  until not domain or not domain:find('.', 1, true)
+  return false
+end
+
+-- The host that a stored request goes to, '' where that cannot be told. Its URL is the first of its attributes
+-- (frontier/codec.py), as Scrapy spells it: escaped, the host in lower case and, as IDNA, in ASCII.
+local function host_of(entry)
+  if not entry:find('^...[\128-\143]\163url') then return '' end
+  local kind, one, two = entry:byte(9, 11) -- of a string, up to 65,535 bytes: a URL is no longer
+  local from, length
+  if kind and kind >= 160 and kind <= 191 then
+    from, length = 10, kind - 160
+  elseif kind == 217 and one then
+    from, length = 11, one
+  elseif kind == 218 and two then
+    from, length = 12, one * 256 + two
+  else
+    return ''
+  end
+  local authority = entry:sub(from, from + length - 1):match('^%a+://([^/?#]*)') or ''
+  local place = authority:match('@([^@]*)$') or authority
+  return (place:match('^%[([^%]]*)%]') or place:match('^[^:]*')):lower():gsub('%.+$', '')
+end
+
+-- Whether a request of a source is excluded, by that source or by where it goes.
+local function is_request_excluded(source, entry)
+  if not has_exclusions() then return false end
+  return is_excluded(source) or is_host_excluded((host_of(entry)))
+end
+
+-- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
+local function count_dropped(source, what, count)
+  if source ~= '' then add(K.counts_of .. what, source, count) end
+  add(K.totals, what, count)
+end
+
+-- Drops requests that were taken out of the frontier.
+local function drop(source, what, entries)
+  if #entries == 0 then return end
+  redis.call('RPUSH', K.dropped, unpack(entries))
+  count_dropped(source, what, #entries)
+end
+
+-- Leaves in `entries` those that may go out, and drops the others; returns how many these were.
+local function drop_excluded(source, entries)
+  if not has_exclusions() then return 0 end
+  local gone = {}
+  for index = #entries, 1, -1 do
+    if is_request_excluded(source, entries[index]) then gone[#gone + 1] = table.remove(entries, index) end
+  end
+  drop(source, 'excluded', gone)
+  return #gone
+end

@@ -1,0 +1,137 @@
+"""`scrapy exclude`, `include`, `excluded` and `purge`."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
+    from tests.conftest import Scrapy
+
+WHO = f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+async def audit(frontier: Frontier) -> list[dict[str, Any]]:
+    return [json.loads(fields[b"event"]) for _, fields in await frontier.redis.xrange("crawl:audit")]
+
+
+async def test_an_excluded_source_loses_its_work_until_it_is_included(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
+    await frontier.feed("museum", 3)
+    done = scrapy("exclude", "MUSEUM", "Gone.Example.", "--reason", "asked by mail")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "museum is excluded; 3 queued requests were dropped",
+        "gone.example is excluded",
+    ]
+    assert await frontier.redis.smembers("crawl:excluded") == {b"museum", b"gone.example"}
+    await frontier.feed("museum", 1)
+    assert await frontier.lease(9) == []
+    assert await frontier.redis.hget("crawl:images:counts:excluded", "museum") == b"4"
+
+    listed = json.loads(scrapy("excluded", "--json").stdout)
+    by = f"operator, scrapy exclude, {WHO}"
+    assert [one.pop("time")[:2] for one in listed] == ["20", "20"]
+    assert listed == [
+        {"name": name, "by": by, "reason": "asked by mail", "in_file": False}
+        for name in ("gone.example", "museum")
+    ]
+    lines = scrapy("excluded").stdout.splitlines()
+    assert lines[0].startswith("gone.example  20")
+    assert lines[0].endswith(f", {by}: asked by mail")
+    assert lines[2:] == ["2 domains and sources are excluded"]
+
+    done = scrapy("include", "museum", "flickr")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "museum is included again\nflickr was not excluded\n"
+    assert [(one["event"], one["source"], one["by"]) for one in await audit(frontier)] == [
+        ("crawl_excluded", "museum", by),
+        ("crawl_excluded", "gone.example", by),
+        ("crawl_included", "museum", f"operator, scrapy include, {WHO}"),
+    ]
+    await frontier.feed("museum", 2)
+    assert len(await frontier.lease(9)) == 2
+
+
+async def test_what_the_file_names_is_not_included_by_a_command(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.scripts.exclude({"museum": "the list"}, fence=frontier.fence)
+    done = scrapy("include", "museum")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "museum is still excluded: CRAWL_EXCLUDE names it, take its line out of that file\n"
+    assert await frontier.redis.smembers("crawl:excluded") == {b"museum"}
+    done = scrapy("include", "museum", "--json")
+    assert json.loads(done.stdout) == {"included": [], "not_excluded": [], "file": ["museum"]}
+    assert scrapy("excluded").stdout.splitlines()[0] == "museum  CRAWL_EXCLUDE, CRAWL_EXCLUDE: the list"
+
+
+async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
+    done = scrapy("exclude", "a.example")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a.example is excluded\n", "")
+    done = scrapy("exclude", "bücher.example", "musuem", "--json")
+    assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "musuem": 0}}
+    assert done.stderr == "note: neither the catalogue nor a seed has named musuem so far\n"
+
+
+@pytest.mark.parametrize("command", ["exclude", "include"])
+@pytest.mark.parametrize(
+    "args",
+    [[], ["museum", "two words"], ["--all"], ["https://a.example/"], ["a.example:80"], ["*.a.example"], ["a/b"]],
+)
+async def test_wrong_use_changes_nothing(
+    scrapy: Scrapy, frontier: Frontier, command: str, args: list[str]
+) -> None:
+    await frontier.redis.sadd("crawl:excluded", "flickr")
+    done = scrapy(command, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"scrapy {command}" in done.stderr
+    assert await frontier.redis.smembers("crawl:excluded") == {b"flickr"}
+
+
+async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
+    await frontier.feed("museum", 5)
+    await frontier.feed("flickr", 1)
+    done = scrapy("purge", "museum")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "5 requests of museum wait: scrapy purge museum --yes drops them\n"
+    assert json.loads(scrapy("purge", "museum", "--json").stdout) == {
+        "source": "museum",
+        "waiting": 5,
+        "purged": 0,
+    }
+    assert await frontier.redis.get("crawl:images:outstanding") == b"6"
+    assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
+    assert await frontier.redis.get("crawl:images:outstanding") == b"1"
+    assert json.loads(scrapy("purge", "museum", "--yes", "--json").stdout) == {
+        "source": "museum",
+        "waiting": 0,
+        "purged": 0,
+    }
+    totals = json.loads(scrapy("stats").stdout)
+    assert (totals["purged"], totals["sources"]["museum"]["purged"], totals["excluded"]) == (5, 5, 0)
+    assert (await audit(frontier))[0]["by"] == f"operator, scrapy purge, {WHO}"
+
+
+@pytest.mark.parametrize("args", [[], ["museum", "flickr"], ["--all"]])
+async def test_a_purge_is_of_one_source(scrapy: Scrapy, frontier: Frontier, args: list[str]) -> None:
+    done = scrapy("purge", "--yes", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+async def test_explain_and_sources_name_an_exclusion(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    scrapy("exclude", "museum", "gone.example")
+    [row] = [row for row in json.loads(scrapy("sources", "--json").stdout) if row["source"] == "museum"]
+    assert (row["state"], row["reason"]) == ("excluded", "by size; excluded until scrapy include museum")
+    said = json.loads(scrapy("explain", "http://127.0.0.1/a.jpg", "--source", "museum", "--json").stdout)
+    assert said["excluded_by"] == "museum"
+    assert said["obstacles"][0] == "museum is excluded: scrapy include museum"
+    assert said["due_s"] is None
+    said = json.loads(scrapy("explain", "http://img.gone.example/a.jpg", "--json").stdout)
+    assert said["excluded_by"] == "gone.example"
+    assert said["due_s"] is None

@@ -1,0 +1,123 @@
+"""What the leader does about exclusions: it follows a file, and drops what waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawlproject.frontier.exclusion_list import ExclusionList
+from crawlproject.state.client import State
+from crawlproject.state.exclusions import excluded_names, exclusion_of
+from tests.state.scripts.calls import db, entry, join, outstanding, put, rule
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "never.txt"
+
+
+def write(file: Path, text: str) -> None:
+    """Replace the file, as careful people and Kubernetes do."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+async def excluded(state: State) -> set[bytes]:
+    found: set[bytes] = await db(state).smembers(state.keys.excluded)
+    return found
+
+
+async def test_names_come_and_go_with_their_lines(state: State, file: Path) -> None:
+    fence = await rule(state)
+    followed = ExclusionList(str(file))
+    assert not followed.is_published
+    write(file, "gone.example  # asked by mail\nmuseum\n")
+    await followed.follow_file(state, fence)
+    assert followed.is_published
+    assert await excluded(state) == {b"gone.example", b"museum"}
+    assert [(one.name, one.by, one.reason, one.in_file) for one in await excluded_names(state)] == [
+        ("gone.example", "CRAWL_EXCLUDE", "asked by mail", True),
+        ("museum", "CRAWL_EXCLUDE", "", True),
+    ]
+    assert await exclusion_of(state, "any", "img.gone.example") == "gone.example"
+    assert await exclusion_of(state, "any", "gone.org") is None
+    await state.scripts.exclude({"museum": ""}, by="me")
+    write(file, "other.example\n")
+    await followed.follow_file(state, fence)
+    assert await excluded(state) == {b"other.example", b"museum"}  # what an operator said stays
+
+
+async def test_a_long_file_is_published_whole_and_given_up_whole(state: State, file: Path) -> None:
+    fence = await rule(state)
+    followed = ExclusionList(str(file))
+    write(file, "\n".join(f"{number}.example" for number in range(2500)))
+    await followed.follow_file(state, fence)
+    assert len(await excluded(state)) == len(await excluded_names(state)) == 2500
+    write(file, "")
+    await followed.follow_file(state, fence)
+    assert await db(state).keys("crawl:excluded*") == []
+
+
+async def test_a_file_that_has_become_invalid_changes_nothing_and_is_logged_once(
+    state: State, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fence = await rule(state)
+    followed = ExclusionList(str(file))
+    write(file, "gone.example\n")
+    await followed.follow_file(state, fence)
+    write(file, "http://gone.example/\n")
+    for _ in range(3):
+        await followed.follow_file(state, fence)
+    file.unlink()
+    await followed.follow_file(state, fence)
+    assert await excluded(state) == {b"gone.example"}
+    first, second = [record.message for record in caplog.records]
+    assert "line 1: 'http://gone.example/' is neither" in first
+    assert "No such file" in second
+    write(file, "other.example\n")
+    await followed.follow_file(state, fence)
+    assert await excluded(state) == {b"other.example"}
+
+
+async def test_a_leader_that_was_replaced_publishes_nothing(state: State, file: Path) -> None:
+    fence = await rule(state)
+    write(file, "gone.example\n")
+    followed = ExclusionList(str(file))
+    await followed.follow_file(state, fence - 1)
+    assert (followed.is_published, await excluded(state)) == (False, set())
+
+
+async def test_another_leader_finds_what_has_changed_before_its_term(state: State, file: Path) -> None:
+    fence = await rule(state)
+    write(file, "gone.example\nkept.example\n")
+    await ExclusionList(str(file)).follow_file(state, fence)
+    write(file, "kept.example\nnew.example\n")
+    await ExclusionList(str(file)).follow_file(state, fence)
+    assert await excluded(state) == {b"kept.example", b"new.example"}
+    without = ExclusionList(None)
+    await without.follow_file(state, fence)
+    assert (without.is_published, len(await excluded(state))) == (True, 2)
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+async def test_what_waits_of_a_source_is_dropped_in_steps(state: State, file: Path, by_key: bool) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 1.0), ("other", 1.0))
+    for first in range(0, 6000, 500):
+        await put(state, [entry(str(number)) for number in range(first, first + 500)])
+    await put(state, [entry("kept")], "other")
+    followed = ExclusionList(str(file))
+    if by_key:
+        await db(state).sadd(state.keys.excluded, "museum")
+        write(file, "")
+    else:
+        write(file, "museum\n")
+    await followed.follow_file(state, fence)
+    await followed.tend(state, fence)
+    assert await outstanding(state) == 1001
+    await followed.tend(state, fence)
+    await followed.tend(state, fence)
+    assert (await outstanding(state), await db(state).llen(state.keys.dropped)) == (1, 0)
+    assert await db(state).hget(state.keys.totals, "excluded") == b"6000"

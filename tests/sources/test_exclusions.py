@@ -1,0 +1,82 @@
+"""Names of what is excluded, and the file that lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawlproject.errors import ConfigError
+from crawlproject.sources.exclusions import domains_above, exclusion_name, parse_exclusions, read_exclusions
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("museum", "museum"),
+        (" Museum.Example. ", "museum.example"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:DB8::7", "2001:db8::7"),
+        ("[2001:db8::7]", "2001:db8::7"),
+        ("city:museum", "city:museum"),
+        ("bücher", "bücher"),
+    ],
+)
+def test_a_name_has_one_spelling(given: str, name: str) -> None:
+    assert exclusion_name(given) == name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        " ",
+        "a b",
+        "https://a.example/",
+        "a.example/b",
+        "a.example:80",
+        "[::1]:80",
+        "*.a.example",
+        ".a",
+        "a" * 200,
+    ],
+)
+def test_what_is_neither_domain_nor_source_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"neither a source nor a domain|1 to 128 printable"):
+        exclusion_name(given)
+
+
+def test_a_host_is_below_its_domains_but_not_below_the_top_level_one() -> None:
+    assert domains_above("a.b.museum.example") == ["a.b.museum.example", "b.museum.example", "museum.example"]
+    assert domains_above("museum.example") == ["museum.example"]
+    assert domains_above("localhost") == ["localhost"]
+
+
+def test_a_file_has_a_name_a_line_and_comments() -> None:
+    text = "# never\n\nMuseum.example  # asked by mail, # twice\n  museum\r\nbücher.example\n"
+    assert parse_exclusions(text) == {
+        "museum.example": "asked by mail, # twice",
+        "museum": "",
+        "xn--bcher-kva.example": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a.example\nhttp://b.example\n", ", line 2: 'http://b.example' is neither a source nor a domain"),
+        (b"a.example, b.example\n", ", line 1: source 'a.example, b.example' must be 1 to 128 printable"),
+        (b"\xff\xfe\n", " is not UTF-8"),
+        (None, " cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, content: bytes | None, fault: str
+) -> None:
+    file = tmp_path / "never.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_exclusions(str(file))
+    assert str(caught.value).startswith(f"CRAWL_EXCLUDE={file}{fault}")

@@ -1,0 +1,326 @@
+"""exclude.lua, include.lua, review_exclusions.lua, drop_queued.lua, forget_dropped.lua, and what heeds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from scrapy import Request
+
+from crawlproject.errors import Excluded
+from crawlproject.frontier import codec
+from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.seeds import new_request
+from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.client import State
+from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
+from tests.state.scripts.calls import db, join, lease, outstanding, rule
+
+SPIDER = ImagesSpider()
+
+
+def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
+    """Return a request as a seed with this URL makes it, identified by its end."""
+    meta: dict[str, Any] = {IDENTIFIER: url[-100:]} | ({} if source is None else {SOURCE: source})
+    return new_request(Request(url, errback=SPIDER.failed, meta=meta, **more), SPIDER, SeenFilter())
+
+
+async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
+    reply = await state.scripts.enqueue("w", list(images), high_water=high_water, refuse_unknown=False)
+    assert reply is not None
+    return reply
+
+
+async def urls(state: State, **more: Any) -> list[str]:
+    """Lease, and return what for."""
+    reply = await lease(state, **more)
+    return [codec.decode(grant.entry, SPIDER).url for grant in reply.grants]
+
+
+async def dropped(state: State, source: str, what: str = "excluded") -> int:
+    """Return how many were counted of a source; the total is no less."""
+    total = int(await db(state).hget(state.keys.totals, what) or 0)
+    of_source = int(await db(state).hget(state.keys.counts_of + what, source) or 0)
+    assert total >= of_source
+    return of_source
+
+
+async def audit(state: State) -> list[dict[str, Any]]:
+    return [json.loads(fields[b"event"]) for _, fields in await db(state).xrange(state.keys.audit)]
+
+
+async def start(state: State) -> int:
+    await join(state)
+    return await rule(state, ("museum", 200.0), ("other", 200.0))
+
+
+async def test_nothing_of_an_excluded_source_is_admitted_and_the_rest_is(state: State) -> None:
+    await start(state)
+    await state.scripts.exclude({"museum": ""}, by="me")
+    reply = await enqueue(
+        state, [image("http://a.example/1"), image("http://a.example/2", "other"), image("http://a.example/3")]
+    )
+    assert (reply.admitted, reply.excluded, reply.dead, reply.outstanding) == (1, 2, 0, 1)
+    assert await dropped(state, "museum") == 2
+    assert await db(state).xlen(state.keys.dead) == 0
+    await state.scripts.include(["museum"], by="me")
+    assert (await enqueue(state, [image("http://a.example/1")])).admitted == 1  # it was not noted as seen
+
+
+@pytest.mark.parametrize(
+    ("url", "is_excluded"),
+    [
+        ("http://museum.example/a.jpg", True),
+        ("https://MUSEUM.example:8443/a.jpg", True),
+        ("http://museum.example./a.jpg", True),
+        ("http://img.cdn.museum.example?x=y", True),
+        ("http://museum.example/" + "a" * 300, True),
+        ("http://museum.example/" + "a" * 2000, True),
+        ("http://xn--bcher-kva.example/", True),
+        ("http://bücher.example/", True),
+        ("http://192.0.2.7/a.jpg", True),
+        ("http://[2001:db8::7]:8080/a.jpg", True),
+        ("http://notmuseum.example/a.jpg", False),
+        ("http://example/museum.example", False),
+        ("http://museum.example.org/a.jpg", False),
+        ("http://other.example/museum.example/?u=http://museum.example/", False),
+        ("http://other.example/@museum.example/", False),
+        ("http://a.single/", False),
+        ("http://1.192.0.2.8/", False),
+    ],
+)
+async def test_a_domain_stands_for_its_host_and_those_below_it(state: State, url: str, is_excluded: bool) -> None:
+    await start(state)
+    names = ("museum.example", "xn--bcher-kva.example", "192.0.2.7", "2001:db8::7", "single")
+    await state.scripts.exclude(dict.fromkeys(names, ""), by="me")
+    reply = await enqueue(state, [image(url)])
+    assert (reply.excluded, reply.admitted) == ((1, 0) if is_excluded else (0, 1))
+
+
+@pytest.mark.parametrize("of_gone", [1, 3, 50, 300])
+async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(state: State, of_gone: int) -> None:
+    await join(state)
+    await rule(state, ("museum", 0.1))  # a slot in ten seconds
+    for number in range(600):  # `of_gone` in a row, and one that is kept
+        host = "kept" if number % (of_gone + 1) == of_gone else "gone"
+        await enqueue(state, [image(f"http://{host}.example/{number}", priority=number // 200)])
+    await enqueue(state, [image("http://kept.example/last")])
+    await state.scripts.exclude({"gone.example": ""}, by="me")
+    found: list[str] = []
+    for _ in range(9):
+        before = await outstanding(state)
+        found += await urls(state)
+        assert before - await outstanding(state) <= 350  # a bounded part at a call
+    assert len(found) == 1
+    assert "kept" in found[0]
+    assert await outstanding(state) == 601 - await dropped(state, "museum")
+    await rule(state, ("museum", 200.0))
+    for _ in range(9):
+        found += await urls(state, horizon=100.0)
+    kept = [number for number in range(600) if number % (of_gone + 1) == of_gone]
+    assert await dropped(state, "museum") == 600 - len(kept)
+    assert len(found) == len(kept) + 1
+    assert not [url for url in found if "gone" in url]
+
+
+async def test_an_excluded_source_that_drains_keeps_none_from_its_slots(state: State) -> None:
+    await start(state)
+    await enqueue(state, (image(f"http://a.example/{number}") for number in range(400)))
+    await state.scripts.exclude({"museum": ""}, by="me")
+    await enqueue(state, (image(f"http://b.example/{number}", "other") for number in range(5)))
+    assert len(await urls(state)) == 5
+    assert await db(state).llen(state.keys.dropped) == 250
+
+
+async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State) -> None:
+    await start(state)
+    # Queued, of two priorities, and in the overflow:
+    batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(30)]
+    await db(state).lpush(state.keys.seeds, *(str(number) for number in range(30)))
+    seeds = await state.scripts.take_seeds("w", 30)
+    reply = await state.scripts.enqueue(
+        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
+    )
+    assert reply is not None
+    assert reply.admitted == 30
+    waiting = int(await db(state).get(state.keys.overflow))
+    assert waiting > 0
+    # Delayed, and in quarantine:
+    one, two = (await lease(state, 2, high_water=40)).grants
+    await state.scripts.settle("w", [Settlement(one.id, "museum", one.entry, delay=3600.0)])
+    await state.scripts.settle("w", [Settlement(two.id, "museum", codec.with_deliveries(two.entry, 2))])
+    await lease(state, 1, high_water=40)
+    [status] = await state.scripts.inspect(["museum"])
+    quarantined = await db(state).llen(state.keys.quarantine)
+    assert (status.delayed, quarantined) == (1, 1)
+    leased = await db(state).hlen(state.keys.leases_of + "w")
+
+    assert await drop_queued(state, "museum") == 0  # it is not excluded
+    await state.scripts.exclude({"museum": ""}, by="me")
+    assert await drop_queued(state, "museum") == 30 - leased
+    assert await count_queued(state, "museum") == 0
+    assert await dropped(state, "museum") == 30 - leased
+    assert await outstanding(state) == leased
+    assert int(await db(state).get(state.keys.overflow)) == 0
+    assert await db(state).llen(state.keys.quarantine) == 0
+    for tier in (state.keys.due_fast, state.keys.due_mid, state.keys.due_slow):
+        assert await db(state).zcard(tier) == 0
+
+
+async def test_a_quarantined_request_is_dropped_before_a_worker_makes_room_for_it(state: State) -> None:
+    await start(state)
+    await enqueue(state, [image("http://gone.example/1")])
+    [one] = (await lease(state)).grants
+    await state.scripts.settle("w", [Settlement(one.id, "museum", codec.with_deliveries(one.entry, 2))])
+    await lease(state)
+    assert await db(state).llen(state.keys.quarantine) == 1
+    await state.scripts.exclude({"gone.example": ""}, by="me")
+    assert (await lease(state)).grants == []
+    assert (await db(state).llen(state.keys.quarantine), await outstanding(state)) == (0, 0)
+    assert await dropped(state, "museum") == 1
+
+
+@pytest.mark.parametrize("name", ["museum", "gone.example"])
+async def test_what_comes_back_to_the_frontier_is_dropped_and_a_result_counts(state: State, name: str) -> None:
+    await start(state)
+    await enqueue(state, (image(f"http://gone.example/{number}") for number in range(3)))
+    retried, returned, done = (await lease(state)).grants
+    await state.scripts.exclude({name: ""}, by="me")
+    await state.scripts.settle(
+        "w",
+        [
+            Settlement(retried.id, "museum", retried.entry, delay=60.0, status="500", fine=False),
+            Settlement(returned.id, "museum", returned.entry),
+            Settlement(done.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
+        ],
+    )
+    assert (await outstanding(state), await dropped(state, "museum")) == (0, 2)
+    assert await db(state).xlen(state.keys.link_rot_events) == 1
+
+
+async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
+    await start(state)
+    await enqueue(state, [image("http://kept.example/1")])
+    [one] = (await lease(state)).grants
+    await state.scripts.exclude({"gone.example": ""}, by="me")
+    request = codec.decode(one.entry, SPIDER)
+    target = request.replace(
+        url="http://img.gone.example/1",
+        meta=request.meta | {"redirect_urls": [request.url]},
+        headers={"Referer": "x"},
+    )
+    entry = codec.encode(target, SPIDER)
+    await state.scripts.settle("w", [Settlement(one.id, "museum", entry, domain="gone.example", answered=True)])
+    assert (await outstanding(state), await dropped(state, "museum")) == (0, 1)
+    await state.scripts.include(["gone.example"], by="me")
+    await forget_dropped(state)
+    assert (await enqueue(state, [image("http://kept.example/1")])).admitted == 1
+
+
+async def test_what_was_dropped_is_no_duplicate_when_its_place_is_given_up(state: State) -> None:
+    await start(state)
+    batch = [image(f"http://a.example/{number}") for number in range(1200)]
+    await enqueue(state, batch)
+    await enqueue(state, [image("http://b.example/1", "other")])
+    assert await drop_queued(state, "museum", "purged", by="me") == 1200
+    assert await dropped(state, "museum", "purged") == 1200
+    assert (await enqueue(state, batch[:1])).duplicates == 1
+    await forget_dropped(state, calls=1)
+    assert await db(state).llen(state.keys.dropped) == 700
+    await forget_dropped(state)
+    assert await db(state).exists(state.keys.dropped) == 0
+    reply = await enqueue(state, [*batch, image("http://b.example/1", "other")])
+    assert (reply.admitted, reply.duplicates) == (1200, 1)
+
+
+async def test_places_are_given_up_once_whoever_comes_first(state: State) -> None:
+    await start(state)
+    await enqueue(state, [image("http://a.example/1"), image("http://a.example/2")])
+    await drop_queued(state, "museum", "purged")
+    entries = await db(state).lrange(state.keys.dropped, 0, -1)
+    assert await state.scripts.forget_dropped(entries, [None, None])
+    assert not await state.scripts.forget_dropped(entries, [None, None])
+
+
+async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:
+    await start(state)
+    slot, _ = await state.scripts.acquire(source="museum", host="img.museum.example")
+    assert slot is not None
+    slot = replace(slot, late=60.0)
+    await state.scripts.exclude({"museum.example": ""}, by="me")
+    with pytest.raises(Excluded, match=r"img\.museum\.example is excluded"):
+        await state.scripts.acquire(source="museum", host="img.museum.example")
+    assert not await state.scripts.confirm(slot, host="img.museum.example")
+    assert await state.scripts.renew(slot, within=0.5, host="img.museum.example") is None
+    assert await state.scripts.confirm(slot, host="elsewhere.example")
+    await state.scripts.exclude({"museum": ""}, by="me")
+    with pytest.raises(Excluded):
+        await state.scripts.acquire(source="museum", host="elsewhere.example")
+    assert not await state.scripts.confirm(slot, host="elsewhere.example")
+    assert await state.scripts.renew(slot, within=0.5, host="elsewhere.example") is None
+
+
+async def test_an_exclusion_ends_when_neither_operator_nor_file_holds_it(state: State) -> None:
+    fence = await start(state)
+    scripts = state.scripts
+    [first] = await scripts.exclude({"museum": "asked by mail"}, by="me")
+    [second] = await scripts.exclude({"museum": "in the list"}, fence=fence)
+    assert (first.new, second.new) == (True, False)
+    assert await scripts.include(["museum"], by="me") == {"museum": "file"}
+    assert await db(state).sismember(state.keys.excluded, "museum")
+    assert await scripts.include(["museum"], fence=fence) == {"museum": "included"}
+    assert await scripts.include(["museum"], by="me") == {"museum": "not excluded"}
+    assert await db(state).keys("crawl:excluded*") == []
+    told = [(one["event"], one["type"], one["source"], one["by"]) for one in await audit(state)]
+    assert told == [
+        ("crawl_excluded", "operator", "museum", "operator, me"),
+        ("crawl_included", "file", "museum", "worker leader"),
+    ]
+
+
+async def test_a_leader_that_was_replaced_changes_nothing(state: State) -> None:
+    fence = await start(state)
+    assert await state.scripts.exclude({"museum": ""}, fence=fence - 1) == []
+    assert await state.scripts.include(["museum"], fence=fence - 1) == {}
+    assert await state.scripts.review_exclusions(fence - 1, ("0", "0"), count=9) is None
+    assert await db(state).keys("crawl:excluded*") == []
+
+
+async def test_what_operators_do_by_key_is_noted(state: State) -> None:
+    fence = await start(state)
+    await enqueue(state, [image("http://a.example/1")])
+    await db(state).sadd(state.keys.excluded, "museum", b"\xff")
+    reply = await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
+    assert reply is not None
+    assert (reply.cursors, reply.sources) == (("0", "0"), ["museum"])
+    assert json.loads(await db(state).hget(state.keys.excluded_by, "museum"))["by"] == "operator, by key"
+    await db(state).srem(state.keys.excluded, "museum")
+    await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
+    await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
+    assert [(one["event"], one["source"], one["by"]) for one in await audit(state)] == [
+        ("crawl_excluded", "museum", "operator, by key"),
+        ("crawl_included", "museum", "operator, by key"),
+    ]
+
+
+async def test_a_purge_is_noted_once_and_takes_no_more_than_waited(state: State) -> None:
+    await start(state)
+    await enqueue(state, (image(f"http://a.example/{number}") for number in range(700)))
+    assert await drop_queued(state, "museum", "purged", by="me") == 700
+    assert await count_queued(state, "museum") == 0
+    [told] = await audit(state)
+    assert (told["event"], told["by"]) == ("queue_purged", "operator, me")
+    assert told["msg"] == "museum: its queue is emptied of 700 requests"
+
+
+async def test_an_excluded_source_says_so(state: State) -> None:
+    await start(state)
+    await db(state).sadd(state.keys.halted, "museum")
+    await state.scripts.exclude({"museum": ""}, by="me")
+    museum, other = await state.scripts.inspect(["museum", "other"])
+    assert (museum.state, other.state) == ("excluded", "closed")
