@@ -14,6 +14,7 @@ from crawlproject import config
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState
 from crawlproject.state.workers import alive_workers
+from crawlproject.texts import visible
 
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
@@ -37,7 +38,7 @@ def main() -> int:
     except (CrawlprojectError, *REDIS_TROUBLE) as error:
         fault = str(error)
     if fault is not None:
-        print(fault, file=sys.stderr)
+        print(visible(fault), file=sys.stderr)
     return int(fault is not None)
 
 

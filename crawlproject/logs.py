@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from crawlproject import config
 from crawlproject.models import IDENTIFIER, SOURCE
-from crawlproject.texts import one_line, printable, without_secrets
+from crawlproject.texts import one_line, printable, visible, without_secrets
 
 
 def subject(record: logging.LogRecord) -> dict[str, str]:
@@ -42,8 +42,8 @@ class TextFormatter(logging.Formatter):
     """Lines for people, in Scrapy's format (`LOG_FORMAT`), with their subject at the end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and below it the traceback, if there is one."""
-        return without_secrets(super().format(record))
+        """Return the line, and below it the traceback, if there is one; nothing in it that a terminal obeys."""
+        return visible(without_secrets(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the line without a traceback."""

@@ -29,6 +29,13 @@ def printable(text: str, longest: int = 200) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:longest])
 
 
+def visible(text: str) -> str:
+    """Return a text of any length with `?` for characters that a terminal obeys; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
 def without_userinfo(text: str) -> str:
     """Return `text` with `***` in place of the user names and passwords of all URLs in it."""
     if "@" not in text:

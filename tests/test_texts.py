@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
 
-from crawlproject.texts import one_line, printable, shown_seed, url_fault, without_secrets, without_userinfo
+from crawlproject.texts import (
+    one_line,
+    printable,
+    shown_seed,
+    url_fault,
+    visible,
+    without_secrets,
+    without_userinfo,
+)
 
 NASTY = "\x00\x07\x1b[31m\r\n\t\x7f\x85\x9b\u200f\u2028\u2029\u202e\u2066\ufeff\ud800"
 
@@ -20,6 +28,12 @@ def test_what_is_printable_stays_and_the_rest_is_marked() -> None:
     assert printable(NASTY).isprintable()
     assert len(printable("x" * 1000)) == 200
     assert printable("abc", 2) == "ab"
+
+
+def test_what_a_terminal_obeys_is_marked_and_lines_stay() -> None:
+    assert visible("a\tb\nŽižkov 馬") == "a\tb\nŽižkov 馬"
+    assert visible(NASTY).replace("\n", "").replace("\t", "").isprintable()
+    assert len(visible("\x1b]0;x\x07" * 1000)) == 6000
 
 
 @given(st.text(st.characters()))

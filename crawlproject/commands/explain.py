@@ -53,7 +53,7 @@ class Command(cli.Command):
         if len(args) != 1:
             raise UsageError("expected exactly one URL")
         said = asyncio.run(self._explain(args[0], opts))
-        print(json.dumps(said, indent=2) if opts.json else _for_people(said))
+        cli.show(json.dumps(said, indent=2) if opts.json else _for_people(said))
 
     async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
         async with cli.opened_state(self, opts.spider) as state:
