@@ -1,8 +1,8 @@
-"""Health check of a worker: `python -m crawlproject.healthcheck`, on its machine, its settings in the environment.
+"""Health check of a worker: `python -P -m crawlproject.healthcheck`, its settings in the environment.
 
-Exit code 0: a worker of this machine has sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis
-does not answer; a sentence on stderr says which. While Redis is away workers wait and lose nothing: no reason to
-kill one.
+To be run on the worker's machine. Exit code 0: a worker of this machine has sent a heartbeat within
+CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis does not answer; a sentence on stderr says which. While Redis is
+away workers wait and lose nothing: no reason to kill one.
 """
 
 from __future__ import annotations
