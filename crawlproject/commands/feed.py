@@ -148,7 +148,8 @@ class Command(cli.Command):
                         note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
                         progress.update(bar, advance=count, note=note)
         finally:
-            print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
+            people = f"{fed} seeds fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
+            print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
 
 
 class _Estimate:

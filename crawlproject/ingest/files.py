@@ -20,9 +20,9 @@ from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.texts import printable, without_userinfo
 
-LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines
+LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines; bytes of a message in a topic
+TOO_LONG = "longer than 1 MiB"
 
-_TOO_LONG = "longer than 1 MiB"
 _CHUNK = 65_536  # characters of a line that is too long
 _COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
 _WHOLE = re.compile(r"-?\d{1,18}")
@@ -120,7 +120,7 @@ def _lines(lines: Iterator[str | None]) -> Iterator[Line]:
             return
     for at, line in enumerate(itertools.chain([first], lines), number):
         if line is None:
-            yield Line(at, None, _TOO_LONG)
+            yield Line(at, None, TOO_LONG)
         elif line.strip():
             yield _plain(at, line)
 
@@ -151,7 +151,7 @@ class _RowLines:
         self.count += 1
         self._room -= 0 if line is None else len(line)
         if line is None or self._room < 0:
-            raise csv.Error(_TOO_LONG)
+            raise csv.Error(TOO_LONG)
         return line
 
 
