@@ -16,10 +16,11 @@ ENV PATH=/venv/bin:$PATH \
     IMAGES_STORE=/data/thumbnails \
     CRAWL_LOG_FORMAT=json \
     PYTHONDONTWRITEBYTECODE=1
-WORKDIR /data
+# Nothing that a worker could write to: Scrapy runs the scrapy.cfg of its folder, and Python the modules there.
+WORKDIR /
 VOLUME /data
 USER 10001:10001
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "crawlproject.healthcheck"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-P", "-m", "crawlproject.healthcheck"]
 ENTRYPOINT ["scrapy"]
 CMD ["crawl", "images"]

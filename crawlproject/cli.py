@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
@@ -31,6 +31,7 @@ from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
 from crawlproject.state.health import known_fault
 from crawlproject.state.source_table import unknown_sources
+from crawlproject.texts import visible
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=ScrapyCommand)
@@ -84,7 +85,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             self.exitcode = 141
         except (CrawlprojectError, *REDIS_TROUBLE) as error:
             name = type(self).__module__.rpartition(".")[2]
-            print(f"scrapy {name}: {known_fault(error) or error}", file=sys.stderr)
+            show(f"scrapy {name}: {known_fault(error) or error}", sys.stderr)
             self.exitcode = 1
         except KeyboardInterrupt:
             self.exitcode = 130
@@ -230,4 +231,9 @@ async def remark_unknown(state: State, sources: list[str]) -> None:
 
 def remark(text: str) -> None:
     """Print what the operator should know beside the answer."""
-    print(f"note: {text}", file=sys.stderr)
+    show(f"note: {text}", sys.stderr)
+
+
+def show(text: str, to: TextIO | None = None) -> None:
+    """Print what people read, on stdout if `to` is None: names from Redis and seeds are strangers' texts."""
+    print(visible(text), file=to, flush=to is not None)

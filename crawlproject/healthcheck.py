@@ -1,8 +1,8 @@
-"""Health check of a worker: `python -m crawlproject.healthcheck`, on its machine, its settings in the environment.
+"""Health check of a worker: `python -P -m crawlproject.healthcheck`, its settings in the environment.
 
-Exit code 0: a worker of this machine has sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis
-does not answer; a sentence on stderr says which. While Redis is away workers wait and lose nothing: no reason to
-kill one.
+To be run on the worker's machine. Exit code 0: a worker of this machine has sent a heartbeat within
+CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis does not answer; a sentence on stderr says which. While Redis is
+away workers wait and lose nothing: no reason to kill one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from crawlproject import config
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState
 from crawlproject.state.workers import alive_workers
+from crawlproject.texts import visible
 
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
@@ -37,7 +38,7 @@ def main() -> int:
     except (CrawlprojectError, *REDIS_TROUBLE) as error:
         fault = str(error)
     if fault is not None:
-        print(fault, file=sys.stderr)
+        print(visible(fault), file=sys.stderr)
     return int(fault is not None)
 
 

@@ -16,7 +16,7 @@ from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import printable, without_secrets
 from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class Leader:
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out."""
-        place = without_userinfo(str(self.config.sources))
+        place = without_secrets(str(self.config.sources))
         for row in catalogue.bad:
             logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
         if (more := catalogue.left_out - MOST_BAD) > 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +21,7 @@ from twisted.python.failure import Failure
 
 from crawlproject import config
 from crawlproject.models import IDENTIFIER, SOURCE
-from crawlproject.texts import one_line, printable, without_userinfo
-
-# As in the settings that Scrapy logs at its start, and in the options of a URL
-_SECRET = re.compile(r"""((?i:secret|password|token)\w{0,40}(?:=|['"]\s*:\s*))(?:'[^']*'|"[^"]*"|[^\s&'",})]+)""")
-
-
-def without_secrets(text: str) -> str:
-    """Return `text` with `***` for passwords: in URLs, and after names such as `AWS_SECRET_ACCESS_KEY`."""
-    return _SECRET.sub(r"\1***", without_userinfo(text))
+from crawlproject.texts import one_line, printable, visible, without_secrets
 
 
 def subject(record: logging.LogRecord) -> dict[str, str]:
@@ -51,8 +42,8 @@ class TextFormatter(logging.Formatter):
     """Lines for people, in Scrapy's format (`LOG_FORMAT`), with their subject at the end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and below it the traceback, if there is one."""
-        return without_secrets(super().format(record))
+        """Return the line, and below it the traceback, if there is one; nothing in it that a terminal obeys."""
+        return visible(without_secrets(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the line without a traceback."""

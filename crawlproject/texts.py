@@ -29,6 +29,13 @@ def printable(text: str, longest: int = 200) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:longest])
 
 
+def visible(text: str) -> str:
+    """Return a text of any length with `?` for characters that a terminal obeys; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
 def without_userinfo(text: str) -> str:
     """Return `text` with `***` in place of the user names and passwords of all URLs in it."""
     if "@" not in text:
@@ -40,6 +47,73 @@ def without_userinfo(text: str) -> str:
         if last:
             parts[index] = _USERINFO.sub(r"\1***@", part[:last]) + part[last:]
     return "".join(parts)
+
+
+# What a secret is called: a name with one of these words in it, or one of the short words by itself.
+_SECRETIVE = (
+    r"(?i:(?:secret|passw(?:or)?d|passphrase|passcode|requirepass|token|credential|signature|sess(?:ion)?[_-]?id"
+    r"|(?:api|private|account|encryption|signing|master|shared)[_.-]?key|access[_.-]?key(?![_.-]?id))[\w.-]{0,40}"
+    r"|(?<![A-Za-z0-9])(?:pwd|pass|sig|hmac|auth|authorization|jwt|sid|session|cookie|psk|sas)(?![A-Za-z0-9]))"
+)
+_WORDS = (
+    *("secret", "pass", "token", "cred", "sig", "sess", "key", "pwd"),
+    *("mac", "auth", "jwt", "sid", "cookie", "psk", "sas"),
+)
+_QUOTED = r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\\+".{0,4000}?\\+"|\\+'.{0,4000}?\\+'"""
+_BARE = r"""[^\s&'",;<>})\]\\]+"""
+
+# The shapes that secrets have in logs: lower-case words of which each has one, the shape, and what is left of it.
+# All of them take time linear in the length.
+_SHAPES = [
+    (words, re.compile(shape), left)
+    for words, shape, left in (
+        (("private key",), r"(?s)(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?!-----).){1,10000}", r"\1***"),
+        # Headers, whose values have spaces: up to the end of the line or of the string that they stand in
+        (("authorization", "cookie"),
+         r"(?i)((?<![A-Za-z0-9])(?:(?:proxy-)?authorization|(?:set-)?cookie2?):\s*)[^\r\n'\"\\]+", r"\1***"),
+        (("digest",), r"(?i)\b(digest\s+username=)[^\r\n]+", r"\1***"),
+        (("bearer",), r"(?i)\b(bearer\s+)(?!tokens?\b|auth|of\b)[\w.~+/-]+=*", r"\1***"),
+        (("basic",),
+         r"(?i)\b(basic\s+)(?:[A-Za-z0-9+/]{2,}={1,2}|(?=[A-Za-z+/]{0,100}\d)[A-Za-z0-9+/]{8,})", r"\1***"),
+        # Name and value: in settings, environments, URLs, JSON (within JSON, too), Python's reprs, pairs, XML
+        (_WORDS, rf"""(?x)({_SECRETIVE})(?:
+            (\s?=\s?|\\*['"]\s*(?::|=>|=)\s*)(?:[\[(]?(?:{_QUOTED})|\w+\((?:{_QUOTED})\)|{_BARE})
+            |(\\*['"]\s*,\s*)\[?(?:{_QUOTED})
+            |((?:%22|%27)?%3[AaDd](?:%20|\+)?(?:%22|%27)?)[^\s&%'"]+
+            |(:)(?:{_BARE})
+            |(:\s+)(?:{_QUOTED}|(?=[^\s\d]{{0,200}}\d)(?=[^\sA-Za-z]{{0,200}}[A-Za-z]){_BARE})
+            |(>)[^<>]+(?=</)
+        )""", r"\1\2\3\4\5\6\7***"),
+        # Options of commands
+        (_WORDS, rf"((?<![\w-])--?(?:[a-z]{{1,20}}-){{0,3}}{_SECRETIVE}\s+)(?:{_QUOTED}|(?!-){_BARE})", r"\1***"),
+        (("-u", "user"), r"((?<!\S)(?:-s?u|--(?:proxy-)?user)[\s=]+['\"]?[^\s:'\"]{0,100}:)[^\s'\"]+", r"\1***"),
+        # URLs: parameters; user and password in an encoded one
+        (("key=", "code=", "access=", "sign=", "policy=", "hdn", "x-amz-", "x-goog-"),
+         r"(?i)([?&](?:key|code|access|sign|policy|hdnts|hdnea|x-(?:amz|goog)-[a-z-]{1,30})=)[^&#\s'\"<>]+",
+         r"\1***"),
+        (("%2f%2f",), r"(?i)(%3A%2F%2F)[^\s/&]{1,300}?(%40)", r"\1***\2"),
+        # What is known by its own shape: JWT, GitHub, GitLab, Slack, AWS, Google, Stripe and OpenAI, Telegram
+        (("eyj",), r"\beyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?", "***"),
+        (("gh", "glpat-", "xox", "akia", "asia", "aiza", "sk-", "sk_", "rk_"),
+         r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[a-z]-|(?:AKIA|ASIA)(?=[A-Z0-9]{16}\b)|AIza|[sr]k[-_])[\w-]{10,}",
+         "***"),
+        (("hooks.slack",), r"(hooks\.slack\.com/services/)[\w/]+", r"\1***"),
+        (("/bot",), r"(/bot\d{5,}:)[\w-]{10,}", r"\1***"),
+    )
+]  # fmt: skip
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with `***` for passwords, keys and tokens, by their names and by their shapes.
+
+    For all that is logged. What has neither a name nor a shape of its own cannot be recognised.
+    """
+    text = without_userinfo(text)
+    lower = text.lower()  # a search for words in it takes a hundredth of the time of a shape
+    for words, shape, left in _SHAPES:
+        if any(word in lower for word in words):
+            text = shape.sub(left, text)
+    return text
 
 
 def shown_seed(text: str) -> str:

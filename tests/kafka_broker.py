@@ -51,7 +51,7 @@ class Broker:
 
     def send(self, topic: str, values: list[str | bytes | None]) -> None:
         """Put messages into a topic."""
-        producer = Producer({"bootstrap.servers": self.address})
+        producer = Producer({"bootstrap.servers": self.address, "message.max.bytes": 4_000_000})
         for value in values:
             producer.produce(topic, value)
         assert producer.flush(20) == 0

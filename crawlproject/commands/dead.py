@@ -100,7 +100,7 @@ def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
         count += 1
         what = letter["url"] or letter["seed"]
         reason = printable(letter["reason"], 1000) + _known(letter["image"])
-        print(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}")
+        cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}")
     print(f"{count} dead letters")
 
 

@@ -120,7 +120,7 @@ def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool
 
 
 def _say(text: str) -> None:
-    print(f"scrapy events: {text}", file=sys.stderr, flush=True)
+    cli.show(f"scrapy events: {text}", sys.stderr)
 
 
 def _report(events: int, skipped: int, opts: argparse.Namespace, what: str) -> None:

@@ -19,6 +19,7 @@ from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
+from crawlproject.robots.verdicts import refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
@@ -53,7 +54,7 @@ class Command(cli.Command):
         if len(args) != 1:
             raise UsageError("expected exactly one URL")
         said = asyncio.run(self._explain(args[0], opts))
-        print(json.dumps(said, indent=2) if opts.json else _for_people(said))
+        cli.show(json.dumps(said, indent=2) if opts.json else _for_people(said))
 
     async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
         async with cli.opened_state(self, opts.spider) as state:
@@ -177,7 +178,7 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_delay(rules, config):
+    if refusal := refusal_for_delay(rules, config) or refusal_for_work(rules, url):
         return verdict | {"verdict": "disallowed", "reason": refusal}
     declared = {name: f"line {line[0]}, {printable(line[1])}" for name, line in rules.opt_outs(url).items()}
     if rules.allows(url) and (refusal := refusal_for_opt_outs(declared, config)):

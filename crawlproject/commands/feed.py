@@ -21,6 +21,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
 from crawlproject.state.feeders import Feeder
+from crawlproject.texts import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -81,7 +82,10 @@ class Command(cli.Command):
 
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
         bar = progress.add_task("feeding", total=total or None)
-        say = functools.partial(progress.print, soft_wrap=True)
+
+        def say(text: str) -> None:
+            progress.print(visible(text), soft_wrap=True)
+
         pusher = _Pusher(state, say)
         estimate = _Estimate(None if "-" in names else total)
 
@@ -116,7 +120,7 @@ class Command(cli.Command):
         bar = progress.add_task("feeding", total=None, note="")
 
         def say(text: str) -> None:
-            progress.print(f"scrapy feed: {text}", soft_wrap=True)
+            progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
 
         topic = SeedTopic(
             Kafka(state.config, say),
@@ -144,7 +148,8 @@ class Command(cli.Command):
                         note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
                         progress.update(bar, advance=count, note=note)
         finally:
-            print(json.dumps({"fed": fed}) if opts.json else f"{fed} seeds fed")
+            people = f"{fed} seeds fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
+            print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
 
 
 class _Estimate:

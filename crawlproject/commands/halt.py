@@ -25,7 +25,9 @@ class Command(cli.Command):
         if not sources:
             raise UsageError("expected at least one SOURCE")
         asyncio.run(self._halt(sources))
-        print(json.dumps({"halted": sources}) if opts.json else "\n".join(f"{name} is halted" for name in sources))
+        cli.show(
+            json.dumps({"halted": sources}) if opts.json else "\n".join(f"{name} is halted" for name in sources)
+        )
 
     async def _halt(self, sources: list[str]) -> None:
         async with cli.opened_state(self) as state:

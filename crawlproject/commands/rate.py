@@ -47,7 +47,7 @@ class Command(cli.Command):
             )
         else:
             over = ", over its robots.txt" if opts.over_robots else ""
-            print(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}")
+            cli.show(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}")
 
     async def _set(self, source: str, value: str, *, over_robots: bool) -> tuple[float | None, float | None]:
         """Set the rate; return it, and the delay in seconds that the source's robots.txt asks for, if any."""

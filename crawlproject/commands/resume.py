@@ -33,7 +33,7 @@ class Command(cli.Command):
             return
         for name in sources:
             said = "has been resumed" if name in resumed else "was not halted; what slowed or held it is cleared"
-            print(f"{name} {said}")
+            cli.show(f"{name} {said}")
 
     async def _resume(self, sources: list[str]) -> list[str]:
         """Return those that were halted."""

@@ -35,7 +35,7 @@ class Command(cli.Command):
             write = _write_json if opts.json else _write_table
             await write(names, (row async for _, row in source_statuses(state, names)))
             if not opts.json and (reason := (await pause(state)).reason):
-                print(f"nothing goes out: {reason}")
+                cli.show(f"nothing goes out: {reason}")
 
 
 async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
@@ -64,5 +64,6 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow]) -> None
     width = max(map(len, names), default=6)
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in _COLUMNS), " reason")
     async for row in rows:
-        print(f"{row.source:<{width}}", *(f"{cell(row):>10}" for cell in _COLUMNS.values()), "", row.reason)
+        cells = " ".join(f"{cell(row):>10}" for cell in _COLUMNS.values())
+        cli.show(f"{row.source:<{width}} {cells}  {row.reason}")
     print(f"{len(names)} sources")

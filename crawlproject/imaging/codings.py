@@ -1,5 +1,7 @@
 """Undoes a Content-Encoding, within bounds: a kilobyte can expand to gigabytes.
 
+For pictures, in the decoder process, and for robots.txt.
+
 Not Scrapy's HttpCompressionMiddleware, which runs on the reactor and copies the rest of the input for each 64 KiB
 of output: 50 MB of incompressible data block it for ten seconds (deflate), or seven (br).
 """
@@ -7,13 +9,22 @@ of output: 50 MB of incompressible data block it for ten seconds (deflate), or s
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 MAX_CODINGS = 2  # nested; misconfigured servers compress twice
 
 _CHUNK = 65536  # bytes, of input and of output
+_MOST_PARTS = 1000  # of a text of which only the beginning counts; each part has up to _CHUNK bytes
+_ZSTD_WINDOW_LOG = 23  # 8 MiB, the largest window that this coding may have (RFC 9659)
+
+
+def content_codings(header: Iterable[bytes]) -> tuple[str, ...]:
+    """Return the codings that Content-Encoding headers name, in lower case, in the order they were applied in."""
+    named = b",".join(header).decode("latin-1").lower().split(",")
+    return tuple(name for name in map(str.strip, named) if name not in {"", "identity"})
 
 
 def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
@@ -22,27 +33,50 @@ def decoded(body: bytes, codings: Sequence[str], max_size: int) -> bytes:
     Decoding stops at an unknown coding, which is ignored: servers write anything there. Of a truncated body the
     beginning is returned. Raises TooLargeImage beyond `max_size` bytes, and UnreadableImage.
     """
-    if len(codings) > MAX_CODINGS:
-        raise UnreadableImage(f"{len(codings)} nested content codings; {MAX_CODINGS} are undone")
-    for coding in reversed(codings):
-        decode = _DECODERS.get(coding)
-        if decode is None:
-            break
+    for coding in _to_undo(codings):
         parts, size = [], 0
-        try:
-            for part in decode(body):
-                parts.append(part)
-                size += len(part)
-                if size > max_size:
-                    raise TooLargeImage(
-                        f"larger than DOWNLOAD_MAXSIZE ({max_size} bytes) without its {coding} coding"
-                    )
-        except (TooLargeImage, MemoryError):
-            raise
-        except Exception as error:  # each of these libraries has its own errors
-            raise UnreadableImage(f"content coding {coding}: {' '.join(str(error).split())[:200]}") from error
+        for part in _parts(body, coding):
+            parts.append(part)
+            size += len(part)
+            if size > max_size:
+                raise TooLargeImage(f"larger than DOWNLOAD_MAXSIZE ({max_size} bytes) without its {coding} coding")
         body = b"".join(parts)
     return body
+
+
+def decoded_beginning(body: bytes, codings: Sequence[str], size: int) -> bytes:
+    """Return the first `size` bytes of `body` without its content codings, undone as in `decoded`.
+
+    Little more than that is decoded, of the inner codings either, however large the rest would be. Raises
+    UnreadableImage, also for a body of thousands of tiny parts, which take long and give nothing.
+    """
+    enough = 2 * size + _CHUNK  # of what still has a coding, which may be larger than without
+    for coding in _to_undo(codings):
+        beginning = bytearray()
+        for number, part in enumerate(_parts(body, coding), 1):
+            beginning += part
+            if len(beginning) >= enough:
+                break
+            if number > _MOST_PARTS:
+                raise UnreadableImage(f"content coding {coding}: more than {_MOST_PARTS} parts")
+        body = bytes(beginning)
+    return body[:size]
+
+
+def _to_undo(codings: Sequence[str]) -> Iterator[str]:
+    """Return the codings to undo, the one applied last first."""
+    if len(codings) > MAX_CODINGS:
+        raise UnreadableImage(f"{len(codings)} nested content codings; {MAX_CODINGS} are undone")
+    return takewhile(_DECODERS.__contains__, reversed(codings))
+
+
+def _parts(body: bytes, coding: str) -> Iterator[bytes]:
+    try:
+        yield from _DECODERS[coding](body)
+    except MemoryError:
+        raise
+    except Exception as error:  # each of these libraries has its own errors
+        raise UnreadableImage(f"content coding {coding}: {' '.join(str(error).split())[:200]}") from error
 
 
 def _slices(body: bytes) -> Iterator[bytes]:
@@ -96,7 +130,8 @@ def _zstd(body: bytes) -> Iterator[bytes]:
     except ImportError:  # before Python 3.14
         from backports import zstd
 
-    stream = zstd.ZstdDecompressor()
+    options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
+    stream = zstd.ZstdDecompressor(options=options)
     for piece in _slices(body):
         data = piece
         while data:
@@ -105,7 +140,7 @@ def _zstd(body: bytes) -> Iterator[bytes]:
                 yield stream.decompress(b"", _CHUNK)
             data = stream.unused_data if stream.eof else b""
             if stream.eof:
-                stream = zstd.ZstdDecompressor()
+                stream = zstd.ZstdDecompressor(options=options)
 
 
 _DECODERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {

@@ -10,16 +10,20 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.texts import printable, without_userinfo
 
+LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines; bytes of a message in a topic
+TOO_LONG = "longer than 1 MiB"
+
+_CHUNK = 65_536  # characters of a line that is too long
 _COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _SCHEME = re.compile(r"[^/?#]*://")
@@ -63,6 +67,8 @@ class _Counted(io.RawIOBase):
 def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
     """Yield the lines of the file `name` ("-" is stdin) that are not blank; `report` is told of the bytes read.
 
+    One that is longer than 1 MiB is not kept in memory, however long it is, and has no seed.
+
     Raises:
         OSError: it cannot be read, or is gzip data that is damaged or cut short.
 
@@ -75,7 +81,7 @@ def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
             plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
         text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            yield from _lines(text)
+            yield from _lines(_bounded(text))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise OSError(f"{name} is damaged or cut short: {error}") from None
 
@@ -89,18 +95,33 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield stream
 
 
-def _lines(text: Iterable[str]) -> Iterator[Line]:
-    lines = iter(text)
+def _bounded(text: io.TextIOBase) -> Iterator[str | None]:
+    """Yield the lines of a text; None for one that is longer than `LONGEST_LINE`, which is not kept in memory."""
+    cut_after_cr = False
+    while line := text.readline(LONGEST_LINE + 1):
+        if cut_after_cr and line == "\n":  # the rest of a CRLF
+            cut_after_cr = False
+            continue
+        is_too_long = len(line) > LONGEST_LINE
+        while is_too_long and line and not line.endswith(("\n", "\r")):
+            line = text.readline(_CHUNK)
+        cut_after_cr = is_too_long and line.endswith("\r")
+        yield None if is_too_long else line
+
+
+def _lines(lines: Iterator[str | None]) -> Iterator[Line]:
     number, first = 1, next(lines, "")
     while first and not first.strip():
         number, first = number + 1, next(lines, "")
     for dialect in (_Tabbed, csv.excel):
-        header = _header(first, dialect)
-        if "url" in header and not first.lstrip().startswith("{"):
+        header = _header(first or "", dialect)
+        if first and "url" in header and not first.lstrip().startswith("{"):
             yield from _rows(header, dialect, lines, number)
             return
     for at, line in enumerate(itertools.chain([first], lines), number):
-        if line.strip():
+        if line is None:
+            yield Line(at, None, TOO_LONG)
+        elif line.strip():
             yield _plain(at, line)
 
 
@@ -111,10 +132,37 @@ def _header(line: str, dialect: type[csv.Dialect]) -> list[str]:
         return []
 
 
-def _rows(header: list[str], dialect: type[csv.Dialect], lines: Iterator[str], before: int) -> Iterator[Line]:
-    reader = csv.reader(lines, dialect)
+class _RowLines:
+    """The lines that a csv.reader reads, of a row no more than `LONGEST_LINE` characters."""
+
+    def __init__(self, lines: Iterator[str | None]) -> None:
+        self.lines = lines
+        self.count = 0
+        self._room = 0
+
+    def begin_row(self) -> None:
+        self._room = LONGEST_LINE
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.count += 1
+        self._room -= 0 if line is None else len(line)
+        if line is None or self._room < 0:
+            raise csv.Error(TOO_LONG)
+        return line
+
+
+def _rows(
+    header: list[str], dialect: type[csv.Dialect], lines: Iterator[str | None], before: int
+) -> Iterator[Line]:
+    source = _RowLines(lines)
+    reader = csv.reader(source, dialect)
     while True:
-        number = before + reader.line_num + 1  # of the row's first line, should a quoted cell have several
+        number = before + source.count + 1  # of the row's first line, should a quoted cell have several
+        source.begin_row()
         try:
             row = next(reader)
         except StopIteration:
@@ -171,4 +219,6 @@ def _line(number: int, data: dict[str, Any]) -> Line:
         return Line(number, None, str(error))
     if len(data) == 1:
         return Line(number, data["url"].strip())
+    if data.get("uuid") not in {None, ""}:
+        data.pop("identifier", None)  # which the uuid takes precedence over, and which nothing has checked
     return Line(number, json.dumps(data, ensure_ascii=False, separators=(",", ":")))

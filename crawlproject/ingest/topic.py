@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from crawlproject.errors import KafkaUnavailable
+from crawlproject.ingest.files import LONGEST_LINE, TOO_LONG
 from crawlproject.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class SeedTopic:
         self.push = push
         self.has_room = has_room
         self.full = False
+        self.rejected = 0  # messages that are too long for a seed
         self._batch: list[Message] = []  # taken from Kafka, and perhaps not in Redis yet
         self._begins: dict[int, int] = {}  # partition -> where this member has begun, or will
         self._ends: dict[int, int] = {}  # partition -> where it ended when Kafka was asked last
@@ -78,15 +80,17 @@ class SeedTopic:
                 error = message.error()
                 if error is None:
                     self._batch.append(message)
+                    self._reject_if_long(message)
                 else:
                     self._failed(error)
         if not self._batch:
             return 0
         self.kafka.answered()
-        self.push([message.value() or b"" for message in self._batch])
-        count = len(self._batch)
+        values = [value for message in self._batch if len(value := message.value() or b"") <= LONGEST_LINE]
+        if values:
+            self.push(values)
         self._store()
-        return count
+        return len(values)
 
     def lag(self) -> int | None:
         """Return about how many messages of its partitions are not in Redis; None where that is not known yet.
@@ -132,6 +136,13 @@ class SeedTopic:
             self.full = full
             assigned = self.consumer.assignment()
             (self.consumer.pause if full else self.consumer.resume)(assigned)
+
+    def _reject_if_long(self, message: Message) -> None:
+        """Report a message that is no seed: a broker bounds its size compressed, which says little."""
+        if len(message.value() or b"") > LONGEST_LINE:
+            self.rejected += 1
+            place = f"{message.topic()}, partition {message.partition()}, offset {message.offset()}"
+            self.kafka.say(f"{place}: {TOO_LONG}")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         from confluent_kafka import KafkaException

@@ -1,22 +1,38 @@
-"""Content codings: those of pictures are left to the decoder process."""
+"""Content codings: those of pictures and of robots.txt are undone elsewhere, off the reactor."""
 
 from __future__ import annotations
 
 from scrapy import Request
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from crawlproject.models import IDENTIFIER
+from crawlproject.imaging.codings import decoded
+from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
+from crawlproject.models import IDENTIFIER, SLOT
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):
-    """Scrapy's middleware for everything but pictures, such as a robots.txt.
+    """Scrapy's middleware for what neither is a picture nor a robots.txt: pages in `scrapy shell` and `fetch`.
 
-    Decompressing a picture, of up to `DOWNLOAD_MAXSIZE`, would block the reactor: see `imaging/codings.py`.
+    Those two come from strangers, and decompressing them would block the reactor: a picture is decoded by its
+    decoder process, a robots.txt in a thread (`robots/fetcher.py`), both by `imaging/codings.py`.
     """
 
     def process_response(  # type: ignore[override]  # without the deprecated spider
         self, request: Request, response: Response
     ) -> Request | Response:
-        """Return the response, decoded unless it is a picture."""
-        return response if IDENTIFIER in request.meta else super().process_response(request, response)
+        """Return the response, decoded unless it is a picture or a robots.txt."""
+        undone_elsewhere = IDENTIFIER in request.meta or SLOT in request.meta
+        return response if undone_elsewhere else super().process_response(request, response)
+
+    def _handle_encoding(
+        self, body: bytes, content_encoding: list[bytes], max_size: int
+    ) -> tuple[bytes, list[bytes]]:
+        """Return the decoded body and the codings that are left; Scrapy's own takes quadratic time."""
+        to_decode, to_keep = self._split_encodings(content_encoding)
+        codings = [coding.decode() for coding in reversed(to_decode)]
+        try:
+            return decoded(body, codings, max_size), to_keep
+        except (TooLargeImage, UnreadableImage) as error:
+            raise IgnoreRequest(str(error)) from error

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import math
+import random
 import socket
 import sys
 from collections import OrderedDict
@@ -27,6 +28,7 @@ from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.politeness.addresses import RECENT, Address, check_addresses, literal, port_of
+from crawlproject.sources.domains import domain_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -56,7 +58,11 @@ _NO_ANSWER = {
     pycares.errno.ARES_ECANCELLED,  # by `_probe`, when it replaces the resolver
     pycares.errno.ARES_EDESTRUCTION,
 }
+# Those that mean: a server has answered, though there are no addresses.
+_ANSWERED = {pycares.errno.ARES_ENODATA, pycares.errno.ARES_ENOTFOUND}
 _PROBE_TIMEOUT_S = 5.0
+_MAX_GOOD, _MAX_WANTED = 16, 1000  # domains with a name that resolved, or that is wanted during an outage
+_GOOD_PROBED, _WANTED_PROBED = 3, 4  # of these, in one probe
 _RECENT_ANSWER_S = 1.0  # no probe is sent this soon after an answer
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
@@ -94,9 +100,10 @@ class Resolver:
     The frontier has a host looked up before it lets the first request for it go (`prepare`, `look_up`).
 
     `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a
-    query gets no answer: two probes follow, for the DNS root and for a name that was resolved before. If neither
-    is answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until a
-    probe is answered.
+    query gets no answer: probes follow, for the DNS root and for names of other domains that were resolved before.
+    If none is answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until
+    any query is answered: a probe, also for some of the names that are wanted meanwhile, or a look-up under way.
+    So one name whose servers fail stops no others, not even where the name servers refuse the root.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
@@ -108,6 +115,9 @@ class Resolver:
         self.outage = ""
         self._answered_at = -math.inf  # when a name server last answered
         self._recovered_at = -math.inf  # when the last outage ended
+        self._good: OrderedDict[str, str] = OrderedDict()  # domain to its host that resolved last
+        self._wanted: dict[str, str] = {}  # domain to a host, unknown, wanted during an outage, not probed yet
+        self._news = asyncio.Event()  # something is wanted, or was answered, during an outage
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
 
@@ -148,6 +158,8 @@ class Resolver:
     async def prepare(self, urls: Iterable[str]) -> None:
         """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
         if self.outage:
+            for url in urls:
+                self._want(_host(url))
             return
         now = asyncio.get_running_loop().time()
         unknown = set()
@@ -164,7 +176,9 @@ class Resolver:
 
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
-        if not self.knows(url) and not self.outage:
+        if self.outage:
+            self._want(_host(url))
+        elif not self.knows(url):
             await asyncio.wait([self._start_lookup(_host(url))])
 
     async def close(self) -> None:
@@ -201,10 +215,12 @@ class Resolver:
             addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
-            self._answered_at = now()
+            self._heard(host)
             ttl = min(max(ttl, _MIN_TTL_S), _MAX_TTL_S)
             answer = Answer(self._selected(addresses), "", now() + ttl, now() + ttl + _STALE_S)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
+            if _is_answer(error):
+                self._heard()
             before = self._answer(host)
             if before is not None and not before.failure:
                 # The known addresses stay: a name server that fails for a while must not make a site unreachable.
@@ -228,11 +244,12 @@ class Resolver:
 
     async def _servers_answer(self) -> bool:
         """Tell whether any name server answers; all look-ups without an answer share one probe."""
-        if asyncio.get_running_loop().time() - self._answered_at < _RECENT_ANSWER_S:
+        began = asyncio.get_running_loop().time()
+        if began - self._answered_at < _RECENT_ANSWER_S:
             return True
         if self._probing is None or self._probing.done():
             self._probing = asyncio.create_task(self._probe())
-        return await asyncio.shield(self._probing)
+        return await asyncio.shield(self._probing) or self._answered_at >= began
 
     async def _probe(self) -> bool:
         # A new resolver: it caches nothing, and reads /etc/resolv.conf as it is now.
@@ -249,16 +266,39 @@ class Resolver:
             await resolver.close()
 
     async def _answers_probe(self, resolver: aiodns.DNSResolver) -> bool:
-        queries: list[asyncio.Future[Any]] = [resolver.query_dns(".", "SOA")]
-        if known := next((host for host, answer in reversed(self._answers.items()) if answer.addresses), None):
-            queries.append(resolver.getaddrinfo(known, type=socket.SOCK_STREAM))
+        queries: dict[asyncio.Future[Any], str] = {resolver.query_dns(".", "SOA"): ""}
+        for host in (*list(self._good.values())[-_GOOD_PROBED:], *self._some_wanted()):
+            with suppress(OSError, UnicodeError, aiodns.error.DNSError):  # not a valid name
+                queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
         done, late = await asyncio.wait(queries, timeout=_PROBE_TIMEOUT_S)
         for query in late:
             query.cancel()
-        if all([_is_no_answer(query.exception()) for query in done]):  # noqa: C419 - every exception is retrieved
-            return False
+        answered = [query for query in done if _is_answer(query.exception())]
+        for query in answered:
+            self._heard(queries[query] if query.exception() is None else "")
+        return bool(answered)
+
+    def _some_wanted(self) -> list[str]:
+        """Take a few of the names that are wanted: any, so that no domain's names are in the way of others."""
+        domains = random.sample(list(self._wanted), min(_WANTED_PROBED, len(self._wanted)))
+        return [self._wanted.pop(domain) for domain in domains]
+
+    def _want(self, host: str) -> None:
+        """Note a name that nothing is known of during an outage."""
+        if len(self._wanted) < _MAX_WANTED and self._answer(host) is None:
+            self._wanted.setdefault(domain_of(host), host)
+            self._news.set()
+
+    def _heard(self, resolved: str = "") -> None:
+        """Note that a name server has answered, and which host has `resolved`."""
         self._answered_at = asyncio.get_running_loop().time()
-        return True
+        self._news.set()
+        if resolved:
+            domain = domain_of(resolved)
+            self._good[domain] = resolved
+            self._good.move_to_end(domain)
+            if len(self._good) > _MAX_GOOD:
+                self._good.popitem(last=False)
 
     def _begin_outage(self, why: str) -> None:
         if not self.outage:
@@ -271,14 +311,19 @@ class Resolver:
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        pause, answered = _PAUSE_S, False
-        while not answered:
-            await asyncio.sleep(pause)
+        pause, began = _PAUSE_S, asyncio.get_running_loop().time()
+        while self._answered_at < began:
+            self._news.clear()
+            await asyncio.sleep(_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause - _PAUSE_S):
+                    await self._news.wait()
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             try:
-                answered = await self._servers_answer()
+                await self._servers_answer()
             except Exception:
                 logger.exception("Bug in querying the name servers; going on")
+        self._wanted.clear()
         self.outage, self._recovered_at = "", asyncio.get_running_loop().time()
         logger.info("Name servers answer again")
 
@@ -344,6 +389,7 @@ class Resolver:
             self._give(resolutionReceiver, answer, portNumber)
             return resolution
         if self.outage:
+            self._want(host)
             raise NoNameServer(self.outage)
 
         def found(_: asyncio.Task[None]) -> None:
@@ -383,6 +429,13 @@ def _is_no_answer(error: BaseException | None) -> bool:
     if isinstance(error, aiodns.error.DNSError):
         return bool(error.args) and error.args[0] in _NO_ANSWER
     return isinstance(error, TimeoutError)
+
+
+def _is_answer(error: BaseException | None) -> bool:
+    """Tell whether a name server has answered, with addresses or that there are none."""
+    if isinstance(error, aiodns.error.DNSError):
+        return bool(error.args) and error.args[0] in _ANSWERED
+    return error is None
 
 
 @lru_cache(RECENT)

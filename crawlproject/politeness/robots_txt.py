@@ -12,6 +12,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -46,7 +47,7 @@ class _Rule(NamedTuple):
     allow: bool
     size: int  # octets of the normalised pattern, wildcards and anchor included
     head: str  # of the pattern, up to the first "*"
-    tail: list[str]  # what follows each "*"
+    tail: tuple[str, ...]  # what follows each "*"
     anchored: bool  # it ends with "$"
     number: int  # of the line, from 1
     line: bytes
@@ -71,21 +72,39 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    """Rules by their heads: of tens of thousands of rules, a path begins with the heads of a few."""
+    """Rules by their heads: of tens of thousands of rules, a path begins with the heads of a few.
+
+    Of rules that say the same the first is kept.
+    """
 
     def __init__(self, rules: Iterable[_Rule]) -> None:
-        self._by_head: dict[str, list[_Rule]] = {}
+        distinct: dict[_Rule, _Rule] = {}
         for rule in rules:
+            distinct.setdefault(rule._replace(number=0, line=b""), rule)
+        self._by_head: dict[str, list[_Rule]] = {}
+        for rule in distinct.values():
             self._by_head.setdefault(rule.head, []).append(rule)
-        self._lengths = {len(head) for head in self._by_head}
+        self._wildcards = {head: sum(len(rule.tail) for rule in alike) for head, alike in self._by_head.items()}
+        self._lengths = sorted({len(head) for head in self._by_head})
 
     def __bool__(self) -> bool:
         return bool(self._by_head)
 
+    def wildcards(self, path: str) -> int:
+        """Return how many wildcards there are in the rules whose heads a normalised path begins with."""
+        return sum(self._wildcards[head] for head in self._heads(path))
+
     def matching(self, path: str) -> Iterator[_Rule]:
         """Yield the rules whose pattern matches a normalised path."""
-        candidates = (rule for length in self._lengths for rule in self._by_head.get(path[:length], ()))
+        candidates = (rule for head in self._heads(path) for rule in self._by_head[head])
         return (rule for rule in candidates if rule.matches(path))
+
+    def _heads(self, path: str) -> Iterator[str]:
+        for length in self._lengths:
+            if length > len(path):
+                return
+            if (head := path[:length]) in self._by_head:
+                yield head
 
 
 @dataclass(slots=True)
@@ -116,6 +135,15 @@ class Rules:
     def is_empty(self) -> bool:
         """Whether it says nothing to us: everything is allowed, at any rate."""
         return not self._rules and not self._usages and self.delay is None
+
+    def work(self, url: str) -> int:
+        """Return how much work it is to judge a URL, at most, in steps of some 3 ns.
+
+        Each wildcard of a rule that may match searches the rest of the path, and takes as long as 100 characters
+        of it even if that is short.
+        """
+        path = _path(url)
+        return (self._rules.wildcards(path) + self._usages.wildcards(path)) * (100 + len(path))
 
     @classmethod
     def parse(cls, body: bytes) -> Rules:
@@ -259,6 +287,7 @@ def _request_rate(value: bytes) -> float | None:
     return seconds / requests if requests and seconds else None
 
 
+@lru_cache(64)  # of a URL that is being judged
 def _path(url: str) -> str:
     match = _PATH.match(url)
     reference = match[1] if match else ""
@@ -272,7 +301,7 @@ def _rule(allow: bool, value: bytes, number: int, line: bytes) -> _Rule:
     anchored = value.endswith(b"$")
     pattern = _normalised(value.removesuffix(b"$"))
     head, *tail = pattern.split("*")
-    return _Rule(allow, len(pattern) + anchored, head, tail, anchored, number, line)
+    return _Rule(allow, len(pattern) + anchored, head, tuple(tail), anchored, number, line)
 
 
 def _usage(name: str, value: bytes, number: int, line: bytes) -> _Rule | None:

@@ -10,7 +10,6 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import NamedTuple
 
 from scrapy.crawler import Crawler
@@ -19,6 +18,7 @@ from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
+from crawlproject.robots.verdicts import Verdict, Verdicts
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.scripts import ROBOTS_LOCK_S
@@ -40,7 +40,7 @@ _PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can 
 _KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
 _MAX_BYTES = 64 * 1024 * 1024  # of memory for the copies
 _PARSED_FACTOR = 34  # bytes of memory per byte of robots.txt, parsed (measured: 5 to 33)
-_LARGE = 32 * 1024  # bytes; a larger robots.txt takes long to parse
+_LARGE = 4 * 1024  # bytes; a larger robots.txt may take more than 2 ms to parse
 _MAX_ORIGINS = 20_000
 _MAX_LOOKUPS = 512  # at a time
 _MAX_PENDING = 20_000  # that wait for their next look-up
@@ -49,19 +49,6 @@ _MAX_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all o
 # rules are published only after that: until then, leases with slots as close together as before are given back.
 _LEASED_AHEAD_S = 0.3
 _REFUSED_S = 3600.0  # until a robots.txt that led to a refused address is fetched again
-
-
-class Verdict(NamedTuple):
-    """Whether a URL may be fetched, and why not.
-
-    `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched. `opt_outs` are
-    those that the robots.txt declares for a URL that may be fetched, with the line of each.
-    """
-
-    allowed: bool
-    reason: str = ""
-    retry_in: float | None = None
-    opt_outs: Mapping[str, str] = MappingProxyType({})
 
 
 class _Copy(NamedTuple):
@@ -91,9 +78,10 @@ class _Pending:
 class RobotsCache:
     """The robots.txt verdicts, for every request of every spider.
 
-    `verdict` looks at memory only. A look-up gets a missing robots.txt from the shared copy in Redis, or fetches
-    it, one worker for all, with slots of the source that pays. A look-up never waits: where there is no slot yet,
-    or another one fetches it, it ends, and begins again later. Memory is bounded in bytes.
+    `verdict` looks at memory only, and takes 2 ms at most. A look-up gets a missing robots.txt from the shared
+    copy in Redis, or fetches it, one worker for all, with slots of the source that pays. A look-up never waits:
+    where there is no slot yet, or another one fetches it, it ends, and begins again later. Memory is
+    bounded in bytes.
     """
 
     def __init__(
@@ -103,6 +91,7 @@ class RobotsCache:
         self.state = state
         self.shutdown = shutdown
         self.fetcher = RobotsFetcher(crawler, state, resolver, shutdown)
+        self._verdicts = Verdicts(crawler)
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
         self._size = 0
         self._pending: dict[tuple[str, str], _Pending] = {}
@@ -119,19 +108,24 @@ class RobotsCache:
 
     def knows(self, url: str, source: str) -> bool:
         """Tell whether the verdict on a URL of `source` is known."""
-        return self._copy(url, source) is not None
+        copy = self._copy(url, source)
+        if copy is None or copy.refused is not None or copy.rules is None:
+            return copy is not None
+        return self._verdicts.knows(copy.rules, url, source)
 
     def verdict(self, url: str, source: str) -> Verdict | None:
         """Return the verdict on a URL of `source`, None when it must be looked up."""
         copy = self._copy(url, source)
         if copy is None or copy.refused is not None:
             return copy and copy.refused
-        if copy.rules is None:
-            return Verdict(allowed=True)
-        if line := copy.rules.forbidding(url):
-            return Verdict(False, _quoted(line))
-        declared = copy.rules.opt_outs(url)
-        return Verdict(allowed=True, opt_outs={name: _quoted(line) for name, line in declared.items()})
+        return self._verdicts.find(copy.rules, url, source) if copy.rules else Verdict(allowed=True)
+
+    def _judging(self, url: str, source: str) -> asyncio.Task[None] | None:
+        """Have a URL judged whose robots.txt is known, but takes long; None when nothing is to be waited for."""
+        copy = self._copy(url, source)
+        if copy is None or copy.refused or copy.rules is None or self._verdicts.knows(copy.rules, url, source):
+            return None
+        return self._verdicts.begin(copy.rules, url, source)
 
     def _copy(self, url: str, source: str) -> _Copy | None:
         try:
@@ -151,6 +145,8 @@ class RobotsCache:
         for url, source in wanted:
             with suppress(ValueError):  # an odd URL has no robots.txt
                 keys.add((robots_url(url), source))
+            if judging := self._judging(url, source):
+                unknown.add(judging)
         for key in keys:
             copy = self._copies.get(key)
             has_room = key in self._pending or len(self._pending) < _MAX_PENDING
@@ -169,9 +165,15 @@ class RobotsCache:
             left = give_up_at - loop.time()
             if left <= 0 or self.shutdown.has_begun:
                 break
-            pending = self._want((robots_url(url), source))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(pending.over.wait(), min(left, _TRY_AGAIN_S))
+            patience = min(left, _TRY_AGAIN_S)
+            if judging := self._judging(url, source):
+                await asyncio.wait([judging], timeout=patience)
+            elif self._copy(url, source) is not None:
+                await asyncio.sleep(patience)  # too many are being judged
+            else:
+                pending = self._want((robots_url(url), source))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(pending.over.wait(), patience)
         return self.verdict(url, source)
 
     def put_off(self, url: str, source: str) -> float:
@@ -191,6 +193,7 @@ class RobotsCache:
 
     async def close(self) -> None:
         """End the look-ups."""
+        await self._verdicts.close()
         for pending in self._pending.values():
             if pending.timer is not None:
                 pending.timer.cancel()
@@ -390,10 +393,6 @@ def refusal_for_delay(rules: Rules, config: Config) -> str | None:
     return None
 
 
-def _quoted(line: tuple[int, str]) -> str:
-    return f"line {line[0]}, {printable(line[1])}"
-
-
 async def _parse(body: bytes) -> Rules:
-    """Parse a robots.txt; a large one takes half a second, and is parsed in a thread."""
+    """Parse a robots.txt; a large one takes up to half a second, and is parsed in a thread."""
     return Rules.parse(body) if len(body) <= _LARGE else await asyncio.to_thread(Rules.parse, body)

@@ -15,6 +15,8 @@ from scrapy.http import Response
 from w3lib.url import safe_url_string
 
 from crawlproject.errors import AddressRefused, Excluded, NoNameServer, SlotMissed
+from crawlproject.imaging.codings import content_codings, decoded_beginning
+from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import SLOT, SOURCE
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
@@ -94,7 +96,8 @@ class RobotsFetcher:
         except NoNameServer:  # nothing was requested
             return Fetched("", wait=_NO_NAME_SERVER_S)
         except Exception as error:  # whatever a download can meet, and a Location can be
-            reason = str(error) if isinstance(error, IgnoreRequest) else f"{type(error).__name__}: {error}".strip()
+            own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words
+            reason = str(error) if own else f"{type(error).__name__}: {error}".strip()
             return Fetched("unreachable", reason=reason)
 
     async def _refusal(self, url: str) -> Fetched | None:
@@ -149,7 +152,7 @@ class RobotsFetcher:
             except SlotMissed:
                 self.crawler.stats.inc_value("robots/slots_missed")
                 continue
-            return Fetched("") if response is None else _outcome(response)
+            return Fetched("") if response is None else await _outcome(response)
 
     async def _download(self, request: Request) -> Response | None:
         """Return the response; None when the worker stops, which does not wait for it."""
@@ -205,13 +208,27 @@ def _redirected(url: str, location: bytes) -> str:
     return robots_url(target) if own_place else target
 
 
-def _outcome(response: Response) -> Fetched:
+async def _outcome(response: Response) -> Fetched:
     """Return what a response means (RFC 9309, 2.3.1)."""
     cache_control = response.headers.get("Cache-Control")
     if 300 <= response.status < 400 and (location := response.headers.get("Location")):
         return Fetched("redirect", _redirected(response.url, location).encode(), cache_control)
     if 200 <= response.status < 300:
-        return Fetched("rules", response.body[: MAX_BYTES + 1], cache_control)
+        return Fetched("rules", await _text(response), cache_control)
     if 300 <= response.status < 500:
         return Fetched("none", cache_control=cache_control)
     return Fetched("unreachable", reason=f"status {response.status}")
+
+
+async def _text(response: Response) -> bytes:
+    """Return what is read of a robots.txt, and a byte more; without content codings, which were not requested.
+
+    Raises:
+        UnreadableImage: they cannot be undone, or only in a long time.
+
+    """
+    received = response.body[: MAX_BYTES + 1]
+    codings = content_codings(response.headers.getlist("Content-Encoding"))
+    if not codings:
+        return received
+    return await asyncio.to_thread(decoded_beginning, received, codings, MAX_BYTES + 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from crawlproject.errors import CatalogueError
 from crawlproject.sources.catalogue import Catalogue, parse_catalogue
-from crawlproject.texts import without_userinfo
+from crawlproject.texts import without_secrets
 
 _MAX_CATALOGUE = 1024 * 1024 * 1024  # bytes
 _CHUNK = 65_536  # bytes
@@ -24,11 +24,11 @@ def read_catalogue(place: str, most: int | None = None) -> Catalogue:
         CatalogueError: it cannot be read, or is invalid.
 
     """
-    shown = without_userinfo(place)
+    shown = without_secrets(place)
     try:
         return parse_catalogue(_chunks(place), most)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CatalogueError(f"CRAWL_SOURCES={shown} cannot be read: {without_userinfo(str(error))}") from None
+        raise CatalogueError(f"CRAWL_SOURCES={shown} cannot be read: {without_secrets(str(error))}") from None
     except CatalogueError as error:
         raise CatalogueError(f"CRAWL_SOURCES={shown}: {error}") from None
 

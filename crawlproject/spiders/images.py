@@ -17,6 +17,7 @@ from twisted.python.failure import Failure as TwistedFailure
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError, OptedOut, RobotsUnreachable
 from crawlproject.frontier.codec import seed_url
+from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -87,7 +88,7 @@ class ImagesSpider(Spider):
             fetched_at=utc_now(),
             fetch=_fetch(response, request),
             body=response.body,
-            codings=_codings(response),
+            codings=content_codings(response.headers.getlist("Content-Encoding")),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
             tls_failure=request.meta.get(TLS_FAILURE),
         )
@@ -137,12 +138,6 @@ def _fetch(response: Response, request: Request) -> Fetch:
         attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
         fetch_s=None if took is None else round(took, 3),
     )
-
-
-def _codings(response: Response) -> tuple[str, ...]:
-    """Return the content codings of a response, in lower case, in the order they were applied in."""
-    named = b",".join(response.headers.getlist("Content-Encoding")).decode("latin-1").lower().split(",")
-    return tuple(name for name in map(str.strip, named) if name not in {"", "identity"})
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:

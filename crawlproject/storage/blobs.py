@@ -16,7 +16,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.models import THUMBNAIL_FORMATS
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import printable, without_secrets
 
 PROBE = ".probe"  # never the name of a thumbnail: those begin with a folder
 PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
@@ -128,4 +128,4 @@ def check_storage(uri: str, settings: Any) -> str | None:
 
 def described(error: Exception) -> str:
     """Return an error of the storage, for a log line."""
-    return printable(without_userinfo(f"{type(error).__name__}: {error}".strip(": ")), 300)
+    return printable(without_secrets(f"{type(error).__name__}: {error}".strip(": ")), 300)

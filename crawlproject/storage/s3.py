@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crawlproject.models import thumbnail_type
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import printable, without_secrets
 
 
 class S3Storage:
@@ -30,7 +30,7 @@ class S3Storage:
         parts = urlsplit(uri)
         self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")
         endpoint = settings.get("AWS_ENDPOINT_URL")
-        self.place = printable(uri + (f" at {without_userinfo(endpoint)}" if endpoint else ""), 500)
+        self.place = printable(uri + (f" at {without_secrets(endpoint)}" if endpoint else ""), 500)
         options = {
             "endpoint_url": endpoint,
             "aws_access_key_id": settings.get("AWS_ACCESS_KEY_ID"),

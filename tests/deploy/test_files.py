@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -84,6 +85,35 @@ def test_the_dockerfile_runs_unprivileged_and_installs_what_it_copies(tmp_path: 
         assert re.search(rf"^\s+{name}\s", commands.stdout, flags=re.MULTILINE)
     listed = run(sys.executable, "-m", "scrapy", "list", cwd=tmp_path / "data", env=environ)
     assert listed.stdout == "images\n"
+
+
+def health_checks() -> dict[str, list[str]]:
+    """Return the commands by which containers are asked how they are, of those that run Python."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    found = {"Dockerfile": json.loads(dockerfile.partition(" CMD ")[2].partition("\n")[0])}
+    for name, service in compose()["services"].items():
+        if test := service.get("healthcheck", {}).get("test"):
+            found[f"compose, {name}"] = test[1:]
+    for document in manifests().values():
+        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+            for name, probe in container.items():
+                if name.endswith("Probe") and "exec" in probe:
+                    found[f"kubernetes, {container['name']}"] = probe["exec"]["command"]
+    return {where: command for where, command in found.items() if command[0] == "python"}
+
+
+def test_no_health_check_runs_what_lies_in_a_writable_folder(tmp_path: Path) -> None:
+    """A container's workers may write to /data: what they could leave there must not run as a health check."""
+    checks = health_checks()
+    assert checks.keys() == {"Dockerfile", "compose, monitor", "kubernetes, worker"}
+    for trap in ("redis.py", "urllib.py", "sitecustomize.py", "crawlproject.py"):
+        (tmp_path / trap).write_text("import sys; sys.exit('trapped')")
+    environ = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "REDIS_URL": "redis://127.0.0.1:1"}
+    for where, command in checks.items():
+        done = run(sys.executable, *command[1:], cwd=tmp_path, env=environ)
+        assert done.returncode == 1, where
+        assert "trapped" not in done.stderr, where
+    assert (ROOT / "Dockerfile").read_text().rpartition("WORKDIR ")[2].partition("\n")[0] == "/"
 
 
 def test_compose_matches_its_schema() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import brotli
 import pytest
 
-from crawlproject.imaging.codings import decoded
+from crawlproject.imaging.codings import decoded, decoded_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 try:
@@ -82,3 +82,42 @@ def test_nested_codings_are_undone_in_reverse_up_to_a_limit() -> None:
 def test_an_unknown_coding_is_ignored() -> None:
     assert decoded(DATA, ["binary"], LIMIT) == DATA
     assert decoded(gzip.compress(DATA), ["utf-8", "gzip"], LIMIT) == DATA
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 150_000, 10 * LIMIT])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_of_a_text_only_the_beginning_is_decoded(name: str, size: int) -> None:
+    coding = name.partition(",")[0]
+    assert decoded_beginning(ENCODERS[name](DATA), [coding], size) == DATA[:size]
+    assert decoded_beginning(gzip.compress(ENCODERS[name](DATA)), [coding, "gzip"], size) == DATA[:size]
+    assert decoded_beginning(DATA, [], size) == DATA[:size]
+
+
+def test_of_each_nested_coding_only_the_beginning_is_decoded() -> None:
+    bomb = gzip.compress(zlib.compress(bytes(100_000_000), level=0))
+    began = time.process_time()
+    assert decoded_beginning(bomb, ["deflate", "gzip"], 100_000).strip(b"\0") == b""
+    assert time.process_time() - began < 0.5
+    with pytest.raises(UnreadableImage, match="3 nested content codings"):
+        decoded_beginning(b"", ["gzip"] * 3, LIMIT)
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_thousands_of_tiny_parts_are_not_decoded(name: str) -> None:
+    few, many = ENCODERS[name](b"") * 100, ENCODERS[name](b"") * 20_000
+    assert decoded_beginning(few + ENCODERS[name](DATA), [name], LIMIT) == DATA
+    with pytest.raises(UnreadableImage, match=f"content coding {name}: more than 1000 parts"):
+        decoded_beginning(many, [name], LIMIT)
+
+
+def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
+    """A decoder sets aside as much memory as the window that the header names, however short the data."""
+    for log, is_read in ((23, True), (24, False)):
+        options = {zstd.CompressionParameter.window_log: log, zstd.CompressionParameter.content_size_flag: 0}
+        stream = zstd.ZstdCompressor(options=options)
+        body = stream.compress(DATA) + stream.flush()
+        if is_read:
+            assert decoded(body, ["zstd"], LIMIT) == DATA
+        else:
+            with pytest.raises(UnreadableImage, match="content coding zstd"):
+                decoded(body, ["zstd"], LIMIT)

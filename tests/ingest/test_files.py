@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.ingest.files import read
+from crawlproject.ingest.files import LONGEST_LINE, read
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -241,3 +242,58 @@ def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(OSError, match="nowhere"):
         list(read("/nowhere/seeds", lambda _: None))
+
+
+TOO_LONG = "!longer than 1 MiB"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("more", [1, 2, 65_535, 65_536, 65_537, 5_000_000])
+def test_a_line_longer_than_a_mebibyte_is_reported_and_the_rest_is_fed(
+    tmp_path: Path, end: str, more: int
+) -> None:
+    beyond = f"{A}?".ljust(LONGEST_LINE + more, "x")
+    content = end.join([A, beyond, B, "", beyond, A]) + end + beyond
+    assert lines(tmp_path, content) == [(1, A), (2, TOO_LONG), (3, B), (5, TOO_LONG), (6, A), (7, TOO_LONG)]
+
+
+def test_a_line_of_a_mebibyte_is_read(tmp_path: Path) -> None:
+    line = json.dumps({"url": A, "caption": ""})
+    line = line.replace('""', '"' + "x" * (LONGEST_LINE - len(line) - 1) + '"')
+    assert lines(tmp_path, f"{line}\n{B}\n") == [(1, A), (2, B)]
+    assert lines(tmp_path, f"x{line}\n{B}\n") == [(1, TOO_LONG), (2, B)]
+
+
+@pytest.mark.parametrize("separator", ["\t", ","])
+def test_a_row_longer_than_a_mebibyte_is_reported_and_the_rest_is_fed(tmp_path: Path, separator: str) -> None:
+    row = separator.join([A, "1"])
+    content = [separator.join(["url", "uuid"]), row, row + separator + "x" * 2_000_000, row]
+    expected: list[tuple[int, Any]] = [(2, {"url": A, "uuid": "1"}), (3, TOO_LONG), (4, {"url": A, "uuid": "1"})]
+    if separator == ",":  # cells in quotation marks may have several lines, and a row many such cells
+        content += [",".join(['"x\n"'] * 400_000), '"', row]
+        found = lines(tmp_path, "\n".join(content))
+        assert found[:4] == [*expected, (5, TOO_LONG)]
+        assert found[-1] == (400_007, {"url": A, "uuid": "1"})
+        return
+    assert lines(tmp_path, "\n".join(content)) == expected
+
+
+def test_an_identifier_beside_a_uuid_takes_no_memory(tmp_path: Path) -> None:
+    line = json.dumps({"url": A, "uuid": "1", "identifier": "x" * 1_000_000})
+    assert lines(tmp_path, line) == [(1, {"url": A, "uuid": "1"})]
+
+
+def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.gz"
+    path.write_bytes(gzip.compress(bytes(300_000_000)) + gzip.compress(f"\n{A}\n".encode()))
+    code = (
+        "import resource\n"
+        "from crawlproject.ingest.files import read\n"
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = used()\n"
+        f"print([line.number for line in read({str(path)!r}, lambda _: None)], (used() - before) // 1024)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    numbers, mebibytes = run.stdout.rsplit(maxsplit=1)
+    assert numbers == "[1, 2]"
+    assert int(mebibytes) < 50

@@ -21,6 +21,7 @@ import redis
 
 from crawlproject import config
 from crawlproject.ingest import topic as topics
+from crawlproject.ingest.files import LONGEST_LINE
 from crawlproject.kafka import Kafka
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import Broker
@@ -122,12 +123,27 @@ def test_seeds_go_into_the_list_as_they_came_and_their_offsets_are_committed(
     broker.send(TOPIC, ["http://museum.org/c.jpg"])
     feed = start("--json")
     until(lambda: len(fed(client)) == 6)
-    assert stopped(feed, signal.SIGINT) == ('{"fed": 1}\n', "")
+    assert stopped(feed, signal.SIGINT) == ('{"fed": 1, "rejected": 0}\n', "")
     assert fed(client)[5] == b"http://museum.org/c.jpg"
 
     feed = start("--group", "others")  # who have seen none of them
     until(lambda: len(fed(client)) == 12)
     stopped(feed)
+
+
+def test_a_message_longer_than_a_mebibyte_is_reported_and_left_out(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
+    """A batch of 200 kB may hold a message of 200 MB: what a broker bounds is compressed."""
+    longest = "http://museum.org/?".ljust(LONGEST_LINE, "x")
+    broker.tell("topic", TOPIC, 1)
+    broker.send(TOPIC, ["http://museum.org/a.jpg", longest + "x", longest, "http://museum.org/b.jpg"])
+    feed = start("--json")
+    until(lambda: len(fed(client)) == 3)
+    said = f"scrapy feed: {TOPIC}, partition 0, offset 1: longer than 1 MiB\n"
+    assert stopped(feed, signal.SIGINT) == ('{"fed": 3, "rejected": 1}\n', said)
+    assert fed(client) == [b"http://museum.org/a.jpg", longest.encode(), b"http://museum.org/b.jpg"]
+    assert broker.committed(TOPIC, GROUP) == 4
 
 
 def test_with_no_room_seeds_wait_in_kafka(client: redis.Redis, broker: Broker, start: Start) -> None:

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 
+import pytest
 from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from crawlproject.middlewares.compression import CompressionMiddleware
-from crawlproject.models import IDENTIFIER
+from crawlproject.models import IDENTIFIER, SLOT
 
 URL = "https://museum.org/a"
 BODY = gzip.compress(b"Disallow:")
 
 
-def received(**meta: str) -> Response:
+def received(body: bytes = BODY, coding: str = "gzip", meta: dict[str, str | None] | None = None) -> Response:
     middleware = CompressionMiddleware.from_crawler(get_crawler(settings_dict={"DOWNLOAD_MAXSIZE": 1000}))
-    response = Response(URL, headers={"Content-Encoding": "gzip"}, body=BODY)
+    response = Response(URL, headers={"Content-Encoding": coding}, body=body)
     made = middleware.process_response(Request(URL, meta=meta), response)
     assert isinstance(made, Response)
     return made
 
 
-def test_a_picture_reaches_the_spider_as_it_came() -> None:
-    made = received(**{IDENTIFIER: "6f1c"})
+@pytest.mark.parametrize("meta", [{IDENTIFIER: "6f1c"}, {SLOT: None}], ids=["a picture", "a robots.txt"])
+def test_what_comes_from_strangers_is_passed_on_as_it_came(meta: dict[str, str | None]) -> None:
+    made = received(meta=meta)
     assert (made.body, made.headers["Content-Encoding"]) == (BODY, b"gzip")
 
 
-def test_everything_else_is_decoded_as_usual() -> None:
+def test_everything_else_is_decoded() -> None:
     made = received()
     assert (made.body, "Content-Encoding" in made.headers) == (b"Disallow:", False)
+    made = received(zlib.compress(BODY), "own, gzip, deflate")
+    assert (made.body, made.headers["Content-Encoding"]) == (b"Disallow:", b"own")
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "why"),
+    [
+        (gzip.compress(bytes(1001)), "gzip", "larger than DOWNLOAD_MAXSIZE"),
+        (BODY, "gzip, gzip, gzip", "3 nested content codings"),
+        (b"no such coding", "gzip", "content coding gzip"),
+    ],
+)
+def test_what_cannot_be_decoded_within_bounds_is_dropped(body: bytes, coding: str, why: str) -> None:
+    with pytest.raises(IgnoreRequest, match=why):
+        received(body, coding)

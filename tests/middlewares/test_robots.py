@@ -10,6 +10,7 @@ import json
 import os
 import re
 import threading
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -162,6 +163,28 @@ CASES = {
     "gzip": Case(
         "2.3 compressed, though not requested",
         gzip.compress(NOT_B.encode()),
+        ("/a.jpg",),
+        REFUSED,
+        {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}},
+    ),
+    "twice": Case(
+        "2.3 compressed twice",
+        gzip.compress(zlib.compress(NOT_B.encode())),
+        ("/a.jpg",),
+        REFUSED,
+        {"/robots.txt": {"headers": {"Content-Encoding": "deflate, gzip"}}},
+    ),
+    "thrice": Case(
+        "2.3.1.4 compressed three times, which nobody does in good faith",
+        gzip.compress(gzip.compress(gzip.compress(b""))),
+        (),
+        unreachable("3 nested content codings; 2 are undone"),
+        {"/robots.txt": {"headers": {"Content-Encoding": "gzip, gzip, gzip"}}},
+        TWICE,
+    ),
+    "large": Case(
+        "2.5 500 KiB are read of what is compressed, too",
+        gzip.compress(NOT_B.encode() + LONG * 1_000_000 + b"Disallow: /a\n"),
         ("/a.jpg",),
         REFUSED,
         {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}},
@@ -440,3 +463,67 @@ def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
         assert [event["url"] for event in crawl.events(KEYS.image_events)] == [f"{base}/a.jpg"]
         assert list(crawl.dead().values()) == [LINE_2]
     assert MAX_BYTES < Endless.sent < 20_000_000  # socket buffers included
+
+
+def nested(layers: int) -> bytes:
+    """Return 48 MB of nothing in `layers` of deflate without compression, under one of gzip: 49 kB.
+
+    Scrapy takes 9 seconds for each layer, since it copies the rest of the input for each 64 KiB of output.
+    """
+    body = bytes(48_000_000)
+    for _ in range(layers):
+        body = zlib.compress(body, level=0)
+    return gzip.compress(body)
+
+
+class Bomb(BaseHTTPRequestHandler):
+    """A robots.txt that expands to a thousand times its size, layer by layer."""
+
+    layers = 9
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        if self.path == "/robots.txt":
+            self.send_header("Content-Encoding", ", ".join(["deflate"] * self.layers + ["gzip"]))
+            body = self.body
+        else:
+            body = picture(1)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Be quiet."""
+
+
+@pytest.mark.parametrize("layers", [1, 9])
+def test_a_compressed_robots_txt_does_not_stop_the_crawl(
+    tmp_path: Path, environment: dict[str, str], redis_url: str, layers: int
+) -> None:
+    crawl = Crawl(tmp_path, environment, redis_url)
+    crawl.source("museum", 100, pictures=100)
+    bomb = type("Layers", (Bomb,), {"layers": layers, "body": nested(layers)})
+    with (
+        Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
+        ThreadingHTTPServer(("127.0.0.1", 0), bomb) as server,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
+        try:
+            crawl.start(CRAWL_MAX_RETRIES="0")
+            crawl.seed("museum", "0.jpg")
+            crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == 1)
+            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": "bomb", "source": "bomb"}))
+            crawl.until(lambda: crawl.redis.exists(KEYS.statuses_of + "bomb") or crawl.dead())
+            crawl.seed("museum", *(f"{n}.jpg" for n in range(1, 100)))
+            crawl.finish()
+        finally:
+            crawl.stop()
+            server.shutdown()
+    if layers == 1:  # nothing in it is a rule
+        assert crawl.outcomes() == {"bomb": 1} | {f"museum-{n}.jpg": 1 for n in range(100)}
+        assert not crawl.dead()
+    else:
+        assert crawl.dead() == {"bomb": "robots unreachable: 10 nested content codings; 2 are undone"}
+    assert "pulse" not in crawl.log()

@@ -290,6 +290,56 @@ async def test_name_servers_that_do_not_answer_for_the_root_are_not_down(
     assert resolver.failure("http://broken.org/")
 
 
+async def test_one_name_that_fails_where_the_root_is_refused_does_not_stop_the_others(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.records["good.org"] = [["198.51.100.7"]]
+    zone.rcodes |= {"": dnslib.RCODE.REFUSED, "evil.org": dnslib.RCODE.SERVFAIL}
+    await resolver.look_up("http://evil.org/")
+    assert resolver.outage  # nothing else is known of the name servers
+    await resolver.look_up("http://good.org/")
+    await answering_again(resolver)
+    await resolver.look_up("http://good.org/")
+    assert await given(resolver, "good.org") == [("198.51.100.7", 80)]
+    for _ in range(2):
+        await resolver.look_up("http://evil.org/")
+        assert not resolver.outage
+    assert "evil.org does not resolve" in str(resolver.failure("http://evil.org/"))
+
+
+async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_others(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.records |= {"good.org": [["198.51.100.7"]], "evil.org": [["198.51.100.8"]]}
+    for host in ("good.org", *(f"{number}.evil.org" for number in range(9)), "evil.org"):
+        await resolver.look_up(f"http://{host}/")
+    zone.rcodes[""] = dnslib.RCODE.REFUSED
+    zone.rcodes |= {f"{number}.evil.org": dnslib.RCODE.SERVFAIL for number in range(20)}
+    zone.rcodes["evil.org"] = dnslib.RCODE.SERVFAIL
+    await resolver.look_up("http://11.evil.org/")
+    assert not resolver.outage
+    assert resolver.failure("http://11.evil.org/")
+
+
+async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_resolves(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.rcodes |= {"": dnslib.RCODE.REFUSED, "-": dnslib.RCODE.REFUSED, "*": dnslib.RCODE.REFUSED}
+    zone.rcodes |= {f"{number}.evil.org": dnslib.RCODE.SERVFAIL for number in range(500)}
+    await resolver.look_up("http://0.evil.org/")
+    assert resolver.outage
+    await resolver.prepare(f"http://{number}.evil.org/" for number in range(500))
+    for host in ("a" * 64 + ".org", "a..org", "-", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
+        await resolver.look_up(f"http://{host}/")  # no valid names: nothing is to be learned from them
+    zone.asked.clear()
+    await until_async(lambda: not resolver._wanted)
+    assert resolver.outage
+    del zone.rcodes["*"]
+    await resolver.prepare(["http://nothing.invalid/"])  # that there is no such name is an answer, too
+    await answering_again(resolver)
+    assert len({name for name in zone.asked if name.endswith("evil.org")}) <= 10  # one domain is asked for once
+
+
 async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
     resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

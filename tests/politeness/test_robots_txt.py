@@ -473,6 +473,15 @@ def test_no_file_takes_for_ever(body: str, path: str, allows: bool) -> None:
     assert run.stdout.split() == [str(allows), str(allows)]
 
 
+def test_rules_that_say_the_same_are_judged_once() -> None:
+    many = every(*["Disallow: /*b*c"] * 1000, "Disallow: /x", "Content-Usage: /*b train-ai=n", "Allow: /*b*c")
+    assert many.work(SITE + "/p") == (2 + 2 + 1) * (100 + len("/p"))
+    assert many.rule_for(SITE + "/abc") == (1004, "Allow: /*b*c")
+    once = every("Disallow: /x/*b", *["Disallow: /x/*b"] * 1000)
+    assert once.rule_for(SITE + "/x/b") == (2, "Disallow: /x/*b")
+    assert once.work(SITE + "/y/b") == 0  # the path does not begin as the rule does
+
+
 @pytest.mark.parametrize(
     ("tail", "allows"),
     [
