@@ -13,7 +13,7 @@ from crawlproject.controls import exclude
 class Command(cli.Command):
     """Send nothing more to the domains, with all hosts below them, and the sources: at once and in all workers,
     until scrapy include. What is queued for them is dropped, and so are seeds and redirects to come: counted,
-    but no dead letters. A name without a dot is a source; one with a dot is both.
+    but without dead letters. A name without a dot is a source; one with a dot is both.
     """
 
     arguments = "[options] DOMAIN|SOURCE..."

@@ -32,9 +32,10 @@ class Command(cli.Command):
             return
         width = max((len(one.name) for one in found), default=0)
         for one in found:
-            said = ", ".join(part for part in (one.time, one.by, one.in_file and "CRAWL_EXCLUDE") if part)
+            file = "CRAWL_EXCLUDE" if one.in_file and one.by != "CRAWL_EXCLUDE" else ""
+            said = ", ".join(part for part in (one.time, one.by, file) if part)
             print(printable(f"{one.name:<{width}}  {said}" + (f": {one.reason}" if one.reason else "")))
-        print(f"{len(found)} domains and sources are excluded")
+        print(f"{len(found)} excluded")
 
     async def _excluded(self) -> list[ExcludedName]:
         async with cli.opened_state(self) as state:

@@ -89,7 +89,7 @@ async def explain(
     refused = state.config.unknown_sources == "refuse" and status.by_size is None
     excluded = await exclusion_of(state, name, host_of_url(request.url))
     obstacles = [
-        excluded and f"{excluded} is excluded: scrapy include {excluded}",
+        excluded and f"{excluded} is excluded: see scrapy excluded",
         seen and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
@@ -204,10 +204,13 @@ def _outcome(said: dict[str, Any]) -> str:
         )
         return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more} (from the {ended['found_in']})"
     back = said["looked_back"]
-    events, rot, dead = (back[name] for name in ("image_metadata_updates", "link_rot", "dead"))
+    events, rot, dead = (
+        f" since {back[name]}" if back[name] else " (there are none)"
+        for name in ("image_metadata_updates", "link_rot", "dead")
+    )
     return (
-        f"not known: not among the image events since {events or 'ever'}, the link rot since {rot or 'ever'}, the "
-        f"dead letters since {dead or 'ever'}; thumbnails: {back['thumbnails']}"
+        f"not known: not among the image events{events}, the link rot{rot} or the dead letters{dead}; "
+        f"thumbnails: {back['thumbnails']}"
     )
 
 

@@ -103,7 +103,7 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
 def hold_of(status: SourceStatus) -> Hold:
     """Return what holds a source, regardless of its rate."""
     if status.state == "excluded":
-        return Hold(f"excluded until scrapy include {status.source}", None)
+        return Hold("excluded: see scrapy excluded", None)
     if status.state == "halted":
         return Hold(f"halted until scrapy resume {status.source}", None)
     if status.effective <= 0:

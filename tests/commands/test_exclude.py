@@ -44,7 +44,7 @@ async def test_an_excluded_source_loses_its_work_until_it_is_included(scrapy: Sc
     lines = scrapy("excluded").stdout.splitlines()
     assert lines[0].startswith("gone.example  20")
     assert lines[0].endswith(f", {by}: asked by mail")
-    assert lines[2:] == ["2 domains and sources are excluded"]
+    assert lines[2:] == ["2 excluded"]
 
     done = scrapy("include", "museum", "flickr")
     assert (done.returncode, done.stderr) == (0, "")
@@ -66,7 +66,7 @@ async def test_what_the_file_names_is_not_included_by_a_command(scrapy: Scrapy, 
     assert await frontier.redis.smembers("crawl:excluded") == {b"museum"}
     done = scrapy("include", "museum", "--json")
     assert json.loads(done.stdout) == {"included": [], "not_excluded": [], "file": ["museum"]}
-    assert scrapy("excluded").stdout.splitlines()[0] == "museum  CRAWL_EXCLUDE, CRAWL_EXCLUDE: the list"
+    assert scrapy("excluded").stdout.splitlines()[0] == "museum  CRAWL_EXCLUDE: the list"
 
 
 async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
@@ -127,10 +127,10 @@ async def test_explain_and_sources_name_an_exclusion(scrapy: Scrapy, frontier: F
     await frontier.catalogue({"museum": 200.0})
     scrapy("exclude", "museum", "gone.example")
     [row] = [row for row in json.loads(scrapy("sources", "--json").stdout) if row["source"] == "museum"]
-    assert (row["state"], row["reason"]) == ("excluded", "by size; excluded until scrapy include museum")
+    assert (row["state"], row["reason"]) == ("excluded", "by size; excluded: see scrapy excluded")
     said = json.loads(scrapy("explain", "http://127.0.0.1/a.jpg", "--source", "museum", "--json").stdout)
     assert said["excluded_by"] == "museum"
-    assert said["obstacles"][0] == "museum is excluded: scrapy include museum"
+    assert said["obstacles"][0] == "museum is excluded: see scrapy excluded"
     assert said["due_s"] is None
     said = json.loads(scrapy("explain", "http://img.gone.example/a.jpg", "--json").stdout)
     assert said["excluded_by"] == "gone.example"

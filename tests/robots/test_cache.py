@@ -423,7 +423,7 @@ def test_a_robots_txt_at_an_excluded_host_is_not_asked_for(crawl: Crawl) -> None
         assert crawl.arrivals("museum") == []
     reasons = set(crawl.dead().values())
     assert reasons == {
-        "robots unreachable: img.gone.example is excluded, or its source: see scrapy excluded (after 2 attempts)"
+        "robots unreachable: img.gone.example or its source is excluded: see scrapy excluded (after 2 attempts)"
     }
     ended_well(crawl)
 

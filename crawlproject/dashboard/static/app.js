@@ -114,7 +114,7 @@ const TILES = [
   ["workers", (g) => count(g.workers), "workers"],
   ["thumbnails", (g) => count(g.num_resized)],
   ["dead letters", (g) => count(g.dead)],
-  ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${count(g.exclusions)} names` : "")],
+  ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${some(g.exclusions, "name")}` : "")],
   ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
   ["whole fetch: median, 95 %, 99 %", (g) => seconds(g.fetch_p50_s), null,
@@ -241,7 +241,7 @@ const rows = new Map(); // source -> its row
 /** The median of its last whole fetches, and what 99 % of them do not exceed. */
 function showFetch(cell, s) {
   write(cell, s.fetch_p50_s === null ? "–" : `${seconds(s.fetch_p50_s)}, ${seconds(s.fetch_p99_s)}`);
-  cell.title = s.fetch_p50_s === null ? "" : "median and 99 % of its last whole fetches, time-outs included";
+  cell.title = s.fetch_p50_s === null ? "" : "median and 99th percentile of its last whole fetches, time-outs included";
 }
 
 function showName(cell, s) {

@@ -131,7 +131,7 @@ class SourceScripts(ScriptRunner):
         self._observe(ran)
         if excluded:
             raise Excluded(
-                f"{host or payer.decode(errors='replace')} is excluded, or its source: see scrapy excluded"
+                f"{host or payer.decode(errors='replace')} or its source is excluded: see scrapy excluded"
             )
         if not slot:
             return SlotReply(None, int(wait) / MICROS)
