@@ -14,8 +14,8 @@ from crawlproject.controls import purge, purgeable
 
 class Command(cli.Command):
     """Drop what waits of a source: queued, delayed, and beyond its share. With --yes only; without it, say how
-    many requests that would be. They are counted, but leave no dead letters; fed again they are no duplicates. What is
-    in flight ends as usual, and seeds still in the list are crawled: scrapy exclude stops these, too.
+    many requests that would be. They are counted, but leave no dead letters; fed again they are no duplicates.
+    What is in flight ends as usual, and seeds still in the list are crawled: scrapy exclude stops these, too.
     """
 
     arguments = "[options] SOURCE"
