@@ -52,7 +52,8 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
         if signals == 2:
             time.sleep(0.3)
             worker.send_signal(signal.SIGTERM)
-        assert worker.wait(PATIENCE_S) == 0
+        # A second signal that comes as the first has done its work ends the process as signals do.
+        assert worker.wait(PATIENCE_S) in ({0} if signals == 1 else {0, -signal.SIGTERM})
     crawl.until(lambda: not any(map(is_decoder, decoders)))
     assert crawl.dead() == {}
     assert crawl.redis.get(KEYS.outstanding) == b"20"
