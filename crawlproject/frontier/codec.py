@@ -35,6 +35,8 @@ _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
 _ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter"})
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
+# Of Scrapy's middlewares: earlier versions have stored them. They are left out, and set again.
+_OF_MIDDLEWARES = frozenset({"Accept", "Accept-Encoding", "Accept-Language", "User-Agent"})
 _HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends or goes: never stored
     {
         *("Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"),
@@ -141,7 +143,10 @@ def decode(entry: bytes, spider: Spider) -> Request:
             if name not in data.get("meta", {}):
                 raise BadEntry(f"stored request has no {name!r} in its meta")
         meta = {name: value for name, value in data.get("meta", {}).items() if name in _META}
-        return request_from_dict(_DEFAULTS | data | {"meta": meta, "priority": entry[2]}, spider=spider)
+        kept = _headers_of(spider)
+        headers = {name: values for name, values in data.get("headers", {}).items() if _header(name) in kept}
+        more = {"meta": meta, "headers": headers, "priority": entry[2]}
+        return request_from_dict(_DEFAULTS | data | more, spider=spider)
     except BadEntry:
         raise
     except Exception as error:  # whatever msgpack, Request or the spider's names find wrong
@@ -150,8 +155,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
 
 def _headers_of(spider: Spider) -> frozenset[str]:
     """Return the names of the headers that are stored."""
-    headers: frozenset[str] = getattr(spider, "stored_headers", _REFERER)
-    return headers - _HOP_BY_HOP
+    return frozenset(map(_header, getattr(spider, "stored_headers", _REFERER))) - _HOP_BY_HOP
 
 
 def _header(name: Any) -> Any:
@@ -205,7 +209,9 @@ def _check_declared(data: Mapping[str, Any], spider: Spider) -> None:
     if not isinstance(headers, dict):
         raise BadEntry("stored request has headers that are not a map")
     found = [repr(name) for name, value in data.items() if name not in own and value != _DEFAULTS[name]]
-    found += [f"a header {name!r:.80}" for name in headers if _header(name) not in _headers_of(spider)]
+    found += [
+        f"a header {name!r:.80}" for name in headers if _header(name) not in _headers_of(spider) | _OF_MIDDLEWARES
+    ]
     if found:
         raise BadEntry(f"stored request has {found[0]}, which the spider {spider.name} does not use")
 

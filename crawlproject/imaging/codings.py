@@ -84,7 +84,7 @@ def _slices(body: bytes) -> Iterator[bytes]:
 
 
 def _gzip(body: bytes) -> Iterator[bytes]:
-    """Yield the contents of all members of a gzip file."""
+    """Yield the contents of all members of a gzip file; like gzip(1), ignore what follows the last one."""
     stream = zlib.decompressobj(wbits=31)
     for piece in _slices(body):
         data = piece
@@ -92,6 +92,8 @@ def _gzip(body: bytes) -> Iterator[bytes]:
             yield stream.decompress(data, _CHUNK)
             if stream.eof:
                 data = stream.unused_data.lstrip(b"\0")  # padding
+                if not b"\x1f\x8b".startswith(data[:2]):
+                    return
                 stream = zlib.decompressobj(wbits=31)
             else:
                 data = stream.unconsumed_tail

@@ -128,7 +128,9 @@ class RobotsFetcher:
                 )
             except Excluded as error:
                 # What waits for its own host's robots.txt is excluded, too; others find that it is not to be had.
-                return Fetched("", wait=_EXCLUDED_S) if own else Fetched("unreachable", reason=str(error))
+                if host_of_url(url) == host_of_url(origin):
+                    return Fetched("", wait=_EXCLUDED_S)
+                return Fetched("unreachable", reason=str(error))
             except REDIS_TROUBLE as error:
                 self.state.failed(error)
                 return Fetched("", wait=_TRY_AGAIN_S)

@@ -181,7 +181,7 @@ STRANGE_TO_IMAGES: list[dict[str, Any]] = [
     [
         *STRANGE_TO_IMAGES,
         {"headers": {"Authorization": "Basic x"}},
-        {"headers": {"accept": "*/*"}},
+        {"headers": {"DNT": "1"}},
         {"headers": {b"Host": [b"127.0.0.1"]}},
         {"headers": {"Transfer-Encoding": "chunked"}},
         {"headers": [["Host", "127.0.0.1"]]},
@@ -203,6 +203,18 @@ def test_headers_that_middlewares_have_set_are_not_stored() -> None:
     request = Request(URL, headers=headers, meta={IDENTIFIER: "1"})
     again = codec.decode(codec.encode(request, ImagesSpider()), ImagesSpider())
     assert again.headers == {b"Referer": [b"https://museum.org/"]}
+
+
+def test_what_an_earlier_version_stored_of_middlewares_is_left_out() -> None:
+    old = {
+        b"Accept": [b"*/*"],
+        b"accept-language": [b"en"],
+        "User-Agent": ["old"],
+        "referer": ["https://a.example/"],
+    }
+    entry = packed({"url": URL, "meta": {IDENTIFIER: "1"}, "headers": old})
+    for stored in (entry, codec.renewed(entry)):
+        assert codec.decode(stored, ImagesSpider()).headers == {b"Referer": [b"https://a.example/"]}
 
 
 @pytest.mark.parametrize("name", ["Host", "connection", "TE", "Transfer-Encoding", "Content-Length"])

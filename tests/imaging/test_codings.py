@@ -57,6 +57,13 @@ def test_output_never_exceeds_the_limit(name: str) -> None:
     assert time.process_time() - began < 0.5
 
 
+@pytest.mark.parametrize("garbage", [b"\r\n", b"x", bytes(3) + b"\n", b"\x1e\x8b"])
+def test_what_follows_a_gzip_file_is_ignored(garbage: bytes) -> None:
+    body = gzip.compress(DATA) + garbage
+    assert decoded(body, ["gzip"], LIMIT) == DATA
+    assert decoded_beginning(body, ["gzip"], LIMIT) == DATA[:LIMIT]
+
+
 @pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
 def test_junk_is_unreadable_and_of_half_a_body_the_beginning_is_decoded(name: str) -> None:
     with pytest.raises(UnreadableImage, match=f"content coding {name}: "):

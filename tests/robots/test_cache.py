@@ -409,21 +409,26 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 # --- whose -------------------------------------------------------------------------------------------------------
 
 
-def test_a_robots_txt_at_an_excluded_host_is_not_asked_for(crawl: Crawl) -> None:
+@pytest.mark.parametrize("name", ["gone.example", "www.museum.org"])
+def test_a_robots_txt_at_an_excluded_host_is_not_asked_for(crawl: Crawl, name: str) -> None:
     folder = crawl.source("museum", 20, pictures=2)
     crawl.source("gone", 20)
     with gallery_of(crawl) as crawl.gallery:
         port = crawl.gallery.urls["gone"].rpartition(":")[2]
-        elsewhere = f"http://img.gone.example:{port}/robots.txt"
+        elsewhere = f"http://{name}:{port}/robots.txt"
         set_faults(folder, {"/robots.txt": {"status": 301, "headers": {"Location": elsewhere}}})
-        crawl.command("exclude gone.example")
-        crawl.seed("museum", "0.jpg", "1.jpg")
+        crawl.command(f"exclude {name}")
+        museum = crawl.gallery.urls["museum"].rpartition(":")[2]
+        for picture in ("0.jpg", "1.jpg"):
+            url = f"http://img.museum.org:{museum}/{picture}"
+            seed = {"url": url, "uuid": f"museum-{picture}", "source": "museum"}
+            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
         crawl.run(CRAWL_RETRY_DELAY="0.2")
         assert times(crawl, "gone") == []
         assert crawl.arrivals("museum") == []
     reasons = set(crawl.dead().values())
     assert reasons == {
-        "robots unreachable: img.gone.example or its source is excluded: see scrapy excluded (after 2 attempts)"
+        f"robots unreachable: {name} or its source is excluded: see scrapy excluded (after 2 attempts)"
     }
     ended_well(crawl)
 

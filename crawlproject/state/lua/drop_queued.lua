@@ -24,13 +24,18 @@ end
 
 local all = A.by and backlog_of(source) + overflow_of(source) + #quarantined()
 local may_drop = A.what ~= 'excluded' or is_excluded(source)
-local left, entries, from_overflow, foreign = may_drop and A.count or 0, {}, 0, 0
+local left, entries, foreign = may_drop and A.count or 0, {}, 0
 local function take_from(key, command, ...)
   if #entries >= left then return {} end
   return attempt(command, key, ...) or {}
 end
 
-for _, line in ipairs(left > 0 and quarantined() or {}) do
+-- First what is beyond its share: whoever stops here leaves a queue, which the rest of it goes through.
+for _, key in ipairs(overflow_lists_of(source)) do
+  for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
+end
+local from_overflow = #entries
+for _, line in ipairs(left > from_overflow and quarantined() or {}) do
   if #entries < left then
     redis.call('LREM', K.quarantine, 1, line)
     entries[#entries + 1] = line:sub(#source + 2)
@@ -49,15 +54,10 @@ end
 for _, key in ipairs(queues_of(source)) do
   for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
 end
-local of_frontier = #entries
-for _, key in ipairs(overflow_lists_of(source)) do
-  for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do
-    entries[#entries + 1], from_overflow = entry, from_overflow + 1
-  end
-end
+local of_frontier = #entries - from_overflow
 if #entries + foreign > 0 then
   drop(source, A.what, entries)
-  if of_frontier + foreign > 0 then redis.call('DECRBY', K.outstanding, of_frontier + foreign) end
+  if of_frontier > 0 then redis.call('DECRBY', K.outstanding, of_frontier) end
   if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
   schedule_all({[source] = true})
 end

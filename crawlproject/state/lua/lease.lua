@@ -134,6 +134,9 @@ for _ = 1, 100 do
   quarantined = redis.call('LINDEX', K.quarantine, 0)
 end
 local source_to_prove = source_of_quarantined(quarantined)
+if source_to_prove and is_request_excluded(source_to_prove, quarantined:sub(#source_to_prove + 2)) then
+  source_to_prove = nil -- there are more of them: at the next call
+end
 if source_to_prove then
   local source = source_to_prove
   local lasts = redis.call('PTTL', K.quarantine_turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -172,6 +173,49 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
         assert await db(state).zcard(tier) == 0
 
 
+async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(state: State) -> None:
+    await start(state)
+    await db(state).lpush(state.keys.seeds, *(str(number) for number in range(60)))
+    batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(60)]
+    seeds = await state.scripts.take_seeds("w", 60)
+    await state.scripts.enqueue(
+        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
+    )
+    beyond = int(await db(state).get(state.keys.overflow))
+    assert beyond > 5
+    for count in (5, beyond, 3):  # purges that are interrupted
+        await state.scripts.drop_queued("museum", "purged", count=count)
+    left = 60 - 5 - beyond - 3
+    assert await outstanding(state) == left
+    assert int(await db(state).get(state.keys.overflow)) == 0
+    ended = 0
+    while grants := (await lease(state, 40, high_water=40)).grants:
+        await state.scripts.settle("w", [Settlement(one.id, "museum", event=("link_rot", "{}")) for one in grants])
+        ended += len(grants)
+        await asyncio.sleep(0.1)
+    assert ended == left
+    assert await state.scripts.idle(halted_too=False)
+
+
+async def test_what_crawlproject_has_not_written_was_never_outstanding(state: State) -> None:
+    await start(state)
+    await enqueue(state, [image("http://a.example/1")])
+    await db(state).zadd(state.keys.delayed_of + "museum", {"noise": 1})
+    await state.scripts.drop_queued("museum", "purged", count=9)
+    assert await outstanding(state) == 0
+
+
+async def test_many_excluded_requests_in_quarantine_are_dropped_call_by_call(state: State) -> None:
+    await start(state)
+    line = b"museum\n" + codec.with_deliveries(image("http://gone.example/1").entry, 2)
+    await db(state).rpush(state.keys.quarantine, *[line] * 130)
+    await db(state).set(state.keys.outstanding, 130)
+    await state.scripts.exclude({"gone.example": ""}, by="me")
+    for left in (30, 0):
+        assert (await lease(state)).grants == []
+        assert (await db(state).llen(state.keys.quarantine), await outstanding(state)) == (left, left)
+
+
 async def test_a_quarantined_request_is_dropped_before_a_worker_makes_room_for_it(state: State) -> None:
     await start(state)
     await enqueue(state, [image("http://gone.example/1")])
@@ -253,7 +297,7 @@ async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> N
     assert slot is not None
     slot = replace(slot, late=60.0)
     await state.scripts.exclude({"museum.example": ""}, by="me")
-    with pytest.raises(Excluded, match=r"img\.museum\.example is excluded"):
+    with pytest.raises(Excluded, match=r"img\.museum\.example or its source is excluded"):
         await state.scripts.acquire(source="museum", host="img.museum.example")
     assert not await state.scripts.confirm(slot, host="img.museum.example")
     assert await state.scripts.renew(slot, within=0.5, host="img.museum.example") is None
