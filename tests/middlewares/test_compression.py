@@ -15,7 +15,7 @@ from crawlproject.middlewares.compression import CompressionMiddleware
 from crawlproject.models import IDENTIFIER, SLOT
 
 URL = "https://museum.org/a"
-BODY = gzip.compress(b"Disallow:")
+BODY = gzip.compress(b"Disallow:", mtime=0)
 
 
 def received(body: bytes = BODY, coding: str = "gzip", meta: dict[str, str | None] | None = None) -> Response:
@@ -42,7 +42,7 @@ def test_everything_else_is_decoded() -> None:
 @pytest.mark.parametrize(
     ("body", "coding", "why"),
     [
-        (gzip.compress(bytes(1001)), "gzip", "larger than DOWNLOAD_MAXSIZE"),
+        (gzip.compress(bytes(1001), mtime=0), "gzip", "larger than DOWNLOAD_MAXSIZE"),
         (BODY, "gzip, gzip, gzip", "3 nested content codings"),
         (b"no such coding", "gzip", "content coding gzip"),
     ],
