@@ -45,7 +45,7 @@ ROBOTS = "robots.txt"
 PICTURES = 64  # different ones
 _PATIENCE = 10.0  # seconds to start, and to end
 _LOOK = 0.005  # seconds between two looks at how late we are
-_LAPSE = 0.02  # seconds
+LAPSE_S = 0.02
 
 
 class Report(TypedDict):
@@ -271,7 +271,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         await asyncio.sleep(_LOOK)
         after = time.monotonic()
         report["late"] = max(report["late"], after - before - _LOOK)
-        if after - before - _LOOK > _LAPSE:
+        if after - before - _LOOK > LAPSE_S:
             report["lapses"].append((before, after))
     stack.close()
     return report

@@ -39,7 +39,7 @@ from typing import Any, Self, cast
 
 import trustme
 
-from benchmarks.arrivals import Listener, Report, Sites
+from benchmarks.arrivals import LAPSE_S, Listener, Report, Sites
 from benchmarks.ours import ROOT, Crawl, until
 from benchmarks.politeness_scenarios import KEYS, STAY, WANTED_USE, Outage, Run, Scenario, Source, scenarios
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
@@ -99,24 +99,36 @@ def allowed(rate: float) -> float:
     return 1.1 * rate + 1
 
 
-def seconds_from(times: Sequence[float]) -> list[int]:
-    """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order."""
-    counts, end = [], 0
-    for first, moment in enumerate(times):
+def seconds_from(times: Sequence[float], lapses: Sequence[tuple[float, float]] = ()) -> list[int]:
+    """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order.
+
+    What was noted in one of `lapses` of the sites may have arrived when it began: its second begins there.
+    """
+    counts, end, lapse = [], 0, 0
+    for first, noted in enumerate(times):
+        while lapse < len(lapses) and lapses[lapse][1] + LAPSE_S < noted:
+            lapse += 1
+        moment = min(noted, lapses[lapse][0]) if lapse < len(lapses) else noted
         while end < len(times) and times[end] < moment + 1:
             end += 1
-        counts.append(end - first)
+        counts.append(max(end - first, 1))
     return counts
 
 
-def judge(source: str, rate: float, times: Sequence[float], outages: Iterable[Outage] = ()) -> Figures:
-    """Return the figures of a source of `rate` whose requests arrived at `times`, in order."""
+def judge(
+    source: str,
+    rate: float,
+    times: Sequence[float],
+    outages: Iterable[Outage] = (),
+    lapses: Sequence[tuple[float, float]] = (),
+) -> Figures:
+    """Return the figures of a source of `rate` whose requests arrived at `times`, in order; see `seconds_from`."""
     stretches = [list(times)]
     for outage in sorted(outages, key=lambda outage: outage.begin):
         last = stretches.pop()
         stretches.append([moment for moment in last if moment < outage.begin])
         stretches.append([moment for moment in last if moment >= outage.end])
-    counts = seconds_from(times)
+    counts = seconds_from(times, lapses)
     return Figures(
         source,
         rate,
@@ -432,13 +444,14 @@ def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) ->
                 continue
         outages = [outage for outage in going.outages if outage.source in {None, source.name}]
         for row, rate, begin, end in going.rates_of(source):
-            figures = judge(row, rate, [moment for moment in times if begin <= moment < end], outages)
+            times_at_rate = [moment for moment in times if begin <= moment < end]
+            figures = judge(row, rate, times_at_rate, outages, report["lapses"])
             if source.visited or source.may_wait:
                 figures = replace(figures, wanted=0.0)
             rows[row] = rows[row].merged(figures) if row in rows else figures
         if source.visited:
             row = f"{source.name}, images"
-            own = judge(row, source.rate, report["pictures"].get(source.name, []), outages)
+            own = judge(row, source.rate, report["pictures"].get(source.name, []), outages, report["lapses"])
             rows[row] = replace(own, wanted=WANTED_USE * (1 - OTHERS_SHARE))
         resumed_late += silent_too_long(source, times, outages)
     for begin, end in going.silences:

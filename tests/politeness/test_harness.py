@@ -68,6 +68,16 @@ def test_a_burst_is_found_wherever_it_begins() -> None:
     assert "13 requests in a second" in Result("x", [figures], [], 0.0).violations()[0]
 
 
+def test_what_sites_noted_late_counts_from_when_it_may_have_come() -> None:
+    lapse = (2.0, 2.6)
+    times = [lapse[1] + 0.001 if lapse[0] < moment < lapse[1] else moment for moment in evenly(10, 5)]
+    assert judge("museum", 10, times).worst == 16
+    assert judge("museum", 10, times, lapses=[lapse]).worst == 10
+    times = sorted([*times, *[lapse[1] + 0.002] * 5])
+    figures = judge("museum", 10, times, lapses=[(0.5, 0.6), lapse, (4.0, 4.1)])
+    assert (figures.worst, figures.seconds_over) == (15, 6)  # those that begin up to half a second before it
+
+
 def test_the_mean_covers_the_time_with_work_and_no_outages() -> None:
     times = evenly(10, 3, begin=100) + evenly(10, 4, begin=108)
     assert judge("museum", 10, times).use == pytest.approx(71 / 120)

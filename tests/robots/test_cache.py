@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -308,8 +309,10 @@ def test_the_requested_delay_is_the_time_between_requests(crawl: Crawl) -> None:
         )
         for name, delay in {"delay": 0.5, "rate": 0.5, "clamped": 0.6, "late": 0.5}.items():
             gaps = [b - a for a, b in pairwise(times(crawl, name))]  # the first is that after robots.txt itself
-            assert min(gaps) > delay - 0.06, name
-            assert max(gaps[1:]) < 2 * delay, name
+            slack = tolerance(1 / delay) + 0.05  # a slot may be used so late, the next one on time
+            assert min(gaps) > delay - slack, name
+            assert sum(gaps) > len(gaps) * delay - slack, name
+            assert median(gaps[1:]) < 2 * delay, name
         assert len(crawl.arrivals("ignored")) == 5
         assert robots_requests(crawl, "ignored") == 0
 
