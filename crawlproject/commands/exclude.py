@@ -8,6 +8,7 @@ import json
 
 from crawlproject import cli
 from crawlproject.controls import exclude
+from crawlproject.sources.exclusions import is_domain
 
 
 class Command(cli.Command):
@@ -39,6 +40,8 @@ class Command(cli.Command):
         """Return how many requests of each were dropped."""
         async with cli.opened_state(self) as state:
             dropped = await exclude(state, names, reason, cli.operator(self))
-            if sources := [name for name in names if "." not in name]:
-                await cli.remark_unknown(state, sources)
+            if sources := [name for name in names if not is_domain(name)]:
+                for name in await cli.remark_unknown(state, sources):
+                    if "." in name:
+                        cli.remark(f"{name} is no domain: it stands for the source of that name alone")
         return dropped

@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from crawlproject.errors import ConfigError
 from crawlproject.frontier.dropped import DROPPED_A_CALL, forget_dropped
-from crawlproject.sources.exclusions import read_exclusions
+from crawlproject.sources.exclusions import is_domain, read_exclusions
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import are_published, excluded_by_file
+from crawlproject.state.source_table import unknown_sources
+from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 
 T = TypeVar("T")
@@ -77,6 +79,7 @@ class ExclusionList:
             if not excluded:
                 return False
             self._draining |= dict.fromkeys(one.name for one in excluded if one.has_work)
+            await self._remark_typos(state, list(new))
         cursor, more = 0, True
         while more:
             cursor, stored = await excluded_by_file(state, cursor)
@@ -86,6 +89,17 @@ class ExclusionList:
                     return False
             more = cursor != 0
         return True
+
+    async def _remark_typos(self, state: State, names: list[str]) -> None:
+        """Log names that look like a domain but are none, and not known as a source either: `*.museum.example`."""
+        odd = [name for name in names if "." in name and not is_domain(name)]
+        for name in await unknown_sources(state, odd) if odd else []:
+            logger.warning(
+                "CRAWL_EXCLUDE=%s names %s, which is no domain: it stands for the source of that name alone, and "
+                "neither the catalogue nor a seed has named one so far",
+                self.path,
+                printable(name, 200),
+            )
 
     async def tend(self, state: State, fence: int) -> None:
         """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it."""
