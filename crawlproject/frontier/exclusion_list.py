@@ -1,4 +1,7 @@
-"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources."""
+"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources.
+
+The latter of its own spider; a worker of another one does it for that.
+"""
 
 from __future__ import annotations
 
@@ -101,8 +104,12 @@ class ExclusionList:
                 printable(name, 200),
             )
 
-    async def tend(self, state: State, fence: int) -> None:
-        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it."""
+    async def tend(self, state: State, fence: int | None = None) -> None:
+        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it.
+
+        Without a `fence`, for a worker that does not lead: nothing is noted, and nothing is done for the spider of
+        the leader.
+        """
         reply = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED)
         if reply is None:
             return
@@ -114,7 +121,7 @@ class ExclusionList:
             source = next(iter(self._draining))
             dropped, left = await state.scripts.drop_queued(source, "excluded", count=DROPPED_A_CALL)
             if not (dropped and left):
-                del self._draining[source]
+                self._draining.pop(source, None)  # a term may have begun meanwhile
         await forget_dropped(state, calls=_CALLS)
 
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crawlproject.state.client import State
+from tests.state.scripts.calls import put
+
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
@@ -109,6 +112,22 @@ async def test_wrong_use_changes_nothing(
     assert (done.returncode, done.stdout) == (2, "")
     assert f"scrapy {command}" in done.stderr
     assert await frontier.redis.smembers("crawl:excluded") == {b"flickr"}
+
+
+async def test_the_work_of_another_spider_is_dropped_at_once_and_forgotten(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    other = State(frontier.state.config, "other")
+    await other.open()
+    try:
+        await put(other, [b"\x01\x00\x00one"])
+        done = scrapy("exclude", "museum", "--spider", "other")
+        assert done.stdout == "museum is excluded; 1 queued requests were dropped\n"
+        assert await frontier.redis.llen(other.keys.dropped) == 1
+        assert scrapy("include", "museum", "--spider", "other").returncode == 0
+        assert await frontier.redis.exists(other.keys.dropped) == 0
+    finally:
+        await other.close()
 
 
 async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -135,3 +135,24 @@ async def test_what_waits_of_a_source_is_dropped_in_steps(state: State, file: Pa
     await followed.tend(state, fence)
     assert (await outstanding(state), await db(state).llen(state.keys.dropped)) == (1, 0)
     assert await db(state).hget(state.keys.totals, "excluded") == b"6000"
+
+
+async def test_a_worker_of_another_spider_tends_its_own_frontier(state: State, file: Path) -> None:
+    await join(state, "leader")
+    fence = await rule(state, ("museum", 1.0))
+    other = State(state.config, "other")
+    await other.open()
+    try:
+        for spider in (state, other):
+            await join(spider)
+            await put(spider, [entry("1"), entry("2")])
+        write(file, "museum\n")
+        leads, follows = ExclusionList(str(file)), ExclusionList(str(file))
+        await leads.follow_file(state, fence)
+        await leads.tend(state, fence)
+        assert [await outstanding(spider) for spider in (state, other)] == [0, 2]
+        await follows.tend(other)
+        assert await outstanding(other) == 0
+        assert await db(other).llen(other.keys.dropped) == 0
+    finally:
+        await other.close()
