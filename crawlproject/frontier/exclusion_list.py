@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
 _REVIEWED = 200
+_SHOWN = 10  # names in a line of the log
 _CALLS = 10  # that drop, or give up places in the seen filter, at a time
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
 
@@ -83,15 +84,29 @@ class ExclusionList:
                 return False
             self._draining |= dict.fromkeys(one.name for one in excluded if one.has_work)
             await self._remark_typos(state, list(new))
-        cursor, more = 0, True
-        while more:
-            cursor, stored = await excluded_by_file(state, cursor)
-            for gone in _pages(name for name in stored if name not in names):
-                await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
-                if not await state.scripts.include(gone, fence=fence):
-                    return False
-            more = cursor != 0
-        return True
+        included: list[str] = []
+        is_new_term = self._stamp is None
+        try:
+            cursor, more = 0, True
+            while more:
+                cursor, stored = await excluded_by_file(state, cursor)
+                for gone in _pages(name for name in stored if name not in names):
+                    await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
+                    reply = await state.scripts.include(gone, fence=fence)
+                    if not reply:
+                        return False
+                    included += [name for name, now in reply.items() if now == "included"]
+                more = cursor != 0
+            return True
+        finally:  # what was included is, whatever has come between
+            if included and is_new_term:
+                logger.warning(
+                    "CRAWL_EXCLUDE=%s lacks %d names that were excluded by the file of the last leader, and are "
+                    "included again: %s. The file should be the same on all hosts",
+                    self.path,
+                    len(included),
+                    printable(", ".join(included[:_SHOWN]) + (", ..." if len(included) > _SHOWN else ""), 1500),
+                )
 
     async def _remark_typos(self, state: State, names: list[str]) -> None:
         """Log names that look like a domain but are none, and not known as a source either: `*.museum.example`."""
