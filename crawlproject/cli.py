@@ -26,7 +26,7 @@ from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
-from crawlproject.sources.exclusions import exclusion_name
+from crawlproject.sources.exclusions import exclusion_names
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
 from crawlproject.state.health import known_fault
@@ -197,7 +197,7 @@ def source_names(args: list[str]) -> list[str]:
 
 
 def excluded_names(args: list[str]) -> list[str]:
-    """Return the domains and sources that the arguments of a command name, each once, normalised.
+    """Return the domains and sources that the arguments of a command name, each once, in the spellings they have.
 
     Raises:
         UsageError: there are none, or an argument is an unknown option, or can be neither.
@@ -209,7 +209,7 @@ def excluded_names(args: list[str]) -> list[str]:
     if not args:
         raise UsageError("expected at least one DOMAIN or SOURCE")
     try:
-        return list(dict.fromkeys(exclusion_name(arg) for arg in args))
+        return list(dict.fromkeys(name for arg in args for name in exclusion_names(arg)))
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -223,10 +223,12 @@ def operator(command: ScrapyCommand) -> str:
     return f"scrapy {type(command).__module__.rpartition('.')[2]}, {user}@{socket.gethostname()}"
 
 
-async def remark_unknown(state: State, sources: list[str]) -> None:
-    """Say on stderr which of `sources` neither the catalogue nor a seed has named: perhaps a typo."""
-    for source in await unknown_sources(state, sources):
+async def remark_unknown(state: State, sources: list[str]) -> list[str]:
+    """Say on stderr which of `sources` neither the catalogue nor a seed has named, and return them."""
+    unknown = await unknown_sources(state, sources)
+    for source in unknown:
         remark(f"neither the catalogue nor a seed has named {source} so far")
+    return unknown
 
 
 def remark(text: str) -> None:

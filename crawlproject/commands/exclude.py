@@ -8,6 +8,7 @@ import json
 
 from crawlproject import cli
 from crawlproject.controls import exclude
+from crawlproject.sources.exclusions import is_domain
 
 
 class Command(cli.Command):
@@ -20,6 +21,8 @@ class Command(cli.Command):
     summary = "Keep the crawl away from domains and sources, until scrapy include"
     examples = ('scrapy exclude museum.example --reason "asked by mail"',)
 
+    spider_help = "the spider whose work is dropped at once; that of others is within seconds"
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument(
@@ -28,17 +31,19 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        dropped = asyncio.run(self._exclude(cli.excluded_names(args), opts.reason.strip()))
+        dropped = asyncio.run(self._exclude(cli.excluded_names(args), opts))
         if opts.json:
             print(json.dumps({"excluded": dropped}))
             return
         for name, count in dropped.items():
             print(f"{name} is excluded" + (f"; {count} queued requests were dropped" if count else ""))
 
-    async def _exclude(self, names: list[str], reason: str) -> dict[str, int]:
+    async def _exclude(self, names: list[str], opts: argparse.Namespace) -> dict[str, int]:
         """Return how many requests of each were dropped."""
-        async with cli.opened_state(self) as state:
-            dropped = await exclude(state, names, reason, cli.operator(self))
-            if sources := [name for name in names if "." not in name]:
-                await cli.remark_unknown(state, sources)
+        async with cli.opened_state(self, opts.spider) as state:
+            dropped = await exclude(state, names, opts.reason.strip(), cli.operator(self))
+            if sources := [name for name in names if not is_domain(name)]:
+                for name in await cli.remark_unknown(state, sources):
+                    if "." in name:
+                        cli.remark(f"{name} is no domain: it stands for the source of that name alone")
         return dropped

@@ -19,9 +19,11 @@ class Command(cli.Command):
     summary = "Crawl excluded domains and sources again"
     examples = ("scrapy include museum.example",)
 
+    spider_help = "the spider whose dropped requests are no duplicates at once; those of others within seconds"
+
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        included = asyncio.run(self._include(cli.excluded_names(args)))
+        included = asyncio.run(self._include(cli.excluded_names(args), opts.spider))
         names = {what: [name for name, now in included.items() if now == what] for what in _SAID}
         if opts.json:
             print(json.dumps({what.replace(" ", "_"): found for what, found in names.items()}))
@@ -30,8 +32,8 @@ class Command(cli.Command):
                 print(f"{name} {_SAID[what]}")
         self.exitcode = 1 if names["file"] else 0
 
-    async def _include(self, names: list[str]) -> dict[str, str]:
-        async with cli.opened_state(self) as state:
+    async def _include(self, names: list[str], spider: str) -> dict[str, str]:
+        async with cli.opened_state(self, spider) as state:
             return await include(state, names, cli.operator(self))
 
 

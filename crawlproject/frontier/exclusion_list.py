@@ -1,4 +1,7 @@
-"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources."""
+"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources.
+
+The latter of its own spider; a worker of another one does it for that.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from typing import TypeVar
 
 from crawlproject.errors import ConfigError
 from crawlproject.frontier.dropped import DROPPED_A_CALL, forget_dropped
-from crawlproject.sources.exclusions import read_exclusions
+from crawlproject.sources.exclusions import is_domain, read_exclusions
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import are_published, excluded_by_file
+from crawlproject.state.source_table import unknown_sources
+from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 
 T = TypeVar("T")
@@ -22,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
 _REVIEWED = 200
+_SHOWN = 10  # names in a line of the log
 _CALLS = 10  # that drop, or give up places in the seen filter, at a time
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
 
@@ -77,18 +83,48 @@ class ExclusionList:
             if not excluded:
                 return False
             self._draining |= dict.fromkeys(one.name for one in excluded if one.has_work)
-        cursor, more = 0, True
-        while more:
-            cursor, stored = await excluded_by_file(state, cursor)
-            for gone in _pages(name for name in stored if name not in names):
-                await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
-                if not await state.scripts.include(gone, fence=fence):
-                    return False
-            more = cursor != 0
-        return True
+            await self._remark_typos(state, list(new))
+        included: list[str] = []
+        is_new_term = self._stamp is None
+        try:
+            cursor, more = 0, True
+            while more:
+                cursor, stored = await excluded_by_file(state, cursor)
+                for gone in _pages(name for name in stored if name not in names):
+                    await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
+                    reply = await state.scripts.include(gone, fence=fence)
+                    if not reply:
+                        return False
+                    included += [name for name, now in reply.items() if now == "included"]
+                more = cursor != 0
+            return True
+        finally:  # what was included is, whatever has come between
+            if included and is_new_term:
+                logger.warning(
+                    "CRAWL_EXCLUDE=%s lacks %d names that were excluded by the file of the last leader, and are "
+                    "included again: %s. The file should be the same on all hosts",
+                    self.path,
+                    len(included),
+                    printable(", ".join(included[:_SHOWN]) + (", ..." if len(included) > _SHOWN else ""), 1500),
+                )
 
-    async def tend(self, state: State, fence: int) -> None:
-        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it."""
+    async def _remark_typos(self, state: State, names: list[str]) -> None:
+        """Log names that look like a domain but are none, and not known as a source either: `*.museum.example`."""
+        odd = [name for name in names if "." in name and not is_domain(name)]
+        for name in await unknown_sources(state, odd) if odd else []:
+            logger.warning(
+                "CRAWL_EXCLUDE=%s names %s, which is no domain: it stands for the source of that name alone, and "
+                "neither the catalogue nor a seed has named one so far",
+                self.path,
+                printable(name, 200),
+            )
+
+    async def tend(self, state: State, fence: int | None = None) -> None:
+        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it.
+
+        Without a `fence`, for a worker that does not lead: nothing is noted, and nothing is done for the spider of
+        the leader.
+        """
         reply = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED)
         if reply is None:
             return
@@ -100,7 +136,7 @@ class ExclusionList:
             source = next(iter(self._draining))
             dropped, left = await state.scripts.drop_queued(source, "excluded", count=DROPPED_A_CALL)
             if not (dropped and left):
-                del self._draining[source]
+                self._draining.pop(source, None)  # a term may have begun meanwhile
         await forget_dropped(state, calls=_CALLS)
 
 

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from crawlproject.errors import ConfigError
 from crawlproject.sources.domains import normal_host
 from crawlproject.sources.names import source_name
 
-_ADDRESS = re.compile(r"\[([0-9a-f:.]+)\]")
-_WITH_PORT = re.compile(r"[^:]*\.[^:]*:\d+|\[.*\]:\d+")
+_LABEL = r"[a-z0-9_\-\u0080-\U0010ffff]+"
+_DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})+\.?")
+_COMMENT = re.compile(r"(?:^|\s)#")
 
 
-def exclusion_name(value: str) -> str:
-    """Return the name of a source or a domain as exclusions have it; a domain as in URLs: `xn--...`.
+def exclusion_names(value: str) -> list[str]:
+    """Return the names by which exclusions have a source or a domain: as in URLs (`xn--...`), and as in seeds.
 
     Raises:
         ValueError: it is neither; a URL, for one. The message says what to name in its place.
 
     """
-    name = value.strip().lower()
-    if "/" in name or _WITH_PORT.fullmatch(name) or name.startswith(("*", ".")):
+    name = source_name(value)
+    if "://" in name:
         raise ValueError(
             f"{value!r:.60} is neither a source nor a domain: name the domain alone, as in museum.example, "
             "which stands for all hosts below it, too"
         )
-    if match := _ADDRESS.fullmatch(name):
-        name = match[1]
-    return source_name(normal_host(name) if "." in name else name)
+    return list(dict.fromkeys([normal_host(name.strip("[]")), name])) if is_domain(name) else [name]
+
+
+def is_domain(name: str) -> bool:
+    """Tell whether a name in lower case may be a domain or an address; otherwise it is that of a source alone."""
+    return _DOMAIN.fullmatch(name) is not None or _is_ipv6(name[1:-1] if name[:1] == "[" else name)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def domains_above(host: str) -> list[str]:
@@ -49,10 +61,10 @@ def parse_exclusions(text: str) -> dict[str, str]:
     """
     names: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        name, _, comment = line.partition("#")
+        name, *comment = _COMMENT.split(line, maxsplit=1)
         if name.strip():
             try:
-                names[exclusion_name(name)] = comment.strip()[:300]
+                names |= dict.fromkeys(exclusion_names(name), "".join(comment).strip()[:300])
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
     return names

@@ -9,8 +9,6 @@ from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
 
-_PAGE = 1000  # entries a call
-
 RawEntry = tuple[bytes, dict[bytes, bytes]]
 
 
@@ -36,15 +34,21 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
     return (length, entries) if found else (0, [])
 
 
-async def entries_back(state: State, stream: str, most: int) -> AsyncIterator[list[RawEntry]]:
-    """Yield the newest `most` entries of a stream in pages, the newest first; none of a key that is no stream."""
+async def entries_back(
+    state: State, stream: str, most: int, most_bytes: float, page_size: int
+) -> AsyncIterator[list[RawEntry]]:
+    """Yield the newest `most` entries of a stream in pages, the newest first; none of a key that is no stream.
+
+    The page in which their fields come to `most_bytes` is the last one.
+    """
     end = b"+"
-    while most > 0:
+    while most > 0 and most_bytes > 0:
         try:
-            page: Any = await state.redis.xrevrange(stream, end, count=min(most, _PAGE))
+            page: Any = await state.redis.xrevrange(stream, end, count=min(most, page_size))
         except ResponseError:
             return
         if not page:
             return
         yield page
         most, end = most - len(page), b"(" + page[-1][0]
+        most_bytes -= sum(len(name) + len(value) for _, fields in page for name, value in fields.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from crawlproject.state.client import State
@@ -11,6 +12,9 @@ from crawlproject.state.newest_entries import entries_back
 from crawlproject.status.dead_letters import read_dead_letter, time_of
 
 MOST_ENTRIES = 100_000  # of each stream, the newest: about a second and 60 MB from Redis
+MOST_BYTES = 64 * 2**20  # of the dead letters, each of which may hold a seed of a megabyte; or a page more
+_EVENTS_A_PAGE = 1000
+_DEAD_LETTERS_A_PAGE = 50
 
 
 class Ended(NamedTuple):
@@ -35,15 +39,15 @@ async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ende
     """
     found: list[Ended] = []
     since: dict[str, str | None] = {}
-    for stream, read in (
-        (state.keys.image_events, _image),
-        (state.keys.link_rot_events, _link_rot),
-        (state.keys.dead, _dead_letter),
+    for stream, read, page_size, most_bytes in (
+        (state.keys.image_events, _image, _EVENTS_A_PAGE, inf),
+        (state.keys.link_rot_events, _link_rot, _EVENTS_A_PAGE, inf),
+        (state.keys.dead, _dead_letter, _DEAD_LETTERS_A_PAGE, MOST_BYTES),
     ):
         name, oldest = stream.rpartition(":")[2], None
         needles = {url.encode(), json.dumps(url)[1:-1].encode()}  # as it is in a stored request, and in JSON
         hit = None
-        async for page in entries_back(state, stream, MOST_ENTRIES):
+        async for page in entries_back(state, stream, MOST_ENTRIES, most_bytes, page_size):
             for at, fields in page:
                 if hit is None and any(needle in value for value in fields.values() for needle in needles):
                     hit = read(at.decode(), fields, url, identifier)

@@ -214,6 +214,26 @@ async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypat
     assert (ended, since["image_metadata_updates"]) == (None, "1970-01-01T00:08:21.000+00:00")
 
 
+async def test_of_large_dead_letters_it_reads_few_at_a_time_and_no_more_than_some_bytes(
+    museum: Frontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome_of_url, "MOST_BYTES", 1_000_000)
+    keys = museum.state.keys
+    pipe = museum.redis.pipeline(transaction=False)
+    for number in range(1, 301):
+        seed = json.dumps({"url": f"http://museum.org/{number}"}) + " " * 10_000
+        pipe.xadd(keys.dead, {"seed": seed, "reason": "broken"}, id=f"{number}000-0")
+    await pipe.execute()
+    await museum.redis.config_resetstat()
+    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/201", None)
+    assert ended is not None
+    assert (ended.outcome, ended.time) == ("dead_letter", since["dead"])
+    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/200", None)
+    assert (ended, since["dead"]) == (None, "1970-01-01T00:03:21.000+00:00")
+    calls = (await museum.redis.info("commandstats"))["cmdstat_xrevrange"]["calls"]
+    assert calls == 2 * (1 + 1 + 2)  # of the two streams of events, which are empty, and twice 50 dead letters
+
+
 async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:
     assert explained(scrapy, URL)["robots"]["verdict"] == "unknown"
     await keep(museum, "rules", b"User-agent: crawlproject\nCrawl-delay: 10\n\nDisallow: /paint\n", delay=10.0)

@@ -81,6 +81,45 @@ async def test_a_file_that_has_become_invalid_changes_nothing_and_is_logged_once
     assert await excluded(state) == {b"other.example"}
 
 
+async def test_a_new_leader_warns_of_what_it_includes_again_because_its_file_lacks_it(
+    state: State, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fence = await rule(state)
+    write(file, "kept.example\n" + "".join(f"{number}.example\n" for number in range(250)))
+    leads = ExclusionList(str(file))
+    await leads.follow_file(state, fence)
+    await state.scripts.exclude({"7.example": ""}, by="me")  # stays excluded: not counted
+    write(file, "kept.example\n")
+    other = ExclusionList(str(file))
+    await other.follow_file(state, fence)
+    [said] = caplog.records
+    assert said.levelname == "WARNING"
+    assert said.message.startswith(
+        f"CRAWL_EXCLUDE={file} lacks 249 names that were excluded by the file of the last "
+    )
+    assert said.message.count(".example") == 10
+    assert await excluded(state) == {b"kept.example", b"7.example"}
+    write(file, "")
+    await other.follow_file(state, fence)  # in its own term: somebody has changed the file
+    other.begin()
+    await other.follow_file(state, fence)
+    assert len(caplog.records) == 1
+
+
+async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_source_has_it(
+    state: State, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fence = await rule(state, ("europeana.eu/1", 1.0))
+    write(file, "*.gone.example\neuropeana.eu/1\nmuseum\ngone.example\n")
+    followed = ExclusionList(str(file))
+    await followed.follow_file(state, fence)
+    assert len(await excluded(state)) == 4
+    [said] = [record.message for record in caplog.records]
+    assert "names *.gone.example, which is no domain" in said
+    await followed.follow_file(state, fence)
+    assert len(caplog.records) == 1
+
+
 async def test_a_leader_that_was_replaced_publishes_nothing(state: State, file: Path) -> None:
     fence = await rule(state)
     write(file, "gone.example\n")
@@ -121,3 +160,24 @@ async def test_what_waits_of_a_source_is_dropped_in_steps(state: State, file: Pa
     await followed.tend(state, fence)
     assert (await outstanding(state), await db(state).llen(state.keys.dropped)) == (1, 0)
     assert await db(state).hget(state.keys.totals, "excluded") == b"6000"
+
+
+async def test_a_worker_of_another_spider_tends_its_own_frontier(state: State, file: Path) -> None:
+    await join(state, "leader")
+    fence = await rule(state, ("museum", 1.0))
+    other = State(state.config, "other")
+    await other.open()
+    try:
+        for spider in (state, other):
+            await join(spider)
+            await put(spider, [entry("1"), entry("2")])
+        write(file, "museum\n")
+        leads, follows = ExclusionList(str(file)), ExclusionList(str(file))
+        await leads.follow_file(state, fence)
+        await leads.tend(state, fence)
+        assert [await outstanding(spider) for spider in (state, other)] == [0, 2]
+        await follows.tend(other)
+        assert await outstanding(other) == 0
+        assert await db(other).llen(other.keys.dropped) == 0
+    finally:
+        await other.close()

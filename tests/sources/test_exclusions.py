@@ -7,44 +7,60 @@ from pathlib import Path
 import pytest
 
 from crawlproject.errors import ConfigError
-from crawlproject.sources.exclusions import domains_above, exclusion_name, parse_exclusions, read_exclusions
+from crawlproject.sources.exclusions import (
+    domains_above,
+    exclusion_names,
+    is_domain,
+    parse_exclusions,
+    read_exclusions,
+)
+from crawlproject.sources.names import source_name
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("given", "names"),
     [
-        ("museum", "museum"),
-        (" Museum.Example. ", "museum.example"),
-        ("bücher.example", "xn--bcher-kva.example"),
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:DB8::7", "2001:db8::7"),
-        ("[2001:db8::7]", "2001:db8::7"),
-        ("city:museum", "city:museum"),
-        ("bücher", "bücher"),
+        ("museum", ["museum"]),
+        (" Museum.Example ", ["museum.example"]),
+        ("museum.example.", ["museum.example", "museum.example."]),
+        ("bücher.example", ["xn--bcher-kva.example", "bücher.example"]),
+        ("Müseum.Coll", ["xn--mseum-kva.coll", "müseum.coll"]),
+        ("192.0.2.7", ["192.0.2.7"]),
+        ("2001:DB8::7", ["2001:db8::7"]),
+        ("[2001:db8::7]", ["2001:db8::7", "[2001:db8::7]"]),
+        ("city:museum", ["city:museum"]),
+        ("bücher", ["bücher"]),
     ],
 )
-def test_a_name_has_one_spelling(given: str, name: str) -> None:
-    assert exclusion_name(given) == name
+def test_a_name_is_excluded_as_a_domain_and_as_a_source(given: str, names: list[str]) -> None:
+    assert exclusion_names(given) == names
+    assert is_domain(names[0]) == (names[0] not in {"museum", "city:museum", "bücher"})
 
 
 @pytest.mark.parametrize(
-    "given",
+    "name",
     [
-        "",
-        " ",
-        "a b",
-        "https://a.example/",
-        "a.example/b",
-        "a.example:80",
-        "[::1]:80",
+        "europeana/123",
+        "europeana.eu/123",
+        "*",
         "*.a.example",
         ".a",
-        "a" * 200,
+        "..",
+        "a.example:80",
+        "[::1]:80",
+        "müseum.eu/1",
+        "#1",
     ],
 )
+def test_any_name_of_a_source_is_one(name: str) -> None:
+    assert exclusion_names(name.upper()) == [source_name(name)]
+    assert not is_domain(name)
+
+
+@pytest.mark.parametrize("given", ["", " ", "a b", "https://a.example/", "a" * 200])
 def test_what_is_neither_domain_nor_source_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"neither a source nor a domain|1 to 128 printable"):
-        exclusion_name(given)
+        exclusion_names(given)
 
 
 def test_a_host_is_below_its_domains_but_not_below_the_top_level_one() -> None:
@@ -59,7 +75,13 @@ def test_a_file_has_a_name_a_line_and_comments() -> None:
         "museum.example": "asked by mail, # twice",
         "museum": "",
         "xn--bcher-kva.example": "",
+        "bücher.example": "",
     }
+
+
+def test_a_comment_begins_at_the_start_of_a_line_or_after_white_space() -> None:
+    text = "#all\nmuseum#1\nmuseum#2\t#gone #2\n  # more\n"
+    assert parse_exclusions(text) == {"museum#1": "", "museum#2": "gone #2"}
 
 
 @pytest.mark.parametrize(

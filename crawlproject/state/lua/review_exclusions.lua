@@ -1,17 +1,24 @@
 -- Looks over some of the exclusions: what operators have said by the key, and what excluded sources still have waiting.
 -- needs: audit, names, queues
--- types: set excluded, hash excluded_by excluded_by_file
+-- types: set excluded, hash excluded_by excluded_by_file, zset workers
 -- reads: fence
 --
--- A: fence; cursor, noted_cursor ('0': from the beginning); count (names at most, or so).
--- Reply: {cursor of the next call, noted_cursor of it, source with work, ...}; {} when another leads by now.
+-- A: fence (of a leader; none: of a worker that does not lead); cursor, noted_cursor ('0': from the beginning); count (names
+--    at most, or so).
+-- Reply: {cursor of the next call, noted_cursor of it, source with work, ...}; {} when another leads by now. To a worker that
+--    does not lead: {} when the leader is of its spider, and does that.
 --
--- An operator excludes with `sadd` to the set, and includes with `srem`: that is noted here, as it is by the commands.
+-- An operator excludes with `sadd` to the set, and includes with `srem`: that is noted here, as it is by the commands; by the
+-- leader alone.
 
-if require_counter(K.fence) ~= A.fence then return {} end
+if A.fence then
+  if require_counter(K.fence) ~= A.fence then return {} end
+elseif redis.call('ZSCORE', K.workers, attempt('GET', K.leader) or '') then
+  return {}
+end
 if redis.call('EXISTS', K.excluded, K.excluded_by) == 0 then return {'0', '0'} end
 local page = redis.call('SSCAN', K.excluded, A.cursor, 'COUNT', A.count)
-local noted = redis.call('HSCAN', K.excluded_by, A.noted_cursor, 'COUNT', A.count)
+local noted = A.fence and redis.call('HSCAN', K.excluded_by, A.noted_cursor, 'COUNT', A.count) or {A.noted_cursor, {}}
 local reply, names = {page[1], noted[1]}, page[2]
 local orders = #names > 0 and redis.call('HMGET', K.excluded_by, unpack(names)) or {}
 local of_file = #names > 0 and redis.call('HMGET', K.excluded_by_file, unpack(names)) or {}
@@ -19,7 +26,7 @@ for index, name in ipairs(names) do
   if redis.call('EXISTS', K.delayed_of .. name, unpack(queues_of(name))) > 0 or has_overflow(name) then
     reply[#reply + 1] = name
   end
-  if not orders[index] and not of_file[index] and is_name(name) then
+  if A.fence and not orders[index] and not of_file[index] and is_name(name) then
     redis.call('HSET', K.excluded_by, name, cjson.encode({by = 'operator, by key', time = iso_time(), reason = ''}))
     note_change('crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, by key'})
   end

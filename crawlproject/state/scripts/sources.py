@@ -191,8 +191,13 @@ class SourceScripts(ScriptRunner):
         reply = await self._run("include", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
-    async def review_exclusions(self, fence: int, cursors: tuple[str, str], *, count: int) -> ReviewReply | None:
-        """Look over about `count` exclusions, from `cursors` on; None when another leads by now."""
+    async def review_exclusions(
+        self, fence: int | None, cursors: tuple[str, str], *, count: int
+    ) -> ReviewReply | None:
+        """Look over about `count` exclusions, from `cursors` on; None when another leads by now.
+
+        With None as `fence`, for a worker that does not lead: None when the leader is of the same spider.
+        """
         reply = await self._run(
             "review_exclusions", fence=fence, cursor=cursors[0], noted_cursor=cursors[1], count=count
         )

@@ -335,6 +335,22 @@ async def test_a_leader_that_was_replaced_changes_nothing(state: State) -> None:
     assert await db(state).keys("crawl:excluded*") == []
 
 
+async def test_a_worker_that_does_not_lead_reviews_for_its_spider_only_if_no_worker_of_that_leads(
+    state: State,
+) -> None:
+    await start(state)
+    await enqueue(state, [image("http://a.example/1")])
+    await db(state).sadd(state.keys.excluded, "museum")
+    reply = await state.scripts.review_exclusions(
+        None, ("0", "0"), count=100
+    )  # the leader has not joined this spider
+    assert reply is not None
+    assert (reply.cursors, reply.sources) == (("0", "0"), ["museum"])
+    assert not await db(state).exists(state.keys.excluded_by, state.keys.audit)  # to note that is the leader's
+    await join(state, "leader")
+    assert await state.scripts.review_exclusions(None, ("0", "0"), count=100) is None
+
+
 async def test_what_operators_do_by_key_is_noted(state: State) -> None:
     fence = await start(state)
     await enqueue(state, [image("http://a.example/1")])
