@@ -274,9 +274,10 @@ def page_of(client: Client) -> socket.socket:
 
 
 def read_to_end(one: socket.socket) -> None:
-    """Wait until the monitor closes a connection; it fails when that takes 30 s."""
-    while one.recv(65_536):
-        pass
+    """Wait until the monitor closes a connection; fail when that takes 30 s."""
+    deadline = time.monotonic() + 30
+    while one.recv(65_536):  # an open page is sent something every few seconds
+        assert time.monotonic() < deadline, "it is still open"
 
 
 def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor, folder: Path) -> None:
