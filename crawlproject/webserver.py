@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.protocols import policies
 from twisted.web import resource, server
 
 from crawlproject.errors import ConfigError
 
 LONGEST_BODY = 65_536  # bytes of a request
+MOST_CONNECTIONS = 256  # of a server; one more, and the oldest is let go
+# Names that no name server of the Internet answers for: RFC 6762, RFC 8375, ICANN's .internal, and Kubernetes'.
+_PRIVATE_NAMES = (".local", ".home.arpa", ".internal", ".localhost", ".svc")
 
 Resource: Any = resource.Resource  # Twisted has no types here
 _Site: Any = server.Site
 _Request: Any = server.Request
+_WrappingFactory: Any = policies.WrappingFactory
 
 
 class _BoundedRequest(_Request):  # type: ignore[misc]
@@ -45,9 +52,48 @@ class Metrics(Resource):  # type: ignore[misc]
         self.putChild(b"metrics", self)
 
     def render_GET(self, request: Any) -> bytes:  # noqa: N802 - Twisted's name
-        """Return the metrics as they are now."""
+        """Return the metrics as they are now, but not to a web page that has its own name lead here."""
+        name = host_of((request.getHeader(b"host") or b"").decode("ascii", "replace"))
+        if "." in name and not is_address(name) and not name.endswith(_PRIVATE_NAMES):
+            request.setResponseCode(421)
+            return b"unknown host name: scrape by address, or by a name without a dot\n"
         request.setHeader(b"Content-Type", CONTENT_TYPE_LATEST.encode())
         return generate_latest(self._registry)
+
+
+class _BoundedConnections(_WrappingFactory):  # type: ignore[misc]
+    """Lets the oldest connection go when there are too many: to refuse the newest would lock the operator out."""
+
+    noisy = False
+
+    def registerProtocol(self, p: Any) -> None:  # noqa: N802 - Twisted's name
+        """Count a new connection."""
+        super().registerProtocol(p)
+        if len(self.protocols) > MOST_CONNECTIONS:
+            oldest = next(iter(self.protocols))
+            del self.protocols[oldest]  # at once: others may come before it is closed
+            oldest.abortConnection()
+
+    def unregisterProtocol(self, p: Any) -> None:  # noqa: N802 - Twisted's name
+        """Forget a connection that is closed."""
+        self.protocols.pop(p, None)
+
+
+def host_of(header: str) -> str:
+    """Return the name or address in a `Host` header, in lower case; "" when it has none."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_address(name: str, *, loopback: bool = False) -> bool:
+    """Tell whether a host is an IP address (of this machine alone, with `loopback`)."""
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or not loopback
 
 
 def listen(root: Any, address: str, port: int, setting: str) -> Any:
@@ -62,7 +108,8 @@ def listen(root: Any, address: str, port: int, setting: str) -> Any:
 
     listening: Any = reactor
     try:
-        return listening.listenTCP(port, _QuietSite(root, _BoundedRequest), interface=address)
+        site = _BoundedConnections(_QuietSite(root, _BoundedRequest))
+        return listening.listenTCP(port, site, interface=address)
     except CannotListenError as error:
         raise _taken(address, port, setting, error.socketError) from None
 

@@ -174,6 +174,20 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
     "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
     "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),
+    "CRAWL_DASHBOARD_ORIGIN": (
+        [
+            ("https://crawl.example.org", "https://crawl.example.org"),
+            ("HTTPS://Crawl.Example.org:443/", "https://crawl.example.org"),
+            ("http://crawl:80", "http://crawl"),
+            ("http://[::1]:443", "http://[::1]:443"),
+            ("", None),
+        ],
+        [
+            *("crawl.example.org", "https://", "ftp://crawl.example.org", "https://crawl.example.org/crawl"),
+            *("https://h?", "https://h/#a", "https://h:port", "https://[::1"),
+            *("https://h evil", "https://h\r\nX-Evil: 1", "https://m\xfcsli.example", True),
+        ],
+    ),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
 

@@ -21,6 +21,7 @@ from crawlproject.config.parsers import (
     networks,
     number,
     opt_outs,
+    origin,
     ports,
     servers,
     storage,
@@ -331,6 +332,12 @@ class Config:
         text,
         "password of the dashboard; none: open to everybody on this machine; never shown",
         secret=True,
+    )
+    dashboard_origin: str | None = _setting(
+        "CRAWL_DASHBOARD_ORIGIN",
+        None,
+        origin,
+        "the dashboard's address as browsers see it behind a proxy, as in `https://crawl.example.org`",
     )
 
     kafka_brokers: tuple[str, ...] = _setting(

@@ -16,7 +16,7 @@ from crawlproject.status.reporter import INTERVAL_S, STALE_S, Reporter
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
-MOST_PAGES = 64  # open at a time
+MOST_PAGES = 64  # open at a time; one more, and the oldest is let go
 _HISTORY = int(1800 / INTERVAL_S)  # snapshots: the half hour that the chart shows
 _LOOK_S = 0.25  # between checks for a new snapshot
 _PING = 40  # checks
@@ -26,13 +26,14 @@ _PING = 40  # checks
 class Page:
     """An open page. While it does not read, nothing piles up; when it reads again, it gets the newest events."""
 
-    def __init__(self, feed: Feed, request: Any) -> None:
+    def __init__(self, feed: Feed, request: Any, session: str) -> None:
         self.feed = feed
         self.request = request
+        self.session = session
         self._paused = False
         self._missed = False
         request.registerProducer(self, True)
-        request.notifyFinish().addBoth(lambda _: feed.pages.discard(self))
+        request.notifyFinish().addBoth(lambda _: feed.pages.pop(self, None))
 
     def send(self, *events: bytes) -> None:
         """Send events, if the page reads."""
@@ -54,7 +55,13 @@ class Page:
 
     def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing more."""
-        self.feed.pages.discard(self)
+        self.feed.pages.pop(self, None)
+
+    def close(self) -> None:
+        """End the page's connection; a page that is still there opens another."""
+        self.feed.pages.pop(self, None)
+        self.request.unregisterProducer()
+        self.request.finish()
 
 
 class Feed:
@@ -63,7 +70,7 @@ class Feed:
     def __init__(self, state: State, reporter: Reporter) -> None:
         self.state = state
         self.reporter = reporter
-        self.pages: set[Page] = set()
+        self.pages: dict[Page, None] = {}  # the oldest first
         self.snapshot = b""
         self.recent = b""
         self._recent = Recent(state)
@@ -80,21 +87,28 @@ class Feed:
         """Send nothing more, and close the pages' connections."""
         await self._loops.stop()
         for page in list(self.pages):
-            page.request.unregisterProducer()
-            page.request.finish()
+            page.close()
 
-    async def open(self, request: Any, session: dict[str, Any]) -> None:
-        """Send events to a request from now on, the newest ones at once; `session` goes into its `hello`."""
+    def close(self, session: str) -> None:
+        """Close the connections of a session's pages."""
+        for page in list(self.pages):
+            if page.session == session:
+                page.close()
+
+    async def open(self, request: Any, session: str, hello: dict[str, Any]) -> None:
+        """Send events to a page of `session` from now on: `hello`, what all pages need, and the newest."""
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
         if not self.pages:  # recent events are read only while a page is open
             await self._read_recent()
         if gone:
             return
-        page = Page(self, request)
-        self.pages.add(page)
+        page = Page(self, request, session)
+        self.pages[page] = None
+        if len(self.pages) > MOST_PAGES:
+            next(iter(self.pages)).close()
         hello = {
-            **session,
+            **hello,
             "history": list(self._history),
             "spider": self.state.keys.spider,
             "stale_s": STALE_S,

@@ -47,6 +47,11 @@ class Sessions:
             return False
         return int(name.rpartition(".")[2]) > time.time()
 
+    def name_of(self, cookie: str) -> tuple[str, int]:
+        """Return the name of a valid cookie's session, and when it expires (Unix time, s)."""
+        name = cookie.rpartition(".")[0]
+        return name, int(name.rpartition(".")[2])
+
     def token(self, cookie: str) -> str:
         """Return the token of a session, which its page knows, and no other site's."""
         return self._signed("token", cookie)

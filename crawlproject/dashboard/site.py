@@ -8,26 +8,27 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import resources
-from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.config import Config
 from crawlproject.controls import halt, include, resume, set_rate
-from crawlproject.dashboard.live_events import MOST_PAGES, Feed
+from crawlproject.dashboard.live_events import Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.health import fault_of
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import one_line, printable
-from crawlproject.webserver import Resource
+from crawlproject.webserver import Resource, host_of, is_address
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _THUMBNAIL = re.compile(r"[0-9a-f]{2}/[A-Za-z0-9._%-]{1,204}\.(?:jpg|webp)")
 _TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -36,12 +37,13 @@ _HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, the form would be sent with `Origin: null`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _CHANGE_S = 5.0  # that a change may take
+_LOOK_S = 1.0  # for Redis to say whether a session has ended
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -57,8 +59,9 @@ class Dashboard(Resource):  # type: ignore[misc]
     """All that the dashboard serves. `thumbnail` reads a thumbnail from the storage by its name, and blocks.
 
     Without a session only the login page and the static files are served. Where no password is set, only requests
-    that name this machine by an address or as localhost are answered: otherwise any web page could have a name of
-    its own resolve to this machine (DNS rebinding), and read everything.
+    that name this machine by a loopback address or as localhost are answered: otherwise any web page could have a
+    name of its own resolve to this machine (DNS rebinding), and read everything. With a password, any address will
+    do. CRAWL_DASHBOARD_ORIGIN adds the name under which a proxy shows it.
     """
 
     isLeaf = True  # noqa: N815 - Twisted's name
@@ -71,8 +74,12 @@ class Dashboard(Resource):  # type: ignore[misc]
         self.feed = Feed(state, reporter)
         self.sessions = Sessions(config.dashboard_password)
         self._thumbnail = thumbnail
+        self._ended: set[str] = set()  # sessions that are known to have been logged out, also while Redis is away
+        self._origin = config.dashboard_origin
         self._cookie = f"crawl_dashboard_{config.dashboard_port}"
         self._here = _HERE | {config.dashboard_address}
+        if self._origin is not None:
+            self._here |= {urlsplit(self._origin).hostname or ""}
         static = resources.files("crawlproject.dashboard") / "static"
         self._static = {file.name: file.read_bytes() for file in static.iterdir() if "." in file.name}
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -111,7 +118,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             request.write(body)
             request.finish()
 
-    async def _in_time(self, work: Coroutine[Any, Any, bytes | None], seconds: float | None) -> bytes | None:
+    async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
         """Return what `work` does; raise TimeoutError when it takes too long.
 
         Not asyncio.timeout: the client of Redis can swallow a cancellation, on Python 3.11.
@@ -159,41 +166,64 @@ class Dashboard(Resource):  # type: ignore[misc]
     # Who may use it
 
     def _check_host(self, request: Any) -> None:
-        if self.sessions.password is not None:
-            return  # the cookie is for one host alone
-        host = _header(request, b"host")
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            name = ""
-        if name not in self._here and not _is_loopback(name):
-            raise Refused(421, "this dashboard has no password: open it as localhost or by its address")
+        name = host_of(_header(request, b"host"))
+        if name not in self._here and not is_address(name, loopback=self.sessions.password is None):
+            raise Refused(
+                421, "unknown host name: use localhost or an address, or set CRAWL_DASHBOARD_ORIGIN to it"
+            )
 
-    def _session(self, request: Any) -> str:
+    def _check_origin(self, request: Any) -> None:
+        """Refuse a form that another site's page sends."""
+        origin = _header(request, b"origin").lower()
+        host = _header(request, b"host").lower()
+        if origin and origin not in {self._origin, f"http://{host}", f"https://{host}"}:
+            raise Refused(403, "another site's page sent this: log in here, or set CRAWL_DASHBOARD_ORIGIN to it")
+
+    async def _session(self, request: Any) -> str:
         """Return the cookie of the session; a new one where none is needed."""
         cookie = (request.getCookie(self._cookie.encode()) or b"").decode("ascii", "replace")
-        if self.sessions.is_valid(cookie):
+        if self.sessions.is_valid(cookie) and not await self._has_ended(self.sessions.name_of(cookie)[0]):
             return cookie
         if self.sessions.password is not None:
             raise Refused(401, "log in")
-        return self._begin(request)
+        return self._set_cookie(request, self.sessions.new(), LASTS_S)
 
-    def _begin(self, request: Any) -> str:
-        cookie = self.sessions.new()
-        request.addCookie(self._cookie, cookie, path="/", max_age=str(LASTS_S), httpOnly=True, sameSite="strict")
+    async def _has_ended(self, session: str) -> bool:
+        """Tell whether a session was logged out, here or at another monitor; without a password none ends."""
+        if self.sessions.password is None:
+            return False
+        if session not in self._ended:
+            try:
+                if await self._in_time(has_ended(self.state, session), _LOOK_S):
+                    self._ended.add(session)
+            except REDIS_TROUBLE as error:  # operators need the page most while Redis is away
+                self.state.failed(error)
+        return session in self._ended
+
+    def _set_cookie(self, request: Any, cookie: str, seconds: int) -> str:
+        request.addCookie(
+            self._cookie,
+            cookie,
+            path="/",
+            max_age=str(seconds),
+            httpOnly=True,
+            sameSite="strict",
+            secure=(self._origin or "").startswith("https:"),
+        )
         return cookie
 
-    def _check_change(self, request: Any) -> None:
-        """Refuse a change that does not come from our own page."""
-        token = _header(request, b"x-csrf-token")
-        if not self.sessions.is_token(self._session(request), token):
+    async def _check_change(self, request: Any) -> str:
+        """Refuse a change that does not come from our own page; return the cookie of its session."""
+        token, cookie = _header(request, b"x-csrf-token"), await self._session(request)
+        if not self.sessions.is_token(cookie, token):
             raise Refused(403, "the page is older than this monitor: reload it")
+        return cookie
 
     # Pages
 
     async def _page(self, request: Any) -> bytes | None:
         try:
-            self._session(request)
+            await self._session(request)
         except Refused:
             return self._go(request, "/login")
         return self._file(request, "index.html")
@@ -202,10 +232,11 @@ class Dashboard(Resource):  # type: ignore[misc]
         return self._file(request, "login.html") if self.sessions.password else self._go(request, "/")
 
     async def _log_in(self, request: Any) -> bytes:
+        self._check_origin(request)
         form = request.args.get(b"password", [b""])
         try:
             if self.sessions.is_password(form[0].decode(errors="replace")):
-                self._begin(request)
+                self._set_cookie(request, self.sessions.new(), LASTS_S)
                 return self._go(request, "/")
         except TooManyAttempts:
             logger.warning("Dashboard: too many wrong passwords, the last from %s", request.getClientAddress())
@@ -214,8 +245,12 @@ class Dashboard(Resource):  # type: ignore[misc]
         return self._go(request, "/login?wrong")
 
     async def _log_out(self, request: Any) -> bytes:
-        self._check_change(request)
-        request.addCookie(self._cookie, "", path="/", max_age="0", httpOnly=True, sameSite="strict")
+        session, expires = self.sessions.name_of(await self._check_change(request))
+        self._set_cookie(request, "", 0)
+        if self.sessions.password is not None:
+            self._ended.add(session)
+            self.feed.close(session)
+            await end_session(self.state, session, expires)
         return b"{}"
 
     def _go(self, request: Any, path: str) -> bytes:
@@ -230,7 +265,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         return self._static[name]
 
     async def _picture(self, request: Any, name: str) -> bytes:
-        self._session(request)
+        await self._session(request)
         if not _THUMBNAIL.fullmatch(name):
             raise Refused(404, "no such thumbnail")
         try:
@@ -242,35 +277,37 @@ class Dashboard(Resource):  # type: ignore[misc]
         return body
 
     async def _events(self, request: Any) -> bytes | None:
-        token = self.sessions.token(self._session(request))
-        if len(self.feed.pages) >= MOST_PAGES:
-            raise Refused(503, f"{MOST_PAGES} pages are already open")
+        cookie = await self._session(request)
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else an nginx in front of us buffers events
         if request.method == b"HEAD":
             return b""
-        await self.feed.open(request, {"token": token, "password": self.sessions.password is not None})
+        hello = {"token": self.sessions.token(cookie), "password": self.sessions.password is not None}
+        session, _ = self.sessions.name_of(cookie)
+        await self.feed.open(request, session, hello)
+        if session in self._ended:  # it was logged out meanwhile
+            self.feed.close(session)
         return None
 
     # Changes by the operator
 
     async def _halt(self, request: Any) -> bytes:
-        source, _ = self._change(request)
+        source, _ = await self._change(request)
         await halt(self.state, [source], _who(request))
         return await self._done(request, source, "halted")
 
     async def _resume(self, request: Any) -> bytes:
-        source, _ = self._change(request)
+        source, _ = await self._change(request)
         await resume(self.state, [source], _who(request))
         return await self._done(request, source, "resumed")
 
     async def _include(self, request: Any) -> bytes:
-        source, _ = self._change(request)
+        source, _ = await self._change(request)
         [now] = (await include(self.state, [source], _who(request))).values()
         return await self._done(request, source, "still excluded by CRAWL_EXCLUDE" if now == "file" else now)
 
     async def _rate(self, request: Any) -> bytes:
-        source, change = self._change(request)
+        source, change = await self._change(request)
         value = str(change.get("rate", "")).strip()
         try:
             await set_rate(self.state, source, value, _who(request))
@@ -279,9 +316,9 @@ class Dashboard(Resource):  # type: ignore[misc]
         what = "rate by size again" if value == "auto" else f"rate set to {value} requests a second"
         return await self._done(request, source, what)
 
-    def _change(self, request: Any) -> tuple[str, dict[str, Any]]:
+    async def _change(self, request: Any) -> tuple[str, dict[str, Any]]:
         """Return the source that a change is for, and the whole of its JSON."""
-        self._check_change(request)
+        await self._check_change(request)
         try:
             change = json.loads(request.content.read())
             return source_name(change["source"]), change
@@ -312,10 +349,3 @@ def _header(request: Any, name: bytes) -> str:
     """Return a header of a request, whatever its bytes are; "" where there is none."""
     value: bytes = request.getHeader(name) or b""
     return value.decode("ascii", "replace")
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -296,6 +296,11 @@ class Keys:
         return f"{self.namespace}:audit_told"
 
     @property
+    def ended_sessions(self) -> str:
+        """Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."""
+        return f"{self.namespace}:ended_sessions"
+
+    @property
     def ordered_by_of(self) -> str:
         """Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."""
         return f"{self.namespace}:ordered_by:"

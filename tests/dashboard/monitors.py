@@ -27,10 +27,11 @@ class Monitor:
 
     def __init__(self, environ: Mapping[str, str], log: Path) -> None:
         self.port = free_port()
+        self.metrics_port = free_port()
         self.environ = {
             **environ,
             "CRAWL_DASHBOARD_PORT": str(self.port),
-            "CRAWL_METRICS_PORT": str(free_port()),
+            "CRAWL_METRICS_PORT": str(self.metrics_port),
             "CRAWL_MONITOR_FILE": str(log.with_suffix(".jsonl")),
         }
         self.log = log

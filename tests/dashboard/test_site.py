@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.dashboard.monitors import Monitor, free_port
 
 KEYS = Keys("crawl", "images")
 PASSWORD = "päss & word"
+FORM = {"Content_Type": "application/x-www-form-urlencoded"}
+RIGHT = "password=p%C3%A4ss+%26+word"
 
 
 class Client:
@@ -230,14 +233,14 @@ def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
     assert client.ask("POST", "/halt", {"source": "museum"})[0] == 401
     assert client.ask("GET", "/login")[0] == 200
 
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
     for wrong in ("", "password=", "password=guess", "password=%ff%00"):
-        status, headers, _ = client.ask("POST", "/login", wrong, **form)
+        status, headers, _ = client.ask("POST", "/login", wrong, **FORM)
         assert (status, headers["Location"], headers["Set-Cookie"]) == (303, "/login?wrong", None)
-    status, headers, _ = client.ask("POST", "/login", "password=p%C3%A4ss+%26+word", **form)
+    status, headers, _ = client.ask("POST", "/login", RIGHT, **FORM)
     assert (status, headers["Location"]) == (303, "/")
     for word in ("HttpOnly", "SameSite=strict", "Path=/"):
         assert word.lower() in headers["Set-Cookie"].lower()
+    assert "secure" not in headers["Set-Cookie"].lower()  # over plain HTTP a browser would not keep it
     client.open()
     assert client.ask("POST", "/halt", {"source": "museum"})[0] == 200
 
@@ -248,18 +251,162 @@ def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
     name, _, rest = client.cookie.partition(".")
     for forged in (f"{name}x.{rest}", f"{name}.9{rest}", client.cookie[:-1], name, f"{name}=", ""):
         assert Client(locked).ask("GET", "/events", Cookie=forged)[0] == 401, forged
-    client.ask("POST", "/logout")
-    assert client.ask("GET", "/events")[0] == 401
-    assert client.ask("GET", "/", Host="crawl.example")[0] == 303  # behind a proxy it may have any name
+
+
+def log_in(monitor: Monitor) -> Client:
+    """Return a browser that has logged in and opened the page."""
+    client = Client(monitor)
+    assert client.ask("POST", "/login", RIGHT, **FORM)[1]["Location"] == "/"
+    client.open()
+    return client
+
+
+def page_of(client: Client) -> socket.socket:
+    """Open a page's connection for events, and return it once the first ones have come."""
+    one = socket.create_connection(("127.0.0.1", client.monitor.port), timeout=30)
+    one.sendall(f"GET /events HTTP/1.0\r\nHost: localhost\r\nCookie: {client.cookie}\r\n\r\n".encode())
+    read = b""
+    while b"event: hello" not in read:
+        got = one.recv(65_536)
+        assert got, read
+        read += got
+    return one
+
+
+def read_to_end(one: socket.socket) -> None:
+    """Wait until the monitor closes a connection; fail when that takes 30 s."""
+    deadline = time.monotonic() + 30
+    while one.recv(65_536):  # an open page is sent something every few seconds
+        assert time.monotonic() < deadline, "it is still open"
+
+
+def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor, folder: Path) -> None:
+    client, other = log_in(locked), log_in(locked)
+    copy = Client(locked)
+    copy.cookie, copy.token = client.cookie, client.token
+    with page_of(copy) as its_page, page_of(other) as others_page:
+        status, headers, _ = client.ask("POST", "/logout")
+        assert (status, "Max-Age=0" in headers["Set-Cookie"]) == (200, True)
+        read_to_end(its_page)
+        assert copy.ask("GET", "/")[0] == 303
+        for method, path in (("GET", "/events"), ("POST", "/halt"), ("POST", "/logout")):
+            assert copy.ask(method, path, {"source": "museum"})[0] == 401, path
+        assert copy.ask("GET", "/thumbnails/ab/a.webp")[0] == 401
+        others_page.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is still open
+            while True:
+                assert others_page.recv(65_536)
+    assert other.ask("GET", "/")[0] == 200
+
+    second = monitored(locked.environ["REDIS_URL"], folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
+    second.environ["CRAWL_DASHBOARD_PORT"] = locked.environ["CRAWL_DASHBOARD_PORT"]  # the cookie's name has it
+    locked.stop()
+    second.port = locked.port
+    second.start()
+    try:
+        assert copy.ask("GET", "/events")[0] == 401
+        assert other.ask("GET", "/events")[0] == 200
+    finally:
+        second.stop()
+
+
+def test_with_redis_away_a_session_that_was_ended_here_stays_so_and_others_go_on(
+    locked: Monitor, redis_url: str
+) -> None:
+    client, other = log_in(locked), log_in(locked)
+    copy = Client(locked)
+    copy.cookie = client.cookie
+    with redis.Redis.from_url(redis_url) as db:
+        assert client.ask("POST", "/logout")[0] == 200
+        name, (expires,) = (
+            other.cookie.partition("=")[2].rpartition(".")[0],
+            re.findall(r"\.(\d+)\.", other.cookie),
+        )
+        assert db.zcard(KEYS.ended_sessions) == 1
+        db.execute_command("CLIENT", "PAUSE", 4000, "ALL")
+        assert copy.ask("GET", "/")[0] == 303
+        assert other.ask("GET", "/")[0] == 200
+        assert copy.ask("GET", "/")[0] == 303
+        db.zadd(
+            KEYS.ended_sessions, {name: int(expires)}
+        )  # as another monitor does; it waits for the pause to end
+        assert other.ask("GET", "/")[0] == 303
+        ttl = int(expires) - time.time()
+        assert 29 * 86_400 < ttl < 31 * 86_400
+        # What has expired is forgotten at the next log-out.
+        db.zadd(KEYS.ended_sessions, {"old": time.time() - 1})
+        assert log_in(locked).ask("POST", "/logout")[0] == 200
+        assert db.zscore(KEYS.ended_sessions, "old") is None
+        assert db.zcard(KEYS.ended_sessions) == 3
+    assert "Bug" not in locked.log.read_text()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "\xff"])
+def test_wrong_passwords_from_other_sites_count_nothing(shared_locked: Client, origin: str) -> None:
+    for word in (*("password=wrong",) * 15, RIGHT):
+        status, headers, body = shared_locked.ask("POST", "/login", word, Origin=origin, **FORM)
+        assert (status, headers["Set-Cookie"]) == (403, None)
+        assert "another site" in json.loads(body)["error"]
+    own = f"http://127.0.0.1:{shared_locked.monitor.port}"
+    assert Client(shared_locked.monitor).ask("POST", "/login", RIGHT, Origin=own, **FORM)[1]["Location"] == "/"
+
+
+@pytest.fixture(scope="module")
+def shared_locked(redis_server: str, folder: Path) -> Iterator[Client]:
+    one = monitored(redis_server, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
+    one.start()
+    yield Client(one)
+    one.stop()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "crawl", "10.0.0.1.evil.example", "", "\xff"])
+def test_with_a_password_too_no_other_name_leads_here(shared_locked: Client, host: str) -> None:
+    for method, path in (("GET", "/"), ("GET", "/login"), ("POST", "/login"), ("GET", "/events")):
+        assert shared_locked.ask(method, path, Host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "10.0.0.1:9411", "[fd00::1]", "127.0.0.1"])
+def test_with_a_password_any_address_leads_here(shared_locked: Client, host: str) -> None:
+    assert shared_locked.ask("GET", "/login", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_behind_a_proxy_it_is_known_by_its_origin(redis_url: str, folder: Path, scheme: str) -> None:
+    origin = f"{scheme}://crawl.example.org:8443"
+    settings = {"CRAWL_DASHBOARD_PASSWORD": PASSWORD, "CRAWL_DASHBOARD_ORIGIN": origin}
+    monitor = monitored(redis_url, folder, **settings)
+    monitor.start()
+    try:
+        for host in ("crawl.example.org:8443", "Crawl.Example.org", f"127.0.0.1:{monitor.port}"):
+            client = Client(monitor)
+            status, headers, _ = client.ask("POST", "/login", RIGHT, Host=host, Origin=origin, **FORM)
+            assert (status, headers["Location"]) == (303, "/")
+            assert ("secure" in headers["Set-Cookie"].lower().split("; ")) == (scheme == "https")
+            assert client.ask("GET", "/", Host=host)[0] == 200
+        assert client.ask("GET", "/", Host="evil.example.org")[0] == 421
+        assert client.ask("POST", "/login", RIGHT, Origin="https://evil.example.org", **FORM)[0] == 403
+    finally:
+        monitor.stop()
+
+
+def test_the_65th_page_closes_the_oldest(shared_locked: Client) -> None:
+    client = log_in(shared_locked.monitor)
+    with ExitStack() as stack:
+        pages = [stack.enter_context(page_of(client)) for _ in range(65)]
+        read_to_end(pages[0])
+        pages[1].setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is still open
+            while True:
+                assert pages[1].recv(65_536)
+        assert client.ask("GET", "/")[0] == 200
 
 
 def test_passwords_are_not_guessed_by_the_thousand(locked: Monitor) -> None:
     client = Client(locked)
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
     for number in range(10):
-        assert client.ask("POST", "/login", f"password={number}", **form)[0] == 303
-    for word in ("10", "p%C3%A4ss+%26+word"):
-        status, headers, _ = client.ask("POST", "/login", f"password={word}", **form)
+        assert client.ask("POST", "/login", f"password={number}", **FORM)[0] == 303
+    for word in ("password=10", RIGHT):
+        status, headers, _ = client.ask("POST", "/login", word, **FORM)
         assert (status, headers["Retry-After"]) == (429, "60")
     assert locked.log.read_text().count("too many wrong passwords") == 2
     assert PASSWORD not in locked.log.read_text()

@@ -18,6 +18,7 @@ from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
+from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
@@ -57,6 +58,7 @@ TYPES = {
             "robots_delays_of",
             "robots_stored",
             "active",
+            "ended_sessions",
         ],
         "zset",
     ),
@@ -259,6 +261,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:
             assert before is None or await contents(state) == before
 
     for source in (SPOILT, SOUND):
+        await attempt(end_session(state, source, time.time() + 60))
+        await attempt(has_ended(state, source))
         fence = await attempt(scripts.lead("leader", ready=True)) or 1
         await attempt(put(state, source, 2))
         for _ in range(2):

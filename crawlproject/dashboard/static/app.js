@@ -478,6 +478,10 @@ async function send(path, body, button) {
       say(data.error);
       return data.error;
     }
+    if (path === "/logout") {
+      location.assign("/login");
+      return "";
+    }
     const row = sources.find((s) => s.source === data.source);
     if (row) for (const key of ["state", "reason", "rate_limit", "effective_rate", "trouble"]) row[key] = data.row[key];
     showSources();
@@ -520,10 +524,7 @@ $("rate").querySelector("form").addEventListener("submit", (event) => {
 $("rate-auto").addEventListener("click", () => setRate("auto"));
 $("rate-cancel").addEventListener("click", () => $("rate").close());
 
-$("logout").addEventListener("click", async () => {
-  await fetch("/logout", { method: "POST", headers: { "X-CSRF-Token": token } });
-  location.assign("/login");
-});
+$("logout").addEventListener("click", () => send("/logout", {}, $("logout")));
 
 // Light and dark
 

@@ -1,0 +1,118 @@
+"""/metrics, and what all our servers have in common, over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from crawlproject.webserver import MOST_CONNECTIONS
+from tests.dashboard.monitors import Monitor
+
+
+@pytest.fixture(scope="module")
+def monitor(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
+    folder = tmp_path_factory.mktemp("webserver")
+    environ = {"PATH": "/usr/bin:/bin", "REDIS_URL": redis_server, "IMAGES_STORE": str(folder)}
+    one = Monitor(environ, folder / "monitor.log")
+    one.start()
+    yield one
+    assert one.stop() == 0
+
+
+def scrape(port: int, head: bytes) -> bytes:
+    """Return the whole answer to a request for /metrics over HTTP/1.0."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+        one.sendall(b"GET /metrics HTTP/1.0\r\n" + head + b"\r\n")
+        return b"".join(iter(lambda: one.recv(65_536), b""))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1:9410",
+            "10.1.2.3:9410",
+            "[::1]:9410",
+            "[fd00::5]",
+            "localhost",
+            "LOCALHOST:9410",
+            "monitor:9410",
+        ),
+        *(
+            "monitor.crawl.svc:9410",
+            "monitor.crawl.svc.cluster.local",
+            "ip-10-0-0-5.ec2.internal",
+            "crawl.home.arpa",
+        ),
+    ],
+)
+def test_metrics_are_scraped_by_address_or_by_a_name_that_only_a_private_network_has(
+    monitor: Monitor, host: str
+) -> None:
+    answer = scrape(monitor.metrics_port, f"Host: {host}\r\n".encode())
+    assert b" 200 " in answer.partition(b"\r\n")[0]
+    assert b"process_cpu_seconds_total" in answer
+
+
+def test_metrics_are_served_to_a_client_that_names_no_host(monitor: Monitor) -> None:
+    assert b"process_cpu_seconds_total" in scrape(monitor.metrics_port, b"")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:9410", "10.0.0.1.evil.example", "svc.evil.example", "127.1.evil", "a.b."],
+)
+def test_metrics_are_not_shown_to_a_web_page_whose_name_leads_here(monitor: Monitor, host: str) -> None:
+    answer = scrape(monitor.metrics_port, f"Host: {host}\r\n".encode())
+    assert b" 421 " in answer.partition(b"\r\n")[0]
+    assert b"process_" not in answer
+    assert b"scrape by address" in answer
+
+
+def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", monitor.metrics_port, timeout=30)
+    connection.connect()
+    first = connection.sock
+    for _ in range(3):
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().read()
+        assert connection.sock is first
+    connection.close()
+
+
+@pytest.mark.parametrize("port", ["port", "metrics_port"])
+def test_one_connection_too_many_closes_the_oldest(monitor: Monitor, port: str) -> None:
+    address = ("127.0.0.1", getattr(monitor, port))
+    with ExitStack() as stack:
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(address, timeout=30))
+
+        def answers(one: socket.socket) -> bool:
+            one.sendall(b"HEAD /none HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return b" 404 " in one.recv(65_536)
+
+        oldest = connect()
+        assert answers(oldest)  # whatever was there before has been closed by now
+        others = [connect() for _ in range(MOST_CONNECTIONS - 1)]
+        assert answers(oldest)
+        assert answers(others[-1])
+        newest = connect()
+        assert answers(newest)
+        with suppress(ConnectionResetError):
+            assert oldest.recv(1) == b""
+        assert answers(others[0])
+        assert answers(others[-1])
+
+    # A burst leaves no more than that open.
+    with ExitStack() as stack:
+        burst = [connect() for _ in range(MOST_CONNECTIONS + 100)]
+        assert answers(burst[-1])
+        for one in burst[:100]:
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+        assert answers(burst[100])
