@@ -36,7 +36,7 @@ class Command(cli.Command):
             print(json.dumps({"excluded": dropped}))
             return
         for name, count in dropped.items():
-            print(f"{name} is excluded" + (f"; {count} queued requests were dropped" if count else ""))
+            cli.show(f"{name} is excluded" + (f"; {count} queued requests were dropped" if count else ""))
 
     async def _exclude(self, names: list[str], opts: argparse.Namespace) -> dict[str, int]:
         """Return how many requests of each were dropped."""

@@ -10,7 +10,6 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.state.exclusions import ExcludedName, excluded_names
-from crawlproject.texts import printable
 
 
 class Command(cli.Command):
@@ -34,7 +33,7 @@ class Command(cli.Command):
         for one in found:
             file = "CRAWL_EXCLUDE" if one.in_file and one.by != "CRAWL_EXCLUDE" else ""
             said = ", ".join(part for part in (one.time, one.by, file) if part)
-            print(printable(f"{one.name:<{width}}  {said}" + (f": {one.reason}" if one.reason else "")))
+            cli.show(f"{one.name:<{width}}  {said}" + (f": {one.reason}" if one.reason else ""))
         print(f"{len(found)} excluded")
 
     async def _excluded(self) -> list[ExcludedName]:

@@ -29,7 +29,7 @@ class Command(cli.Command):
             print(json.dumps({what.replace(" ", "_"): found for what, found in names.items()}))
         else:
             for name, what in included.items():
-                print(f"{name} {_SAID[what]}")
+                cli.show(f"{name} {_SAID[what]}")
         self.exitcode = 1 if names["file"] else 0
 
     async def _include(self, names: list[str], spider: str) -> dict[str, str]:

@@ -36,9 +36,9 @@ class Command(cli.Command):
         if opts.json:
             print(json.dumps({"source": sources[0], "waiting": waiting, "purged": dropped}))
         elif opts.yes:
-            print(f"{dropped} requests of {sources[0]} were dropped")
+            cli.show(f"{dropped} requests of {sources[0]} were dropped")
         else:
-            print(f"{waiting} requests of {sources[0]} wait: scrapy purge {sources[0]} --yes drops them")
+            cli.show(f"{waiting} requests of {sources[0]} wait: scrapy purge {sources[0]} --yes drops them")
 
     async def _purge(self, source: str, opts: argparse.Namespace) -> tuple[int, int]:
         """Return how many requests wait, and how many were dropped."""

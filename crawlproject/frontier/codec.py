@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +34,7 @@ _LONGEST_TEXT = 1_024  # characters
 _MAX_COUNT = 1_000_000  # for every counter in meta
 _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
-_ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter"})
+_ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter", "headers"})
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
 # Of Scrapy's middlewares: earlier versions have stored them. They are left out, and set again.
 _OF_MIDDLEWARES = frozenset({"Accept", "Accept-Encoding", "Accept-Language", "User-Agent"})
@@ -155,12 +156,18 @@ def decode(entry: bytes, spider: Spider) -> Request:
 
 def _headers_of(spider: Spider) -> frozenset[str]:
     """Return the names of the headers that are stored."""
-    return frozenset(map(_header, getattr(spider, "stored_headers", _REFERER))) - _HOP_BY_HOP
+    return _storable(frozenset(getattr(spider, "stored_headers", _REFERER)))
 
 
-def _header(name: Any) -> Any:
-    text = name.decode("latin-1") if isinstance(name, bytes) else name
-    return text.title() if isinstance(text, str) else text
+@lru_cache
+def _storable(declared: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(_header, declared)) - _HOP_BY_HOP
+
+
+@lru_cache(maxsize=256)
+def _header(name: bytes | str) -> str:
+    """Return the one spelling of a header's name that is compared."""
+    return (name.decode("latin-1") if isinstance(name, bytes) else name).title()
 
 
 def _check(data: Mapping[str, Any], spider: Spider) -> None:
@@ -204,13 +211,20 @@ def _check_declared(data: Mapping[str, Any], spider: Spider) -> None:
         BadEntry: there is; the message says what.
 
     """
-    own = _ALWAYS | {"headers"} | getattr(spider, "stored_attributes", frozenset())
+    own: frozenset[str] = getattr(spider, "stored_attributes", frozenset())
     headers = data.get("headers") or {}
     if not isinstance(headers, dict):
         raise BadEntry("stored request has headers that are not a map")
-    found = [repr(name) for name, value in data.items() if name not in own and value != _DEFAULTS[name]]
+    kept = _headers_of(spider)
+    found = [
+        repr(name)
+        for name, value in data.items()
+        if name not in _ALWAYS and name not in own and value != _DEFAULTS[name]
+    ]
     found += [
-        f"a header {name!r:.80}" for name in headers if _header(name) not in _headers_of(spider) | _OF_MIDDLEWARES
+        f"a header {name!r:.80}"
+        for name in headers
+        if _header(name) not in kept and _header(name) not in _OF_MIDDLEWARES
     ]
     if found:
         raise BadEntry(f"stored request has {found[0]}, which the spider {spider.name} does not use")

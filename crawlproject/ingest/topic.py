@@ -138,7 +138,7 @@ class SeedTopic:
             (self.consumer.pause if full else self.consumer.resume)(assigned)
 
     def _reject_if_long(self, message: Message) -> None:
-        """Report a message that is no seed: a broker bounds its size compressed, which says little."""
+        """Report a message too long to be a seed: a broker limits its compressed size only."""
         if len(message.value() or b"") > LONGEST_LINE:
             self.rejected += 1
             place = f"{message.topic()}, partition {message.partition()}, offset {message.offset()}"

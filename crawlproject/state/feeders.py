@@ -18,7 +18,7 @@ _PATIENCE_S = 1.0  # with Redis at the end: without its word it is forgotten ten
 
 
 class Feeder:
-    """Says every two seconds, for as long as the block lasts, that this process feeds, and what is `left`.
+    """Reports every two seconds, inside the block, that this process is feeding, and how much is `left`.
 
     `left` is about how many seeds it has yet to put into the list, None where that is not known. A thread says it:
     the process itself may wait for long for room, for its input or for Kafka. What Redis does not take is lost.

@@ -37,7 +37,7 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
 async def entries_back(
     state: State, stream: str, most: int, most_bytes: float, page_size: int
 ) -> AsyncIterator[list[RawEntry]]:
-    """Yield the newest `most` entries of a stream in pages, the newest first; none of a key that is no stream.
+    """Yield the newest `most` entries of a stream in pages, newest first; nothing if the key is not a stream.
 
     The page in which their fields come to `most_bytes` is the last one.
     """

@@ -1,4 +1,4 @@
-"""Processes that feed seeds say so in Redis, for as long as they do."""
+"""Processes that feed seeds are listed in Redis while they do."""
 
 from __future__ import annotations
 
