@@ -102,13 +102,17 @@ def allowed(rate: float) -> float:
 def seconds_from(times: Sequence[float], lapses: Sequence[tuple[float, float]] = ()) -> list[int]:
     """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order.
 
-    What was noted in one of `lapses` of the sites may have arrived when it began: its second begins there.
+    What was noted in one of `lapses` of the sites may have arrived when it began, or in the one right before it, in
+    which nothing was read: its second begins there.
     """
     counts, end, lapse = [], 0, 0
     for first, noted in enumerate(times):
         while lapse < len(lapses) and lapses[lapse][1] + LAPSE_S < noted:
             lapse += 1
-        moment = min(noted, lapses[lapse][0]) if lapse < len(lapses) else noted
+        moment = noted
+        if lapse < len(lapses):
+            follows = lapse > 0 and lapses[lapse][0] <= lapses[lapse - 1][1] + LAPSE_S
+            moment = min(noted, lapses[lapse - follows][0])
         while end < len(times) and times[end] < moment + 1:
             end += 1
         counts.append(max(end - first, 1))

@@ -64,10 +64,11 @@ class BoundedPool(HTTPConnectionPool):
             noted.append(connection.transport.getHandle())
         if leave is None or leave.is_open:
             return connection
-        return deferred_from_coro(self._admit_later(connection, key, leave))
+        renewed = deferred_from_coro(self._renewed(connection, key, leave))
+        return renewed.addCallback(self._admit, key, leave, None)  # the reactor has been round meanwhile
 
-    async def _admit_later(self, connection: Any, key: Any, leave: Passage) -> Any:
-        """Return the connection when its request may be written to it.
+    async def _renewed(self, connection: Any, key: Any, leave: Passage) -> Any:
+        """Return the connection when its request has another slot, and that has come.
 
         Raises:
             SlotMissed: it may not, or not soon.

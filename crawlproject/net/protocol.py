@@ -12,11 +12,12 @@ from scrapy.core.downloader.handlers.http11 import (
     _LenientHTTP11ClientFactory,
     _LenientHTTP11ClientProtocol,
 )
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IAddress, IHandshakeListener
 from twisted.internet.protocol import connectionDone
-from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from twisted.web import _newclient
 from zope.interface import implementer
@@ -79,7 +80,21 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
         """Send a request; the bytes of its response are counted from 0."""
         self._received = 0
         sent = super().request(request)
+        self._flush()
         return sent.addErrback(_never_answered) if self.was_idle else sent
+
+    def _flush(self) -> None:
+        """Have the socket take what was just written.
+
+        Twisted would do so in the reactor's next round, or with TLS in the one after it: on a busy worker that is
+        when the request's send slot has passed, and the next one comes.
+        """
+        transport = self.transport
+        if isinstance(transport, BufferingTLSTransport):
+            transport._aggregator.flush()
+            transport = transport.transport
+        if isinstance(transport, FileDescriptor) and transport.connected and not transport.disconnecting:
+            transport.doWrite()  # an error shows again in the reactor's round
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
         """Count the bytes before a body."""

@@ -78,6 +78,14 @@ def test_what_sites_noted_late_counts_from_when_it_may_have_come() -> None:
     assert (figures.worst, figures.seconds_over) == (15, 6)  # those that begin up to half a second before it
 
 
+def test_what_sites_noted_in_a_second_lapse_may_have_come_in_the_first() -> None:
+    times = [2.61 if 2.0 < moment < 2.6 else moment for moment in evenly(10, 5)]
+    assert judge("museum", 10, times, lapses=[(2.0, 2.6)]).worst == 10
+    assert judge("museum", 10, times, lapses=[(2.59, 2.65)]).worst == 15
+    assert judge("museum", 10, times, lapses=[(2.0, 2.59), (2.595, 2.65)]).worst == 10
+    assert judge("museum", 10, times, lapses=[(2.0, 2.5), (2.595, 2.65)]).worst == 15
+
+
 def test_the_mean_covers_the_time_with_work_and_no_outages() -> None:
     times = evenly(10, 3, begin=100) + evenly(10, 4, begin=108)
     assert judge("museum", 10, times).use == pytest.approx(71 / 120)
