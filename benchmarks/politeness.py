@@ -102,8 +102,8 @@ def allowed(rate: float) -> float:
 def seconds_from(times: Sequence[float], lapses: Sequence[tuple[float, float]] = ()) -> list[int]:
     """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order.
 
-    What was noted in one of `lapses` of the sites may have arrived when it began, or in the one right before it, in
-    which nothing was read: its second begins there.
+    What was noted in one of `lapses` of the sites may have arrived when it began, or in the one right before it
+    (nothing was read then): its second begins there.
     """
     counts, end, lapse = [], 0, 0
     for first, noted in enumerate(times):

@@ -73,9 +73,8 @@ def test_a_request_is_sent_before_the_reactor_goes_on_with_tls_too(
     thread.start()
     protocol = BoundedProtocol(lambda _: None)
     trusted = trustRootFromCertificates([Certificate.loadPEM(authority.cert_pem.bytes())])
-    factory = TLSMemoryBIOFactory(
-        optionsForClientTLS("museum.org", trusted), True, Factory.forProtocol(lambda: protocol), reactor
-    )
+    wrapped: Any = Factory.forProtocol(lambda: protocol)
+    factory = TLSMemoryBIOFactory(optionsForClientTLS("museum.org", trusted), True, wrapped, reactor)
     tls = factory.buildProtocol(None)
     connection = connected(ours, tls)
     tls.makeConnection(connection)
