@@ -29,7 +29,7 @@ class Frontier:
         self.fence = fence
         for key in (self.state.keys.leader, self.state.keys.pulse):  # commands start slowly on a busy machine
             await self.redis.persist(key)
-        await self.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+        await self.scripts.heartbeat("w", join=True, timeout=3600, max_deliveries=3)
 
     async def catalogue(self, limits: Mapping[str, float], options: Mapping[str, str] | None = None) -> None:
         """Have the leader publish rates by size."""
