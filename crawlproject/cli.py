@@ -11,6 +11,7 @@ import functools
 import gc
 import getpass
 import os
+import re
 import signal
 import socket
 import sys
@@ -35,6 +36,8 @@ from crawlproject.texts import visible
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=ScrapyCommand)
+
+_OPTION = re.compile(r"-[^\d.]")  # not "-", which is stdin, nor a number
 
 
 class Command(ScrapyCommand):
@@ -62,6 +65,20 @@ class Command(ScrapyCommand):
         """Return what `--help` says: the docstring of the subclass, and its examples."""
         summary = " ".join((self.__doc__ or self.summary).split())
         return f"{summary} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Also check that there are no unknown options; what follows `--` is none, whatever it looks like.
+
+        Raises:
+            UsageError: there is one.
+
+        """
+        super().process_options(args, opts)
+        end = args.index("--") if "--" in args else len(args)  # Scrapy hands over what its parser does not know
+        for arg in args[:end]:
+            if _OPTION.match(arg):
+                raise UsageError(f"unknown option: {arg}")
+        del args[end : end + 1]
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add --json, and --spider where the command has it."""
@@ -184,12 +201,9 @@ def source_names(args: list[str]) -> list[str]:
     """Return the sources that the arguments of a command name, each once, normalised.
 
     Raises:
-        UsageError: an argument is an unknown option, or cannot be the name of a source.
+        UsageError: an argument cannot be the name of a source.
 
     """
-    for arg in args:
-        if arg.startswith("-"):  # Scrapy hands over the options it does not know
-            raise UsageError(f"unknown option: {arg}")
     try:
         return list(dict.fromkeys(source_name(arg) for arg in args))
     except ValueError as error:
@@ -200,12 +214,9 @@ def excluded_names(args: list[str]) -> list[str]:
     """Return the domains and sources that the arguments of a command name, each once, in the spellings they have.
 
     Raises:
-        UsageError: there are none, or an argument is an unknown option, or can be neither.
+        UsageError: there are none, or an argument can be neither.
 
     """
-    for arg in args:
-        if arg.startswith("-"):
-            raise UsageError(f"unknown option: {arg}")
     if not args:
         raise UsageError("expected at least one DOMAIN or SOURCE")
     try:

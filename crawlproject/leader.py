@@ -16,7 +16,7 @@ from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
-from crawlproject.texts import printable, without_secrets
+from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -122,10 +122,10 @@ class Leader:
         for status in await self.state.scripts.inspect(halted[:_MOST_REMINDED]):
             if work := status.queued + status.waiting + status.delayed:
                 logger.warning(
-                    "Source %s is halted with %d requests: scrapy resume %s",
+                    "Source %s is halted with %d requests: %s",
                     status.source,
                     work,
-                    status.source,
+                    scrapy_command("resume", of=[status.source]),
                     extra={"source": status.source},
                 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +36,18 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+def scrapy_command(*words: str, of: Iterable[str] = ()) -> str:
+    """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
+
+    A shell takes each of them as one word and as nothing else, whoever has chosen it: it does not run `$(...)`,
+    and what begins with `-` in `of` is no option. It belongs at the end of a line: what follows is copied, too.
+    """
+    line = ["scrapy", *words]
+    if names := list(of):
+        line += ["--", *names]
+    return " ".join(shlex.quote(printable(word, len(word))) for word in line)
 
 
 def without_userinfo(text: str) -> str:

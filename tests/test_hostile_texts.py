@@ -109,7 +109,10 @@ def invalid_seeds(url: str) -> dict[str, str]:
         '{"url": "http://a/", "priority": 1e999}': "priority",
         '{"url": "http://a/", "uuid": ' + "9" * 2_000 + "}": "uuid",
         '{"url": "http://a/", "uuid": ' + "9" * 10_000 + "}": "not JSON",
-        json.dumps({"url": "http://a/", "source": "s" + FORGED}): "printable",
+        json.dumps({"url": "http://a/", "source": "s" + FORGED}): "1 to 128 letters",
+        json.dumps({"url": "http://a/", "source": "$(touch x)"}): "as in touch_x",
+        json.dumps({"url": "http://a/", "source": "-rf"}): "as in rf",
+        "http://-rf/": "as in rf",
         json.dumps({"url": "ftp://a/" + FORGED.strip().replace(" ", "")}): "URL with",
     }
 

@@ -325,7 +325,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
         one._remind_at = 0.0
 
         async def reminded() -> bool:
-            return "museum is halted with 1 requests: scrapy resume museum" in caplog.text
+            return "museum is halted with 1 requests: scrapy resume -- museum" in caplog.text
 
         await until_async(reminded)
         await redis.srem(keys.halted, "museum")

@@ -10,6 +10,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.state.exclusions import ExcludedName, excluded_names
+from crawlproject.texts import scrapy_command
 
 
 class Command(cli.Command):
@@ -24,7 +25,7 @@ class Command(cli.Command):
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         if args:
-            raise UsageError(f"expected no arguments; did you mean scrapy exclude {args[0]}?")
+            raise UsageError(f"expected no arguments; did you mean {scrapy_command('exclude', of=args)}")
         found = asyncio.run(self._excluded())
         if opts.json:
             print(json.dumps([one._asdict() for one in found], indent=2))

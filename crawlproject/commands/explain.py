@@ -41,7 +41,7 @@ class Command(cli.Command):
 
     arguments = "[options] URL"
     summary = "Say what would happen to a URL, and why"
-    examples = ("scrapy explain https://museum.example/a.jpg",)
+    examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'",)
     spider_help = "the spider"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

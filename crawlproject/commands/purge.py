@@ -10,6 +10,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.controls import purge, purgeable
+from crawlproject.texts import scrapy_command
 
 
 class Command(cli.Command):
@@ -38,7 +39,8 @@ class Command(cli.Command):
         elif opts.yes:
             cli.show(f"{dropped} requests of {sources[0]} were dropped")
         else:
-            cli.show(f"{waiting} requests of {sources[0]} wait: scrapy purge {sources[0]} --yes drops them")
+            drop = scrapy_command("purge", "--yes", of=sources)
+            cli.show(f"{waiting} requests of {sources[0]} wait; to drop them: {drop}")
 
     async def _purge(self, source: str, opts: argparse.Namespace) -> tuple[int, int]:
         """Return how many requests wait, and how many were dropped."""

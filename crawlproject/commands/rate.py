@@ -11,6 +11,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.controls import set_rate
 from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
+from crawlproject.texts import scrapy_command
 
 
 class Command(cli.Command):
@@ -61,6 +62,6 @@ class Command(cli.Command):
             by_size = MINIMUM_RATE if status.by_size is None else status.by_size
             delay, wanted = status.robots_delay, by_size if rate is None else rate
             if delay and wanted * delay > 1 and not over_robots:
-                lifts = f"scrapy rate {source} {'RPS' if rate is None else value} --over-robots lifts it"
-                cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds: {lifts}")
+                lift = scrapy_command("rate", "--over-robots", of=[source, "RPS" if rate is None else value])
+                cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds; to lift it: {lift}")
             return rate, delay

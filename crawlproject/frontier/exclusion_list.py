@@ -109,7 +109,7 @@ class ExclusionList:
                 )
 
     async def _remark_typos(self, state: State, names: list[str]) -> None:
-        """Log names that look like a domain but are none, and not known as a source either: `*.museum.example`."""
+        """Log names that look like a domain but are none, and not known as a source either: `.museum.example`."""
         odd = [name for name in names if "." in name and not is_domain(name)]
         for name in await unknown_sources(state, odd) if odd else []:
             logger.warning(

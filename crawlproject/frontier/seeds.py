@@ -70,7 +70,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
     return Seed(
         url=url,
         identifier=_identifier(data.get("identifier") if data.get("uuid") in (None, "") else data["uuid"], url),
-        source=_source(data.get("source")),
+        source=_source(data.get("source"), url),
         priority=_priority(data.get("priority")),
         again=_again(data.get("again")),
     )
@@ -105,10 +105,11 @@ def _identifier(value: Any, url: str) -> str:
     return text
 
 
-def _source(value: Any) -> str | None:
-    if value is None or value == "":
-        return None
+def _source(value: Any, url: str) -> str | None:
     try:
+        if value is None or value == "":
+            source_name(domain_of_url(url))  # whose it may become: not so of http://-a/
+            return None
         return source_name(value)
     except ValueError as error:
         raise BadSeed(str(error)) from None

@@ -9,6 +9,7 @@ from crawlproject.frontier.seeds import parse_seed
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
+from crawlproject.texts import scrapy_command
 
 
 class Hold:
@@ -33,7 +34,7 @@ class Hold:
             if sources := seed_list.sources_with_enough(self.state, *self._whose):
                 have = "has" if len(sources) == 1 else "have"
                 names = " and ".join(sources)
-                return f"{names} {have} enough seeds waiting: see scrapy sources {' '.join(sources)}"
+                return f"{names} {have} enough seeds waiting: see {scrapy_command('sources', of=sources)}"
         return ""
 
 

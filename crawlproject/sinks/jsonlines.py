@@ -19,7 +19,7 @@ from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.state.streams import EventEntry, event_of
-from crawlproject.texts import one_line
+from crawlproject.texts import one_line, scrapy_command
 
 _LONGEST_NAME = 80  # characters of the file's name in that of its reader
 
@@ -149,15 +149,15 @@ class EventFile:
         if length < self.offset:
             raise CrawlprojectError(
                 f"{self.path} is {length} bytes long, but {self.offset} bytes were written to it: restore it; or "
-                f"remove it and {self.position_path.name} to begin with all events that are still kept, and "
-                f"`scrapy events --forget {self.streams.name}`"
+                f"remove it and {self.position_path.name} to begin with all events that are still kept, and then "
+                f"{scrapy_command('events', f'--forget={self.streams.name}')}"
             )
         self._file.truncate(self.offset)
         self._go_on_from(stood, noted)
         if former != self.streams.name and not self._position().is_blank:
             self.remarks.append(
                 f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
-                f"one: scrapy events --forget {former} gives it up"
+                f"one; to give it up: {scrapy_command('events', f'--forget={former}')}"
             )
         self._write(self.part_path, self._position())
         self._replace()

@@ -22,18 +22,20 @@ def exclusion_names(value: str) -> list[str]:
         ValueError: it is neither; a URL, for one. The message says what to name in its place.
 
     """
-    name = source_name(value)
-    if "://" in name:
+    bare = value.strip()
+    if any(char in bare for char in "/*@"):
         raise ValueError(
             f"{value!r:.60} is neither a source nor a domain: name the domain alone, as in museum.example, "
             "which stands for all hosts below it, too"
         )
-    return list(dict.fromkeys([normal_host(name.strip("[]")), name])) if is_domain(name) else [name]
+    is_bracketed = bare[:1] == "[" and _is_ipv6(bare[1:-1])  # as in URLs
+    name = source_name(bare[1:-1] if is_bracketed else bare)
+    return list(dict.fromkeys([normal_host(name), name])) if is_domain(name) else [name]
 
 
 def is_domain(name: str) -> bool:
     """Tell whether a name in lower case may be a domain or an address; otherwise it is that of a source alone."""
-    return _DOMAIN.fullmatch(name) is not None or _is_ipv6(name[1:-1] if name[:1] == "[" else name)
+    return _DOMAIN.fullmatch(name) is not None or _is_ipv6(name)
 
 
 def _is_ipv6(text: str) -> bool:

@@ -13,6 +13,7 @@ from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases, count_quarantined
 from crawlproject.state.scripts import Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts
+from crawlproject.texts import scrapy_command
 
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
 
@@ -105,7 +106,7 @@ def hold_of(status: SourceStatus) -> Hold:
     if status.state == "excluded":
         return Hold("excluded: see scrapy excluded", None)
     if status.state == "halted":
-        return Hold(f"halted until scrapy resume {status.source}", None)
+        return Hold(f"halted until {scrapy_command('resume', of=[status.source])}", None)
     if status.effective <= 0:
         return Hold(
             "nothing goes out at a rate of 0" if status.limit <= 0 else "robots.txt delay unreadable", None

@@ -299,9 +299,9 @@ async def test_what_holds_its_source_keeps_it(scrapy: Scrapy, museum: Frontier) 
     await museum.redis.sadd("crawl:halted", "citymuseum")
     said = explained(scrapy, URL)
     assert (said["state"], said["due_s"]) == ("halted", None)
-    assert said["obstacles"] == ["halted until scrapy resume citymuseum"]
+    assert said["obstacles"] == ["halted until scrapy resume -- citymuseum"]
     await museum.redis.delete("crawl:leader", "crawl:pulse")
-    assert explained(scrapy, URL)["obstacles"] == ["halted until scrapy resume citymuseum", "no worker leads"]
+    assert explained(scrapy, URL)["obstacles"] == ["halted until scrapy resume -- citymuseum", "no worker leads"]
 
 
 async def test_people_get_sentences(scrapy: Scrapy, museum: Frontier) -> None:

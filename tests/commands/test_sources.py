@@ -107,7 +107,7 @@ async def test_the_reason_says_why_a_source_has_its_rate(scrapy: Scrapy, frontie
     assert reasons["slowed"] == "by size (override 'plenty' is not a rate), slowed to 50 % by status 429"
     assert reasons["patient"] == "robots.txt asks for 10 s between requests"
     assert reasons["probed"] == "by size; circuit half open: only a few probes go out"
-    assert reasons["halted"] == "by size; halted until scrapy resume halted"
+    assert reasons["halted"] == "by size; halted until scrapy resume -- halted"
     assert reasons["quick"] == "by override"
     assert reasons["stopped"] == "by override; nothing goes out at a rate of 0"
     rates = {source: row["effective_rate"] for source, row in rows.items()}
@@ -218,7 +218,7 @@ async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:
         "source limit rps now rps queued waiting delayed in flight successful failed state eta reason"
     )
     assert [" ".join(row.split()) for row in rows] == [
-        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume flickr",
+        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume -- flickr",
         "museum 5 5 600 0 0 0 0 0 closed 0:02:00 by size",
     ]
     assert last == "2 sources"

@@ -109,13 +109,13 @@ async def test_a_new_leader_warns_of_what_it_includes_again_because_its_file_lac
 async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_source_has_it(
     state: State, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fence = await rule(state, ("europeana.eu/1", 1.0))
-    write(file, "*.gone.example\neuropeana.eu/1\nmuseum\ngone.example\n")
+    fence = await rule(state, ("europeana.eu:1", 1.0))
+    write(file, ".gone.example\neuropeana.eu:1\nmuseum\ngone.example\n")
     followed = ExclusionList(str(file))
     await followed.follow_file(state, fence)
     assert len(await excluded(state)) == 4
     [said] = [record.message for record in caplog.records]
-    assert "names *.gone.example, which is no domain" in said
+    assert "names .gone.example, which is no domain" in said
     await followed.follow_file(state, fence)
     assert len(caplog.records) == 1
 

@@ -171,6 +171,14 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "source": 5}', "source"),
         ('{"url": "http://a/", "source": "a b"}', "source"),
         ('{"url": "http://a/", "source": "a\\nb"}', "source"),
+        ('{"url": "http://a/", "source": "Museum of X"}', "source 'Museum of X' must be 1 to 128 letters, digits"),
+        ('{"url": "http://a/", "source": "$(reboot)"}', "as in reboot"),
+        ('{"url": "http://a/", "source": "-rf"}', "with no - in front, as in rf"),
+        # a host whose source would have such a name
+        ("http://-rf/", "source '-rf' must be"),
+        ("http://a.org.-rf.x/", "source '-rf.x' must be"),
+        ("http://[fe80::1%25eth0]/", "source 'fe80::1%25eth0' must be"),
+        (f"http://{'a' * 129}/", "source 'aaaaa"),
         (json.dumps({"url": "http://a/", "source": "x" * 129}), "source"),
         ('{"url": "http://a/", "priority": "4"}', "priority"),
         ('{"url": "http://a/", "priority": 1.0}', "priority"),
@@ -244,14 +252,14 @@ def test_the_source_of_a_request_is_named_or_found_by_its_host(
     "host",
     [
         "a..b",
-        "-",
+        "-.museum.org",
         "xn--",
         "x" * 63 + ".de",
         "x" * 80,
         "１２７.de",
         "Bücher.DE",
         "\u0440aypal.com",
-        "[fe80::1%25e]",
+        "[2001:db8::1]",
     ],
 )
 @pytest.mark.parametrize("path", ["", "/%zz", "/\u2028", "/[", "?\xe9#\xe9", "/\\", "/;a:b@c"])

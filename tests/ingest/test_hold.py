@@ -42,7 +42,7 @@ def test_seeds_of_a_source_that_has_half_of_the_overflow_are_held_back(state: Bl
     overflow(state, museum=4)
     assert reason(state, MUSEUM) == ""
     overflow(state, museum=1)
-    held = "museum has enough seeds waiting: see scrapy sources museum"
+    held = "museum has enough seeds waiting: see scrapy sources -- museum"
     assert reason(state, MUSEUM, "nonsense") == held
     assert reason(state, NAMED) == held
     assert reason(state, ARCHIVE) == ""

@@ -32,8 +32,8 @@ for _, stream in ipairs(EVENT_STREAMS) do
     local behind = positions[stream]
     if behind then
       reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
-        .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up with scrapy events'
-        .. ' --forget ' .. behind[1]
+        .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: scrapy events'
+        .. ' --forget NAME'
     else
       dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
     end

@@ -3,7 +3,7 @@
 local names_seen = {}
 
 local function is_valid_name(source)
-  if #source == 0 or #source > 512 or source:find('[%c%s]') then return false end
+  if #source == 0 or #source > 512 or source:find('^-') or source:find('[^%w._:\128-\255-]') then return false end
   if not source:find('[\128-\255]') then return true end
   for _, form in ipairs({'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
     '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
@@ -14,7 +14,8 @@ local function is_valid_name(source)
   return not source:find('[\128-\255]')
 end
 
--- Whether a source's name can be one that crawlproject has written: UTF-8 without blanks or control characters.
+-- Whether a source's name can be one that crawlproject has written (sources/names.py): of ASCII only letters, digits and
+-- `._:-`, with no `-` in front; all else is UTF-8, and not looked at more closely.
 local function is_name(source)
   local valid = names_seen[source]
   if valid == nil then

@@ -1,0 +1,147 @@
+"""Commands in texts can be copied into a shell, whatever the names in them are."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlproject import config
+from crawlproject.ingest.hold import Hold
+from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.sources.names import source_name
+from crawlproject.state.client import BlockingState, State
+from crawlproject.state.scripts import Overview
+from crawlproject.status.source_status import source_statuses
+from crawlproject.texts import printable, scrapy_command
+from tests.pasting import HOSTILE, pasted
+
+ROOT = Path(__file__).parents[1]
+
+
+def seen(name: str) -> str:
+    return printable(name, len(name))
+
+
+def test_a_text_that_is_not_quoted_is_found_out() -> None:
+    with pytest.raises(AssertionError):
+        pasted("halted until scrapy resume $(touch owned)")
+    assert pasted("halted until scrapy resume -- museum") == [["resume", "--", "museum"]]
+
+
+@given(st.lists(st.text(), max_size=3), st.lists(st.text(min_size=1), max_size=3))
+def test_a_shell_takes_each_word_as_it_is(words: list[str], names: list[str]) -> None:
+    shown = [seen(word) for word in words] + (["--", *map(seen, names)] if names else [])
+    assert pasted(scrapy_command("halt", *words, of=names)) == [["halt", *shown]]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("url", ["https://a.example/?x={}", "https://a.example/{}.jpg?b=1&c"])
+def test_a_url_is_one_word(name: str, url: str) -> None:
+    whole = url.format(name)
+    assert pasted(scrapy_command("explain", of=[whole])) == [["explain", "--", seen(whole)]]
+
+
+async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
+    await state.redis.sadd(state.keys.halted, *HOSTILE)
+    for name in HOSTILE:
+        await state.redis.rpush(state.keys.queue_of + name, "x")
+    reasons = {status.source: row.reason async for status, row in source_statuses(state, HOSTILE)}
+    for name in HOSTILE:
+        assert pasted(reasons[name]) == [["resume", "--", seen(name)]]
+
+
+async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
+    for key in (state.keys.halted, state.keys.sources):
+        await state.redis.sadd(key, "museum", *HOSTILE)
+    reading = await state.scripts.collect("w", must_lead=False, every=5.0, timeout=30.0, most=99, dead_maxlen=9)
+    assert isinstance(reading, Overview)
+    assert reading.sources == ["museum"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> None:
+    settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 2}
+    one = BlockingState.connect(config.load(settings), "images")
+    try:
+        one.redis.hset(one.keys.hosts, "museum.org", name)
+        one.redis.rpush(f"{one.keys.overflow_of}0:{name}", "x", "x")
+        one.redis.set(one.keys.overflow, 2)
+        assert pasted(Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", seen(name)]]
+    finally:
+        one.redis.close()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_name_of_a_reader_runs_nothing(redis_url: str, tmp_path: Path, name: str) -> None:
+    one = BlockingState.connect(config.load({"REDIS_URL": redis_url}), "images")
+    try:
+        path = tmp_path / "events.jsonl"
+        with EventFile(path, one, "before").opened():
+            pass
+        position = path.with_name(path.name + ".position")
+        data = json.loads(position.read_text())
+        position.write_text(json.dumps(data | {"reader": name, "last": dict.fromkeys(data["last"], "5-1")}))
+        file = EventFile(path, one, "after")
+        with file.opened():
+            [remark] = file.remarks
+        assert pasted(remark)[-1] == ["events", f"--forget={seen(name)}"]
+    finally:
+        one.redis.close()
+
+
+# Those that are written down
+
+
+def alerts() -> Iterator[str]:
+    for group in yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["annotations"]["description"]
+
+
+@pytest.mark.parametrize("name", ["museum", "žluťoučký", "a:b.c_d-e", ":x", "2001:db8::1"])
+def test_the_commands_of_alerts_take_every_name_as_one_word(name: str) -> None:
+    found = [text for text in alerts() if "$labels.source" in text]
+    assert len(found) >= 3
+    for text in found:
+        shown = text.replace("{{ $labels.source }}", source_name(name))
+        assert any(word in {name, f"--source={name}"} for call in pasted(shown) for word in call), text
+        for before in re.findall(r"scrapy [^.]*?(\S*)\{\{", text):
+            assert before in {"'", "--source='"}, text
+
+
+_UNFINISHED = re.compile(r"\bscrapy [a-z]+(?: --?[a-z-]+| list| retry| drop)*[ =]['\"]?$")
+
+
+def unquoted(code: str) -> list[str]:
+    """Return the commands in Python that end with a value which nothing quotes."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.JoinedStr):
+            for part, value in pairwise(node.values):
+                if isinstance(value, ast.FormattedValue):
+                    found += _UNFINISHED.findall(ast.unparse(part)[1:-1])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for text in node.value.split("%s")[:-1]:
+                found += _UNFINISHED.findall(text)
+    return found
+
+
+def test_no_text_has_a_command_with_a_value_that_is_not_quoted() -> None:
+    assert unquoted('f"see scrapy sources {name}"') == ["scrapy sources "]
+    assert unquoted('log("resume: scrapy resume %s", name)') == ["scrapy resume "]
+    files = [*(ROOT / "crawlproject").rglob("*.py")]
+    assert len(files) > 100
+    assert {path.name: found for path in files if (found := unquoted(path.read_text()))} == {}
+    for path in (ROOT / "crawlproject").rglob("*.lua"):
+        text = re.sub(r"'\s*\.\.\s*'", "", path.read_text())  # a literal in several lines
+        assert [part for part in text.split("' ..")[:-1] if _UNFINISHED.search(part)] == [], path
+    assert "scrapy " not in (ROOT / "crawlproject" / "dashboard" / "static" / "app.js").read_text()
