@@ -46,7 +46,7 @@ from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.ingest import files as feedfile
 from crawlproject.models import OPT_OUTS, Seed
-from crawlproject.politeness.addresses import check_addresses, check_url, literal, port_of
+from crawlproject.politeness.addresses import AddressGuard, check_url, literal, port_of
 from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.sources.domains import domain_of_url
@@ -239,7 +239,7 @@ def read_host(data: bytes) -> None:
     """Judge a URL: one that may be requested has a host, a port and a robots.txt, and shows no password."""
     text = data.decode("latin-1")[:LONGEST_URL]
     host = literal(text)
-    assert host is None or check_addresses([host], 80, (), ()) is not None or host.is_global
+    assert host is None or AddressGuard().refusal([host], 80) is not None or host.is_global
     for spelled in (text, f"http://{text}/"):
         without_userinfo(spelled)
         if check_url(spelled) is not None:

@@ -77,6 +77,18 @@ def networks(value: Any) -> tuple[Network, ...]:
         raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
 
 
+def nat64_prefixes(value: Any) -> tuple[ipaddress.IPv6Network, ...]:
+    """Return the prefixes, of the lengths that RFC 6052 defines (section 2.2)."""
+    try:
+        prefixes = tuple(ipaddress.IPv6Network(item) for item in items(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"networks such as 2001:db8:64::/96 ({error})") from None
+    for prefix in prefixes:
+        if prefix.prefixlen not in {32, 40, 48, 56, 64, 96}:
+            raise ValueError(f"networks of 32, 40, 48, 56, 64 or 96 bits (RFC 6052), not {prefix}")
+    return prefixes
+
+
 def ports(value: Any) -> tuple[int, ...]:
     try:
         return tuple(whole(1, 65535)(item) for item in items(value))

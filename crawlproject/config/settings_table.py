@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import IPv6Network
 from typing import Any
 
 from crawlproject import __version__
@@ -18,6 +19,7 @@ from crawlproject.config.parsers import (
     flag,
     formats,
     namespace,
+    nat64_prefixes,
     networks,
     number,
     opt_outs,
@@ -268,6 +270,18 @@ class Config:
     )
     allow_networks: tuple[Network, ...] = _setting(
         "CRAWL_ALLOW_NETWORKS", (), networks, "private networks that may be crawled, on every port"
+    )
+    deny_networks: tuple[Network, ...] = _setting(
+        "CRAWL_DENY_NETWORKS",
+        (),
+        networks,
+        "networks that are never connected to, also where `CRAWL_ALLOW_NETWORKS` opens them",
+    )
+    nat64_prefixes: tuple[IPv6Network, ...] = _setting(
+        "CRAWL_NAT64_PREFIXES",
+        (),
+        nat64_prefixes,
+        "NAT64 prefixes of the workers' network: its addresses are judged by the IPv4 addresses in them",
     )
     allow_ports: tuple[int, ...] = _setting(
         "CRAWL_ALLOW_PORTS", (), ports, "ports that may be crawled besides 80 and 443", unit="ports"

@@ -27,7 +27,8 @@ from zope.interface import implementer
 from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
-from crawlproject.politeness.addresses import RECENT, Address, check_addresses, literal, port_of
+from crawlproject.net.own_addresses import is_own
+from crawlproject.politeness.addresses import RECENT, Address, AddressGuard, literal, port_of
 from crawlproject.sources.domains import domain_of
 
 if TYPE_CHECKING:
@@ -109,6 +110,13 @@ class Resolver:
     def __init__(self, settings: Config, reactor: Any) -> None:
         self.settings = settings
         self.reactor = reactor
+        self._guard = AddressGuard(
+            allow=settings.allow_networks,
+            deny=settings.deny_networks,
+            ports=settings.allow_ports,
+            nat64=settings.nat64_prefixes,
+            is_own=is_own,
+        )
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[None]] = {}
         self._resolver: aiodns.DNSResolver | None = None
@@ -151,7 +159,7 @@ class Resolver:
         return self.knows(url) and self.refusal(url) is None and self.failure(url) is None
 
     def _forbidden(self, addresses: Iterable[Address], port: int) -> str | None:
-        return check_addresses(addresses, port, self.settings.allow_networks, self.settings.allow_ports)
+        return self._guard.refusal(addresses, port)
 
     # Looking up
 

@@ -215,6 +215,43 @@ def test_no_spelling_answer_or_redirect_leads_to_a_private_address(guarded: Craw
     assert sum(reason.startswith("address refused: ") for reason in reasons.values()) > 40
 
 
+def test_networks_are_closed_by_the_setting_and_behind_nat64(guarded: Crawl, trap: Trap, zone: Zone) -> None:
+    names = {"closed.museum.org": "127.0.0.1", "translated.museum.org": "2a00:6464::7f00:1"}
+    zone.records.update({name: [[address]] for name, address in names.items()})
+    hosts = ["127.0.0.1", "[::ffff:127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2a00:6464::127.0.0.1]", *names]
+    hosts += ["168.63.129.16", "192.80.8.124"]
+    Site.payloads = [f"http://{host}:{trap.port}/" for host in hosts]
+    server = ThreadingHTTPServer((SITE, 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    site = f"http://{SITE}:{server.server_port}"
+    for number, url in enumerate(Site.payloads):
+        for kind, place in (("seeds", url), ("redirects", f"{site}/{number}")):
+            seed = {"url": place, "uuid": f"{kind}-{number}", "source": kind}
+            guarded.redis.lpush(KEYS.seeds, json.dumps(seed))
+    guarded.redis.lpush(KEYS.seeds, json.dumps({"url": f"{site}/picture.jpg", "uuid": "good", "source": "seeds"}))
+    try:
+        guarded.run(
+            CRAWL_ALLOW_NETWORKS="127.0.0.0/8",
+            CRAWL_DENY_NETWORKS="127.0.0.1/32",
+            CRAWL_NAT64_PREFIXES="2a00:6464::/96",
+            CRAWL_ALLOW_PORTS=str(trap.port),
+            CRAWL_MAX_RETRIES="0",
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+        for name in names:
+            del zone.records[name]
+    assert trap.caught == []
+    assert [event["identifier"] for event in guarded.events(KEYS.image_events)] == ["good"]
+    dead = guarded.dead()
+    assert dead.keys() == {f"{kind}-{number}" for kind in ("seeds", "redirects") for number in range(len(hosts))}
+    for name, reason in dead.items():
+        cloud = hosts[int(name.partition("-")[2])] in {"168.63.129.16", "192.80.8.124"}
+        assert reason.startswith("address refused: cloud " if cloud else "address refused: address "), reason
+        assert ("CRAWL_DENY_NETWORKS closes 127.0.0.1/32" in reason) is not cloud
+
+
 def test_a_robots_txt_that_leads_to_a_private_address_refuses_its_pictures(
     guarded: Crawl, trap: Trap, tmp_path: Path
 ) -> None:

@@ -1,0 +1,68 @@
+"""Which addresses are this machine's own."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from crawlproject.net.own_addresses import is_own
+from tests.conftest import ROOT
+
+# Of root name servers: as public as can be
+OWN, SECONDARY, OWN_V6, OTHER = "193.0.14.129", "193.0.14.130", "2001:7fd::1", "192.36.148.17"
+
+# A machine for itself with three public addresses, and what the guard says there
+INSIDE = f"""
+ip link set lo up && ip address add {OWN_V6}/128 dev lo || exit 3
+ip address add {OWN}/24 dev lo && ip address add {SECONDARY}/24 dev lo && exec "$0" -c '
+import json
+from crawlproject import config
+from crawlproject.net.resolver import Resolver
+hosts = ["{OWN}", "{SECONDARY}", "[{OWN_V6}]", "[64:ff9b::{OWN}]", "{OTHER}", "[2a00::1]"]
+settings = [{{}}, {{"CRAWL_ALLOW_NETWORKS": "{OWN}, {SECONDARY}, {OWN_V6}"}}]
+resolvers = [Resolver(config.load(one), None) for one in settings]
+print(json.dumps([[resolver.refusal(f"http://{{host}}/") for host in hosts] for resolver in resolvers]))
+'
+"""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3"])
+def test_those_of_an_interface_are(address: str) -> None:
+    assert is_own(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["192.36.148.17", "8.8.8.8", "2001:7fe::53"])
+def test_others_are_not(address: str) -> None:
+    assert not is_own(ipaddress.ip_address(address))
+
+
+def unshared(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a network namespace of its own."""
+    whole = ["unshare", "--user", "--map-root-user", "--net", *command]
+    return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("unshare") and shutil.which("ip"))
+    or unshared("ip", "link", "set", "lo", "up").returncode != 0,
+    reason="this machine gives nobody a network namespace",
+)
+def test_a_machine_refuses_its_own_public_addresses_unless_they_are_opened() -> None:
+    done = unshared("sh", "-c", INSIDE, sys.executable)
+    assert done.returncode == 0, done.stderr
+    refused, opened = json.loads(done.stdout)
+    remedy = "CRAWL_ALLOW_NETWORKS opens networks"
+    assert refused == [
+        f"this machine's own address {OWN}: {remedy}",
+        f"this machine's own address {SECONDARY}: {remedy}",
+        f"this machine's own address {OWN_V6}: {remedy}",
+        f"this machine's own address 64:ff9b::c100:e81: {remedy}",
+        None,
+        None,
+    ]
+    assert opened == [None] * 6
