@@ -165,6 +165,7 @@ def test_hostile_redirects_are_refused_before_they_are_logged_or_stored(crawl: C
             "none.jpg": ("http://[FORGED", "redirect to an invalid URL"),
             "port.jpg": ("http://a:99999/", "redirect to an invalid URL"),
             "long.jpg": (f"http://{host}/" + "x" * 9_000, "redirect to a URL of 90"),
+            "dash.jpg": ("http://-rf/", "invalid source name"),
             "chain.jpg": ("/user.jpg", "bad redirect: URL with a user name or password"),
             "file.jpg": ("file:///etc/passwd", "status 302"),
         }

@@ -24,6 +24,7 @@ from crawlproject.sources import reader
 from crawlproject.sources.reader import read_catalogue
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
+from tests.pasting import HOSTILE, pasted
 from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
@@ -328,6 +329,16 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
             return "museum is halted with 1 requests: scrapy resume -- museum" in caplog.text
 
         await until_async(reminded)
+        await redis.sadd(keys.halted, *HOSTILE)  # by somebody else: no command and no seed has such names
+        for name in HOSTILE:
+            await redis.rpush(f"{keys.queue_of}0:{name}", "x")
+        caplog.clear()
+        one._remind_at = 0.0
+        await until_async(lambda: len([r for r in caplog.messages if "halted with" in r]) > len(HOSTILE))
+        calls = [call for message in caplog.messages for call in pasted(message.replace("\n", " "))]
+        assert {call[-1] for call in calls if call[0] == "resume"} == {
+            "museum", *(name.replace("\n", "?") for name in HOSTILE)
+        }  # fmt: skip
         await redis.srem(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.resumed_events))
 

@@ -24,6 +24,7 @@ from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
 from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PRIORITIES, RETRIES, SOURCE
+from crawlproject.sources.names import is_name
 
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
@@ -52,7 +53,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_source(value: Any) -> bool:
-    return _is_text(value) and value.isprintable() and " " not in value
+    return _is_text(value) and is_name(value)
 
 
 def _is_count(value: Any) -> bool:

@@ -26,7 +26,7 @@ def source_name(value: object) -> str:
 
     """
     name = value.strip().lower() if isinstance(value, str) else ""
-    if not _is_name(name):
+    if not is_name(name):
         raise ValueError(
             f"source {value!r:.60} must be 1 to {LONGEST_NAME} letters, digits and . _ : - with no - in front, "
             f"as in {_similar(name)}"
@@ -35,7 +35,8 @@ def source_name(value: object) -> str:
 
 
 @lru_cache(65_536)
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Tell whether a normalised text is the name of a source."""
     if not 0 < len(name) <= LONGEST_NAME:
         return False
     return bool(_PLAIN.fullmatch(name)) or (name[0] != "-" and all(map(_may_stand_in_a_name, name)))

@@ -23,6 +23,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
 from tests.leading import lead
+from tests.pasting import HOSTILE
 
 KEYS = Keys("crawl", "images")
 SPOILT, SOUND = "museum", "archive"  # the source whose keys are spoilt, and another
@@ -502,12 +503,16 @@ async def test_what_keeps_a_source_from_its_due_is_logged_once(
 
 async def test_the_foreign_name_of_a_source_reaches_no_worker(crawl: State) -> None:
     client = db(crawl)
-    for name in (b"\xff", b"mu seum", b"", b"\xed\xa0\x80", b"x" * 600):
+    names = [b"\xff", b"mu seum", b"", b"\xed\xa0\x80", b"x" * 600, *(name.encode() for name in HOSTILE)]
+    for name in names:
         await client.zadd(crawl.keys.due_slow, {name: 0})
         await client.rpush(crawl.keys.queue_of.encode() + b"0:" + name, json.dumps({"a": 1}))
     for _ in range(2):
         assert all(grant.id.endswith(SPOILT) for grant in await lease(crawl))
-    assert await client.xlen(crawl.keys.dead) == 5
+    letters = [letter for _, letter in await client.xrange(crawl.keys.dead)]
+    assert sorted(letter[b"source"] for letter in letters) == sorted(names)
+    assert {letter[b"reason"] for letter in letters} == {b"invalid source name: feed it again under another"}
+    assert all(json.loads(letter[b"entry"]) == {"a": 1} for letter in letters)  # nothing of it is lost
     assert await client.zcard(crawl.keys.due_slow) == 0
     await client.zadd(crawl.keys.due_slow, {"bücher": 0})
     await client.rpush(crawl.keys.queue_of + "0:bücher", b"\x01\x00\x00x")

@@ -237,7 +237,7 @@ end
 
 local function grant(source, tier, budget)
   if source == kept_for_quarantined then return 0 end
-  if not is_name(source) then return refuse(source, 'invalid source name') end
+  if not is_name(source) then return refuse(source, 'invalid source name: feed it again under another') end
   if is_excluded(source) then return drop_work_of(source) end
   if refused(source) then return refuse(source, 'unknown source: ' .. source) end
   if tier ~= tier_of(source) then
