@@ -50,6 +50,7 @@ from crawlproject.politeness.addresses import AddressGuard, check_url, literal, 
 from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.names import is_name
 from crawlproject.spiders.images import ImagesSpider, retry_after
 from crawlproject.storage.blobs import thumbnail_name
 from crawlproject.texts import LONGEST_URL, printable, shown_seed, url_fault, without_userinfo
@@ -158,8 +159,7 @@ def _check_seed(seed: Seed) -> None:
         new = new_request(request, SPIDER, SEEN)
     except (TypeError, ValueError):  # a dead letter, too: seeds.py
         return
-    assert new.source or new.domain
-    assert new.source is None or new.source.isprintable()
+    assert is_name(new.source or new.domain or "")
     again = codec.decode(new.entry, SPIDER)
     assert (again.url, again.meta, again.priority) == (request.url, request.meta, request.priority)
 
