@@ -12,6 +12,8 @@ _COMMAND = re.compile(r"\bscrapy [a-z]")
 # Each runs `touch`, or is an option, where a shell or a parser of options reads it as it stands.
 HOSTILE = [
     "$(touch owned)",
+    "$(touch${IFS}owned)",
+    "`touch${IFS}owned`",
     "`touch owned`",
     "x;touch owned",
     "x|touch owned",
