@@ -26,7 +26,7 @@ from tests.imaging.test_decoders import is_decoder, large_webp, picture, trap
 from tests.imaging.test_formats import codestream, icon
 from tests.imaging.test_formats import png as broken_png
 from tests.test_crawl import KEYS, Crawl
-from tests.traps.sitecustomize import CRASH, CRASH_ONCE, HOG, SPIN
+from tests.traps.sitecustomize import CRASH, CRASH_LATER, HOG, SPIN
 
 MIB = 1 << 20
 GOOD = picture(size=(300, 200))
@@ -248,7 +248,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "svg-in-html": (b"<!DOCTYPE html><html><body>" + SVG % b'width="4" height="3"', "not a picture in a"),
         "laughs": (LAUGHS + SVG % b'width="&b;" height="3"', "SVG: it declares entities"),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
-        "crash-once": (trap(CRASH_ONCE), None),
+        "crash-later": (trap(CRASH_LATER), None),
         "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
         "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }
@@ -268,7 +268,6 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
         seed(crawl, server)
         crawl.start(
             PYTHONPATH=traps,
-            CRASHED=str(crawl.folder / "crashed"),
             CRAWL_DECODE_TIMEOUT="7",
             CRAWL_FORMATS=FORMATS,
         )

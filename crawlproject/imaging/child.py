@@ -2,8 +2,9 @@
 
     python -m crawlproject.imaging.child JOB
 
-It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: its memory and its CPU
-time for one picture are limited, and it ends with its parent. `decoders.py` starts it.
+It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: before it
+reads the first it gives up all else that it could do (`sandbox.py`), its memory and its CPU time for one picture
+are limited, and it ends with its parent. `decoders.py` starts it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import signal
 import socket
 import sys
 from dataclasses import asdict
+from io import BufferedIOBase
 from pathlib import Path
 
+from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
+from crawlproject.imaging import sandbox, svg
 from crawlproject.imaging.analyse import analyse, load_plugins
-from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 _GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
@@ -29,22 +32,29 @@ _WALL_GRACE_S = 5.0  # of wall-clock time, likewise
 def main() -> None:
     """Answer requests until the parent closes its end."""
     job = protocol.Job(**json.loads(sys.argv[1]))
-    load_plugins(*job.formats)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would be as large as the decoded picture
     channel = socket.socket(fileno=0)
-    _send(channel, protocol.READY)
-    # Silence stderr: from here on only C libraries write there, and nothing of use.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    stream = channel.makefile("rb")
+    # All that decoding may ever import; nothing can be imported afterwards.
+    load_plugins(*job.formats)
+    content_codings.load()
+    if "SVG" in job.formats:
+        svg.load_encodings()
     idle = _address_space()
-    while request := channel.recv(protocol.REQUEST.size, socket.MSG_WAITALL):
+    if idle is not None:
+        _limit_memory(idle + protocol.MAX_MEMORY, hard=True)
+    missing = sandbox.enter(threads="HEIF" in job.formats)  # libde265 has a thread of its own
+    _send(channel, protocol.READY, json.dumps(missing))
+    # Silence stderr, too: from here on only C libraries write there, and nothing of use.
+    os.dup2(1, 2)
+    while request := stream.read(protocol.REQUEST.size):
         expected, memory, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (idle + memory, resource.RLIM_INFINITY))
+            _limit_memory(idle + memory)
         # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
         signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
-        codings = list(filter(None, _receive(channel, names).decode().split(",")))
-        reply = _look(codings, _receive(channel, length), job, expected)
+        codings = list(filter(None, _receive(stream, names).decode().split(",")))
+        reply = _look(codings, _receive(stream, length), job, expected)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
@@ -52,7 +62,7 @@ def main() -> None:
 
 def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> tuple[bytes, str, bytes]:
     try:
-        body = decoded(body, codings, job.max_size)
+        body = content_codings.decoded(body, codings, job.max_size)
         made = analyse(
             body,
             max_pixels=job.max_pixels,
@@ -80,15 +90,18 @@ def _address_space() -> int | None:
     return pages * resource.getpagesize()
 
 
-def _receive(channel: socket.socket, length: int) -> bytes:
-    body = bytearray(length)
-    view = memoryview(body)
-    while view:
-        count = channel.recv_into(view)
-        if not count:
-            raise ConnectionError("the parent is gone")
-        view = view[count:]
-    return bytes(body)
+def _limit_memory(size: int, hard: bool = False) -> None:
+    """Limit the address space, in bytes; if `hard`, for good."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    size = size if most == resource.RLIM_INFINITY else min(size, most)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size if hard else most))
+
+
+def _receive(stream: BufferedIOBase, length: int) -> bytes:
+    body = stream.read(length)
+    if len(body) < length:
+        raise ConnectionError("the parent is gone")
+    return body
 
 
 def _send(channel: socket.socket, kind: bytes, text: str = "", thumbnail: bytes = b"") -> None:

@@ -152,3 +152,9 @@ _DECODERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
     "br": _brotli,
     "zstd": _zstd,
 }
+
+
+def load() -> None:
+    """Import now what the codings need, rather than with the first body."""
+    for decode in _DECODERS.values():
+        list(decode(b""))

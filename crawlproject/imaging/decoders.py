@@ -12,7 +12,9 @@ step: in a busy worker, pictures would wait longer for that than for their decod
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import logging
 import os
 import signal
 import socket
@@ -23,9 +25,21 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from crawlproject.imaging import sandbox
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
-from crawlproject.imaging.messages import ANALYSIS, NO_MEMORY, REPLY, REQUEST, TOO_LARGE, UNREADABLE, Job
+from crawlproject.imaging.messages import (
+    ANALYSIS,
+    MAX_MEMORY,
+    NO_MEMORY,
+    REPLY,
+    REQUEST,
+    TOO_LARGE,
+    UNREADABLE,
+    Job,
+)
 from crawlproject.models import Analysis, ImageFacts
+
+logger = logging.getLogger(__name__)
 
 MIB = 1 << 20
 
@@ -34,10 +48,12 @@ MIB = 1 << 20
 # other half is for what the estimate leaves out, such as the body. Others wait for as much as they need, at most
 # `MAX_MEMORY`.
 SHARE = 192 * MIB
-MAX_MEMORY = 640 * MIB
 _UNIT = 64 * MIB  # memory is granted in such units
 
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far more than a sound decoder sends
+
+# What a decoder has of the environment: how Python finds itself and its libraries, and nothing of the settings.
+_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 # glibc: memory that an idle process may keep. Requesting it from the system for each picture costs 7 % of CPU.
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
@@ -179,6 +195,7 @@ class Decoder:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.pictures = 0
+        self.unprotected: tuple[str, ...] = ()  # what this system lacks for the sandbox; known when it is ready
         self._ready = False
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
@@ -190,7 +207,9 @@ class Decoder:
 
     def _start(self, command: list[str]) -> None:
         self._socket, theirs = socket.socketpair()
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_MALLOC}
+        sandbox.hide()  # this process, from the one that follows
         # The child inherits the signals blocked in this thread: Ctrl-C, or a signal to the whole process group, is
         # for the worker, which ends its decoders when it has no more pictures.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -216,12 +235,15 @@ class Decoder:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=_CHUNK)
         try:
-            await _within(_START_TIMEOUT_S, self._reply())
+            _, missing, _ = await _within(_START_TIMEOUT_S, self._reply())
         except (DecoderCrashed, TimeoutError) as error:
             await self.close()
             reason = str(error) or f"not ready after {_START_TIMEOUT_S:.0f} s"
             raise NoDecoder(f"{self._name} does not start: {reason}") from error
         self._ready = True
+        self.unprotected = tuple(json.loads(missing))
+        if self.unprotected:
+            _say_unprotected(self.unprotected)
 
     def kill(self) -> None:
         """Kill the process; a pending `analyse` fails."""
@@ -336,6 +358,14 @@ class Decoder:
             if not part:
                 raise await self._crash()
             data += part
+
+
+@functools.cache
+def _say_unprotected(missing: tuple[str, ...]) -> None:
+    """Log, once, what a decoder's sandbox lacks."""
+    logger.warning(
+        "A picture that takes over its decoder is not fully confined: %s; see SECURITY.md", "; ".join(missing)
+    )
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:

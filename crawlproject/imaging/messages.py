@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from crawlproject.models import DEFAULT_FORMATS
 
+MAX_MEMORY = 640 << 20  # bytes that one picture may have, beyond those of an idle decoder
+
 REQUEST = struct.Struct("!QQQQ")
 REPLY = struct.Struct("!cII")
-READY = b"r"  # sent once, at the start
+READY = b"r"  # sent once, at the start; the text is JSON: a list of what this system lacks for the sandbox
 ANALYSIS = b"a"  # the text is the facts as JSON
 UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
 TOO_LARGE = b"l"  # the text is the reason

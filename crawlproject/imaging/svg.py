@@ -7,8 +7,11 @@ whole documents.
 
 from __future__ import annotations
 
+import codecs
 import re
 import zlib
+from contextlib import suppress
+from encodings.aliases import aliases
 from xml.parsers import expat
 
 from crawlproject.imaging.failures import UnreadableImage
@@ -33,6 +36,13 @@ _MARKUP = (
     b"\xff\xfe",
     b"\xfe\xff",
 )  # the beginnings of an XML document, but for white space
+
+
+def load_encodings() -> None:
+    """Import now what encodings expat may ask Python for, rather than with the first document in each."""
+    for name in sorted(set(aliases.values())):
+        with suppress(LookupError):  # of other systems
+            codecs.lookup(name)
 
 
 class _Found(Exception):

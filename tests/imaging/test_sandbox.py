@@ -1,0 +1,329 @@
+"""What a picture can do that has taken over its decoder: the real process, after its real start, runs its code."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import gzip
+import os
+import socket
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import brotli
+import pytest
+import pytest_asyncio
+from backports import zstd
+
+from benchmarks.fuzz_pictures import readable, samples
+from crawlproject.imaging import decoders, svg
+from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.decoders import Decoder
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.messages import MAX_MEMORY, Job
+from tests.imaging.test_decoders import JOB, picture, vars_of
+from tests.traps.sitecustomize import EXPLOIT
+
+pytestmark = pytest.mark.slow
+
+TRAPS = str(Path(__file__).parents[1] / "traps")
+SECRET = ctypes.create_string_buffer(b"the worker's password")
+
+# What the code in a picture tries; names in capitals are those of `prey`.
+ATTEMPTS = {
+    "read a file": "open(OUTSIDE).read()",
+    "read a file of its own code": "open(ctypes.__file__).read()",
+    "read a file through C": "call('open', OUTSIDE.encode(), 0)",
+    "list a folder": "os.listdir(FOLDER)",
+    "see whether a file exists": "os.stat(OUTSIDE)",
+    "write a file": "open(FOLDER + '/new', 'w').write('x')",
+    "change a file": "open(OUTSIDE, 'a').write('x')",
+    "delete a file": "os.unlink(OUTSIDE)",
+    "make a file executable": "os.chmod(OUTSIDE, 0o777)",
+    "make a folder": "os.mkdir(FOLDER + '/new')",
+    "connect to a server": "socket.socket().connect(('127.0.0.1', PORT))",
+    "serve": "socket.create_server(('127.0.0.1', 0))",
+    "send a datagram": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))",
+    "connect to the embedded Redis": "socket.socket(socket.AF_UNIX).connect(SOCKET)",
+    "speak to the kernel": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "fork": "os.fork() or os._exit(0)",
+    "start a process": "os.waitpid(os.posix_spawn(EXECUTABLE, [EXECUTABLE, '-c', ''], {}), 0)",
+    "become another program": "os.execv(EXECUTABLE, [EXECUTABLE, '-c', ''])",
+    "read the worker's environment": "open(f'/proc/{PARENT}/environ').read()",
+    "open the worker's memory": "open(f'/proc/{PARENT}/mem', 'rb')",
+    "read the worker's memory": "call('process_vm_readv', PARENT, struct.pack('QQ', ctypes.addressof("
+    "BUFFER := ctypes.create_string_buffer(64)), 64), 1, SECRET, 1, 0) and BUFFER.value",
+    "trace the worker": "call('ptrace', 0x4206, PARENT, 0, 0)",  # PTRACE_SEIZE
+    "take the worker's descriptors": "call('syscall', 438, call('syscall', 434, PARENT, 0), 0, 0)",  # pidfd_getfd
+    "signal the worker": "os.kill(PARENT, 0)",
+    "signal one of the worker's threads": "call('tgkill', PARENT, PARENT, 0)",
+    "signal its process group": "os.kill(0, 0)",
+    "signal everybody": "os.kill(-1, 0)",
+    "limit the worker": "resource.prlimit(PARENT, resource.RLIMIT_CORE, (0, 0))",
+    "lift its limit of memory": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+    "lift its limit of files": "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
+    "copy a descriptor": "os.dup(0)",
+    "have a file in memory": "os.memfd_create('x')",
+    "submit to io_uring": "call('syscall', 425, 1, ctypes.create_string_buffer(120))",
+    "get namespaces of its own": "call('unshare', 0x10000000)",
+    "share memory with others": "call('shmget', 0, 4096, 0o1600)",
+    "change its user": "os.setuid(0)",
+}
+DENIED = ("Operation not permitted", "Permission denied", "not allowed to raise maximum limit")
+
+
+@pytest_asyncio.fixture
+async def decoder(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Decoder]:
+    monkeypatch.syspath_prepend(TRAPS)
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@localhost")
+    one = Decoder(JOB)
+    await one.wait_until_ready()
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+def prey(tmp_path: Path) -> Iterator[dict[str, object]]:
+    """Return what there is to be taken."""
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        unix.listen()
+        yield {
+            "OUTSIDE": str(outside),
+            "FOLDER": str(tmp_path),
+            "PORT": tcp.getsockname()[1],
+            "SOCKET": str(tmp_path / "socket"),
+            "EXECUTABLE": sys.executable,
+            "PARENT": os.getpid(),
+            "SECRET": struct.pack("QQ", ctypes.addressof(SECRET), len(SECRET)),
+        }
+
+
+async def run(decoder: Decoder, code: str, **names: object) -> str:
+    """Run an expression in a decoder, by a picture; return what came of it."""
+    told = "".join(f"({name} := {value!r}), " for name, value in names.items())
+    body = picture(comment=EXPLOIT + f"[{told}{code}][-1]".encode() + b"\0")
+    with pytest.raises(UnreadableImage) as caught:
+        await decoder.analyse((), body, MAX_MEMORY, MAX_MEMORY)
+    return str(caught.value).removeprefix("JPEG: ")
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+async def test_a_decoder_that_is_taken_over_cannot(
+    decoder: Decoder, prey: dict[str, object], attempt: str
+) -> None:
+    if decoder.unprotected:
+        pytest.skip("; ".join(decoder.unprotected))
+    assert await run(decoder, "1 + 1") == "done: 2"  # it does run what the picture says
+    outcome = await run(decoder, ATTEMPTS[attempt], **prey)
+    assert outcome.startswith("denied: "), outcome
+    assert any(words in outcome for words in DENIED), outcome
+
+
+async def test_a_decoder_has_nothing_of_the_workers_environment(decoder: Decoder) -> None:
+    names = await run(decoder, "sorted(os.environ)")
+    known = {"LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH"}
+    assert set(ast.literal_eval(names.removeprefix("done: "))) <= known | decoders._MALLOC.keys()
+
+
+async def test_a_decoder_has_none_of_the_workers_descriptors(decoder: Decoder, tmp_path: Path) -> None:
+    with (tmp_path / "inherited").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        one = Decoder(JOB)
+        await one.wait_until_ready()
+        assert (
+            await run(one, "[n for n in range(3, 10_000) if libc.lseek(n, 0, 1) >= 0 or ctypes.get_errno() != 9]")
+            == "done: []"
+        )
+        await one.close()
+
+
+async def test_a_decoder_has_no_privileges_and_leaves_no_core_dump(decoder: Decoder) -> None:
+    status = Path(f"/proc/{decoder.pid}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert {fields[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {"0" * 16}
+    assert fields["NoNewPrivs"] == "1"
+    assert await run(decoder, "resource.getrlimit(resource.RLIMIT_CORE)") == "done: (0, 0)"
+
+
+# The layers one by one, each in a process that has no other.
+
+ALONE = """
+import os, socket, subprocess, sys
+from crawlproject.imaging import sandbox
+path, port = sys.argv[1], int(sys.argv[2])
+def connect():
+    with socket.socket() as one:
+        one.connect(("127.0.0.1", port))
+ways = {
+    "read": lambda: open(path).read(), "write": lambda: open(path, "a"), "connect": connect,
+    "run": lambda: subprocess.run(["/bin/true"]), "signal": lambda: os.kill(os.getppid(), 0),
+}
+try:
+    LAYER
+except OSError as error:
+    print("missing", error.strerror, *ways)
+    sys.exit()
+for name, way in ways.items():
+    try:
+        way()
+    except OSError as error:
+        print(name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "denied"),
+    [
+        ("pass", set()),
+        ("sandbox._prctl(38, 1); sandbox.filter_calls()", {"read", "write", "connect", "run", "signal"}),
+        ("sandbox._prctl(38, 1); sandbox.restrict_files()", {"read", "write", "run"}),  # and more, by its version
+        ("sandbox._limit(False)", {"read", "write", "connect", "run"}),
+    ],
+)
+def test_each_layer_holds_alone(layer: str, denied: set[str], prey: dict[str, object]) -> None:
+    command = [sys.executable, "-c", ALONE.replace("LAYER", layer), str(prey["OUTSIDE"]), str(prey["PORT"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = set(done.stdout.split())
+    if "missing" in words:
+        pytest.skip(done.stdout)
+    assert words >= denied
+    assert bool(words) == bool(denied)
+
+
+WORKER = """
+import os, sys
+from crawlproject.imaging import sandbox
+sandbox._drop_capabilities()  # with which root reads everything
+if sys.argv[1] == "hidden":
+    sandbox.hide()
+worker = os.getpid()
+if not os.fork():
+    try:
+        print("hunter2" in open(f"/proc/{worker}/environ").read())
+    except PermissionError:
+        print("denied")
+else:
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("state", ["plain", "hidden"])
+def test_nobody_reads_the_environment_of_a_hidden_process(state: str) -> None:
+    environ = os.environ | {"REDIS_URL": "redis://:hunter2@localhost"}
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, state], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ("denied\n" if state == "hidden" else "True\n")
+
+
+def test_a_process_that_starts_decoders_is_hidden() -> None:
+    code = (
+        "import asyncio, ctypes; from crawlproject.imaging.decoders import Decoder\n"
+        "from crawlproject.imaging.messages import Job\n"
+        "Decoder(Job(1, 1, 85, 1)).kill()\n"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
+    )
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+
+
+LACKING = """
+import asyncio, ctypes, io, logging, struct, sys
+from PIL import Image
+from crawlproject.imaging import sandbox
+from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.messages import Job
+
+# A kernel without these calls: what starts here gets ENOSYS for them.
+numbers = {"Landlock": 444, "seccomp": sandbox._SECCOMP[sandbox._ARCHITECTURES[sandbox.platform.machine()][0]]}
+program = [(0x20, 0, 0, 0)]
+for name in sys.argv[1:]:
+    program += [(0x15, 0, 1, numbers[name]), (0x06, 0, 0, sandbox._ENOSYS)]
+code = b"".join(struct.pack("HBBI", *each) for each in [*program, (0x06, 0, 0, sandbox._ALLOW)])
+sandbox._prctl(38, 1)
+assert not sandbox._call(numbers["seccomp"], 1, 0, ctypes.byref(sandbox._Program(len(code) // 8, code)))
+
+async def main():
+    out = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(out, "PNG")
+    decoders = Decoders(2, Job(10**6, 10**6, 85, 60))
+    await asyncio.gather(*(decoders.analyse(out.getvalue()) for _ in range(2)))
+    await decoders.close()
+
+logging.basicConfig(format="%(levelname)s %(message)s")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lacking", "words"),
+    [
+        (["Landlock"], ["no Landlock (Function not implemented): seccomp alone denies it files"]),
+        (["seccomp"], ["no seccomp (Function not implemented): it could run programs and open connections"]),
+        (
+            ["Landlock", "seccomp"],
+            ["no Landlock (", "no seccomp (", "nothing keeps it from the files and the network"],
+        ),
+    ],
+    ids=["Landlock", "seccomp", "both"],
+)
+async def test_what_a_kernel_lacks_is_said_once_by_name_and_pictures_are_decoded(
+    decoder: Decoder, lacking: list[str], words: list[str]
+) -> None:
+    if decoder.unprotected:
+        pytest.skip("; ".join(decoder.unprotected))
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", LACKING, *lacking]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("WARNING A picture that takes over its decoder")
+    assert [each for each in words if each not in line] == []
+
+
+# What it must not cost.
+
+
+@pytest.mark.parametrize("form", ["JPEG", "WebP"])
+async def test_everything_is_decoded_as_without_a_sandbox(form: str) -> None:
+    """In all formats and modes, so with all code and data that Pillow loads when it needs them."""
+    formats = readable()
+    one = Decoder(Job(**{**vars_of(JOB), "formats": formats, "form": form}))
+    for body in samples():
+        try:
+            expected: object = analyse(body, max_pixels=JOB.max_pixels, formats=formats, form=form)
+        except UnreadableImage as error:
+            expected = str(error)
+        try:
+            made: object = await one.analyse((), body, MAX_MEMORY, MAX_MEMORY)
+        except UnreadableImage as error:
+            made = str(error)
+        assert made == expected
+    await one.close()
+
+
+@pytest.mark.parametrize(
+    ("coding", "compress"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("br", brotli.compress), ("zstd", zstd.compress)],
+)
+async def test_content_codings_are_undone(coding: str, compress: Callable[[bytes], bytes]) -> None:
+    one = Decoder(JOB)
+    assert (await one.analyse((coding,), compress(picture()), MAX_MEMORY, MAX_MEMORY)).facts.width == 90
+    await one.close()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1", "windows-1252", "koi8-r", "iso-8859-15"])
+async def test_svgs_are_read_in_any_encoding(encoding: str) -> None:
+    root = f'<svg xmlns="{svg.NAMESPACE}" width="4" height="3"/>'
+    text = f'<?xml version="1.0" encoding="{encoding}"?><!--\xa4-->{root}'
+    one = Decoder(Job(**{**vars_of(JOB), "formats": ("SVG",)}))
+    made = await one.analyse((), text.encode(encoding, "replace"), MAX_MEMORY, MAX_MEMORY)
+    assert (made.facts.width, made.facts.height) == (4, 3)
+    await one.close()
