@@ -20,6 +20,7 @@ import brotli
 import pytest
 from PIL import Image
 
+from benchmarks import slow_pictures
 from crawlproject.models import IMAGE_FORMATS
 from demo.pictures import decompression_bomb
 from tests.imaging.test_decoders import is_decoder, large_webp, picture, trap
@@ -227,7 +228,18 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "absurd": (png(size=(2**31 - 1, 2**31 - 1)), "too many pixels: 2147483647 x 2147483647"),
         "frames-gif": (frames("GIF", 100_000), None),
         "frames-webp": (frames("WEBP", 100_000), None),
-        "frames-apng": (frames("PNG", 100_000), None),
+        "frames-apng": (frames("PNG", 40_000), None),
+        "chunks": (slow_pictures.chunks(1_000_000), "PNG: more than 100000 chunks"),
+        "blocks": (slow_pictures.extensions(1_000_000), "GIF: more than 100000 blocks"),
+        "segments": (slow_pictures.comments(2_000_000), "JPEG: more than 100000 segments"),
+        "scans": (slow_pictures.scans(9_000), "JPEG: more than 40 scans of 7000 x 7000 pixels"),
+        "scans-progressive": (
+            slow_pictures.scans(300, (900, 900), progressive=True),
+            "JPEG: more than 200 scans of 900 x 900 pixels",
+        ),
+        "strips": (slow_pictures.strips(4_000_000), "TIFF: more than 100000 strips"),
+        "tiles": (slow_pictures.tiles(1_000_000), "TIFF: more than 100000 tiles"),
+        "layers": (slow_pictures.layers(65_535), "JPEG2000: more than 1000 quality layers"),
         "truncated": (GOOD[: len(GOOD) // 2], "JPEG: image file is truncated"),
         "exif": (picture(exif=b"Exif\0\0II*\0\x08\0\0\0" + b"\xff" * 65_000), None),
         "exif-png": (png(chunk(b"eXIf", b"II*\0\x08\0\0\0\xff\xff" + b"\xff" * 20_000_000)), None),

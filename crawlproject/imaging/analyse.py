@@ -12,8 +12,10 @@ import io
 import logging
 import math
 import re
+import struct
 import warnings
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
@@ -26,10 +28,6 @@ from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
 from crawlproject.imaging.thumbnail import make_thumbnail
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
-
-# A progressive JPEG has about ten scans. Each is a pass over all pixels (20 ms for 64 megapixels) and can be as
-# small as 95 bytes: a megabyte of scans would take minutes.
-MAX_SCANS = 200
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
 # take minutes.
@@ -78,18 +76,17 @@ def analyse(
             if "SVG" in formats and (size := svg.read_size(body)) is not None:
                 return Analysis(_bare_facts("SVG", size, body), b"")
             raise UnreadableImage(_unsupported(body, formats))
+        if name in headers.BOUNDS:
+            with suppress(struct.error, OverflowError):  # Pillow will say what is broken
+                headers.BOUNDS[name](body)
         if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
             _check_size(name, header[:2], max_pixels, memory, header.memory)
         image = _open(body, names)
         for size in _sizes(image):
-            needed = int(size[0] * size[1] * _bytes_a_pixel(image))
+            needed = size[0] * size[1] * _bytes_a_pixel(image)
             _check_size(str(image.format), size, max_pixels, memory, needed)
-        if (
-            isinstance(image, JpegImageFile)
-            and "progressive" in image.info
-            and body.count(b"\xff\xda") > MAX_SCANS
-        ):
-            raise UnreadableImage(f"JPEG: more than {MAX_SCANS} progressive scans")
+        if isinstance(image, JpegImageFile):
+            headers.bound_scans(body, *image.size)
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if image.format == "PNG":
@@ -167,19 +164,14 @@ def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:
     return sizes
 
 
-def _bytes_a_pixel(image: ImageFile.ImageFile) -> float:
+def _bytes_a_pixel(image: ImageFile.ImageFile) -> int:
     """Return roughly how many bytes decoding takes per stored pixel; an underestimate, if anything."""
-    if not isinstance(image, JpegImageFile):
-        # Pillow keeps a picture at 4 bytes a pixel. AVIF and HEIF add planes and copies, what Pillow decodes in
-        # Python a copy or two.
-        slow = _codec(image) in ("ppm", "ppm_plain", "qoi")
-        return {"AVIF": 12, "HEIF": 16}.get(str(image.format), 12 if slow else 4)
-    if "progressive" not in image.info:
-        return 1  # large pictures are decoded at reduced size
-    # All coefficients are kept, two bytes each, even if it is decoded at reduced size.
-    factors = [(across, down) for _, across, down, _ in image.layer]
-    largest = max(across for across, _ in factors) * max(down for _, down in factors)
-    return 2 * sum(across * down for across, down in factors) / largest
+    if isinstance(image, JpegImageFile):
+        return 1  # at least; `headers.jpeg` knows better
+    # Pillow keeps a picture at 4 bytes a pixel. AVIF and HEIF add planes and copies, what Pillow decodes in
+    # Python a copy or two.
+    slow = _codec(image) in ("ppm", "ppm_plain", "qoi")
+    return {"AVIF": 12, "HEIF": 16}.get(str(image.format), 12 if slow else 4)
 
 
 def _codec(image: ImageFile.ImageFile) -> str:

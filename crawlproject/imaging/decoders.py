@@ -20,8 +20,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -45,10 +45,10 @@ MIB = 1 << 20
 
 # The memory that pictures may take of a worker's 1 GiB (with two decoders), beyond that of idle decoders. Each
 # picture has `SHARE` from the start, enough if by its size and format half of that is expected to suffice: the
-# other half is for what the estimate leaves out, such as the body. Others wait for as much as they need, at most
-# `MAX_MEMORY`.
-SHARE = 192 * MIB
-_UNIT = 64 * MIB  # memory is granted in such units
+# other half is for what the estimate leaves out, such as the body. It never waits for that. Those that need more
+# share another `MAX_MEMORY`, and wait for each other.
+SHARE = 160 * MIB
+_UNIT = 64 * MIB  # memory is granted to large pictures in such units
 
 _LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far more than a sound decoder sends
 
@@ -67,6 +67,7 @@ _POLL_S = 0.005  # between checks whether a process has ended
 _CHUNK = 1 << 18  # bytes; thumbnails are smaller
 
 T = TypeVar("T")
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class DecoderCrashed(Exception):
@@ -85,23 +86,25 @@ class Decoders:
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._units = asyncio.Semaphore(max(MAX_MEMORY, count * SHARE) // _UNIT)
+        self._units = asyncio.Semaphore(MAX_MEMORY // _UNIT)
         self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
 
-    async def analyse(self, body: bytes, codings: Sequence[str] = ()) -> Analysis:
+    async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
         """Return facts and thumbnail of a picture.
 
-        `codings` are the content codings of the body, in the order in which they were applied.
+        `codings` are the content codings of the body, in the order in which they were applied. `turn` returns a
+        context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
 
         A picture that crashes its decoder, or needs more memory than it has, is tried once more with as much as
-        any picture can have, after a crash in a fresh process. Raises UnreadableImage when that fails, too, or
-        takes too long, NoDecoder when no process can be started, and DecodersStopped.
+        any picture can have, after a crash in a fresh process. It has no turn while it waits for that. Raises
+        UnreadableImage when that fails, too, or takes too long, NoDecoder when no process can be started, and
+        DecodersStopped.
         """
-        expected, memory = SHARE // 2, SHARE
+        expected, memory, fresh = SHARE // 2, SHARE, False
         while True:
             try:
-                async with self._memory(memory):
-                    return await self._analyse(codings, body, expected, memory)
+                async with self._memory(memory), turn():
+                    return await self._analyse(codings, body, expected, memory, fresh)
             except (DecoderCrashed, NoDecoder) as error:
                 if self._stopped:
                     raise DecodersStopped from error
@@ -110,8 +113,7 @@ class Decoders:
                     raise
                 if memory == MAX_MEMORY:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
-                await self._close_idle()
-                expected = memory = MAX_MEMORY
+                expected, memory, fresh = MAX_MEMORY, MAX_MEMORY, True
             except MemoryNeeded as error:
                 if memory == MAX_MEMORY:
                     limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
@@ -165,8 +167,12 @@ class Decoders:
         self._running.discard(decoder)
         await decoder.close()
 
-    async def _analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
-        decoder = self._idle.pop() if self._idle else self._new()
+    async def _analyse(
+        self, codings: Sequence[str], body: bytes, expected: int, memory: int, fresh: bool
+    ) -> Analysis:
+        if fresh and self._idle:
+            await self._discard(self._idle.pop())
+        decoder = self._idle.pop() if self._idle and not fresh else self._new()
         try:
             return await decoder.analyse(codings, body, expected, memory)
         finally:
@@ -177,12 +183,14 @@ class Decoders:
 
     @asynccontextmanager
     async def _memory(self, size: int) -> AsyncIterator[None]:
-        units, taken = -(-size // _UNIT), 0
+        """Take so much of what large pictures share; others have their own."""
+        units, taken = -(-size // _UNIT) if size > SHARE else 0, 0
         try:
-            async with self._turnstile:
-                while taken < units:
-                    await self._units.acquire()
-                    taken += 1
+            if units:
+                async with self._turnstile:
+                    while taken < units:
+                        await self._units.acquire()
+                        taken += 1
             yield
         finally:
             for _ in range(taken):

@@ -3,18 +3,36 @@
 Opening a WebP allocates its canvas, and opening an ICO or a JPEG XL decodes it: by then it is too late for a
 limit. OpenJPEG takes memory by the tiles and components that a JPEG 2000 claims; when there is not enough, Pillow
 calls the picture broken.
+
+Pillow reads the parts of JPEG, PNG, GIF and TIFF one by one, in Python, some when it opens the picture, and
+libjpeg passes over all pixels in each scan: megabytes of tiny parts take minutes.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from PIL.BmpImagePlugin import DibImageFile
 from PIL.IcoImagePlugin import IcoFile
 from PIL.PngImagePlugin import PngImageFile
+
+from crawlproject.imaging.failures import UnreadableImage
+
+# Segments of a JPEG before its first scan, chunks of a PNG, blocks of a GIF before its picture, strips or tiles
+# of a TIFF. Each takes 1 to 30 us; sound pictures rarely have a tenth of these.
+MAX_PARTS = 100_000
+
+# Scans of a JPEG, and pixels in all scans together. A progressive JPEG has about ten scans. Each is a pass over
+# all pixels, of 10 to 60 ms for 49 megapixels, and can be as small as ten bytes.
+MAX_SCANS = 200
+MAX_SCANNED = 2_000_000_000
+
+MAX_LAYERS = 1000  # quality layers of a JPEG 2000; encoders make up to 50
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CODESTREAM = b"\xff\x4f\xff\x51"  # of a JPEG 2000: start, and the marker of the size
@@ -32,6 +50,109 @@ class Header(NamedTuple):
     width: int
     height: int
     memory: int
+
+
+def jpeg(body: bytes) -> Header | None:
+    """Read size and components (ITU-T T.81, annex B), and bound the segments.
+
+    Pixels whose components come in several scans, as in all progressive pictures, wait for the last of them as
+    coefficients of two bytes each, even if the picture is decoded at reduced size.
+    """
+    frame, first = b"", b""
+    parts, end = 0, 2
+    for kind, at in _segments(body):
+        parts = _counted("JPEG", parts + 1 + at - 2 - end, "segments, or bytes between them")
+        if kind == _SCAN:
+            first = body[at : at + 3]
+            break
+        if kind in _FRAMES:
+            frame = body[at - 1 : at + 8 + 3 * 255]  # with its kind
+        end = at + int.from_bytes(body[at : at + 2])
+    if len(frame) < 9 or len(first) < 3:
+        return None
+    height, width, count = struct.unpack_from(">HHB", frame, 4)
+    sampling = [(each >> 4, each & 15) for each in frame[10 : 9 + 3 * count : 3]]
+    largest = max((across for across, _ in sampling), default=0) * max((down for _, down in sampling), default=0)
+    if not largest or not width or not height:
+        return None
+    if frame[0] not in _PROGRESSIVE and first[2] >= count:
+        return Header(width, height, width * height)  # large pictures are decoded at reduced size
+    coefficients = sum(across * down for across, down in sampling) / largest
+    return Header(width, height, int(2 * width * height * coefficients))
+
+
+def bound_scans(body: bytes, width: int, height: int) -> None:
+    """Bound the scans of a JPEG of this size. Raises UnreadableImage."""
+    most = min(MAX_SCANS, max(MAX_SCANNED // (width * height), 1))
+    scans = (kind for kind, _ in _segments(body) if kind == _SCAN)
+    if next(islice(scans, most, None), None) is not None:
+        raise UnreadableImage(f"JPEG: more than {most} scans of {width} x {height} pixels")
+
+
+# Kinds of segments: SOF0 to SOF15, and those of them that are progressive.
+_SCAN = 0xDA
+_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)  # none of them without a length, but EOI
+
+
+def _segments(body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield kind and place, after the marker, of a JPEG's segments; what is between them is passed over."""
+    at = 2
+    while (found := _MARKER.search(body, at)) is not None and found[1] != b"\xd9":
+        at = found.end()
+        yield found[1][0], at
+        at += int.from_bytes(body[at : at + 2])
+
+
+def png(body: bytes) -> None:
+    """Bound the chunks (RFC 2083, 3.2)."""
+    at, parts = 8, 0
+    while at < len(body) and body[at + 4 : at + 8] != b"IEND":
+        at += 12 + int.from_bytes(body[at : at + 4])
+        parts = _counted("PNG", parts + 1, "chunks")
+
+
+def gif(body: bytes) -> None:
+    """Bound the blocks before the first picture (GIF89a, 22 to 26)."""
+    at, parts = 13, 0
+    if body[10:11] >= b"\x80":
+        at += 3 * (2 << (body[10] & 7))  # colours
+    while (byte := body[at : at + 1]) not in (b"", b",", b";"):
+        at += 1
+        if byte == b"!":  # an extension, of a label and some blocks; Pillow passes over all else
+            at += 1
+            while size := int.from_bytes(body[at : at + 1]):
+                at += 1 + size
+                parts = _counted("GIF", parts + 1, "blocks")
+            at += 1
+        parts = _counted("GIF", parts + 1, "blocks")
+
+
+def tiff(body: bytes) -> None:
+    """Bound the strips or tiles of the first picture (TIFF 6.0, section 2, and BigTIFF)."""
+    order = "<" if body.startswith(b"II") else ">"
+    big = body[2:3] == b"+"
+    first, number, entry = ("8xQ", "Q", "HHQ8x") if big else ("4xL", "H", "HHL4x")
+    (at,) = struct.unpack_from(order + first, body)
+    (count,) = struct.unpack_from(order + number, body, at)
+    at += struct.calcsize(order + number)
+    size = struct.calcsize(order + entry)
+    entries = body[at : at + size * min(count, max(len(body) - at, 0) // size)]
+    for tag, _, values in struct.iter_unpack(order + entry, entries):
+        if tag in _PLACES:
+            _counted("TIFF", values, _PLACES[tag])
+
+
+# Tags with a value for each strip or tile: where it is, and how long.
+_PLACES = {0x111: "strips", 0x117: "strips", 0x144: "tiles", 0x145: "tiles"}
+
+
+def _counted(form: str, parts: int, name: str) -> int:
+    """Return the number of parts so far, unless it is too large."""
+    if parts > MAX_PARTS:
+        raise UnreadableImage(f"{form}: more than {MAX_PARTS} {name}")
+    return parts
 
 
 def webp(body: bytes) -> Header | None:
@@ -71,10 +192,25 @@ def jpeg2000(body: bytes) -> Header:
     width, height = right - left, lower - upper
     if magic != _CODESTREAM or min(width, height, across, down) < 1 or not 1 <= components <= 4:
         raise ValueError("no codestream that can be decoded")
+    _bound_layers(body, at + 4)
     tiles = -(-(right - tiles_left) // across) * -(-(lower - tiles_upper) // down)
     tile = min(across, width) * min(down, height)
     kept = tiles * (_TILE + _TILE_COMPONENT * components)
     return Header(width, height, 4 * width * height + _SAMPLE * components * tile + kept)
+
+
+def _bound_layers(body: bytes, at: int) -> None:
+    """Bound the quality layers of a codestream (ITU-T T.800, A.6.1); `at` is the end of its first marker."""
+    while True:
+        at += int.from_bytes(body[at : at + 2])
+        marker = body[at : at + 2]
+        at += 2
+        if marker == b"\xff\x52":
+            layers = int.from_bytes(body[at + 4 : at + 6])
+            if layers > MAX_LAYERS:
+                raise UnreadableImage(f"JPEG2000: more than {MAX_LAYERS} quality layers")
+        if marker == b"\xff\x90" or len(marker) < 2:  # the first tile, or the end
+            return
 
 
 def jxl(body: bytes) -> Header:
@@ -132,8 +268,12 @@ def _boxes(body: bytes) -> Iterator[tuple[bytes, int]]:
 
 # Each returns None, or raises nearly anything, if the header is broken.
 READERS: Mapping[str, Callable[[bytes], Header | None]] = {
+    "JPEG": jpeg,
     "WEBP": webp,
     "ICO": icon,
     "JPEG2000": jpeg2000,
     "JXL": jxl,
 }
+
+# Each raises UnreadableImage if there are too many parts; on a broken header whatever it likes.
+BOUNDS: Mapping[str, Callable[[bytes], None]] = {"PNG": png, "GIF": gif, "TIFF": tiff}

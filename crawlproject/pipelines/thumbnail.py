@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
@@ -21,6 +23,10 @@ from crawlproject.storage.blobs import Storage, open_storage, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
 from crawlproject.worker import worker_of
+
+
+class _Outage(Exception):
+    """No decoder can be started, as has been reported."""
 
 
 class ThumbnailPipeline:
@@ -108,18 +114,24 @@ class ThumbnailPipeline:
 
     async def _decode(self, item: FetchedImage) -> Analysis:
         """Decode a picture when it is its source's turn."""
-        async with self.semaphore.turn(item.source):
+        try:
+            return await self.decoders.analyse(item.body, item.codings, lambda: self._turn(item.source))
+        except _Outage as error:
+            raise NoDecoder(str(error)) from None
+        except NoDecoder as error:
+            self.circuit.trip(
+                f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
+                "its limits on processes and open files, and the worker's Python; retrying until it works",
+                self._probe,
+            )
+            raise NoDecoder(self.circuit.outage) from error
+
+    @asynccontextmanager
+    async def _turn(self, source: str) -> AsyncIterator[None]:
+        async with self.semaphore.turn(source):
             if self.circuit.outage:
-                raise NoDecoder(self.circuit.outage)
-            try:
-                return await self.decoders.analyse(item.body, item.codings)
-            except NoDecoder as error:
-                self.circuit.trip(
-                    f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
-                    "its limits on processes and open files, and the worker's Python; retrying until it works",
-                    self._probe,
-                )
-                raise NoDecoder(self.circuit.outage) from error
+                raise _Outage(self.circuit.outage)
+            yield
 
     async def _probe(self) -> Exception | None:
         try:

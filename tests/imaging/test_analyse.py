@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from crawlproject.imaging.analyse import MAX_SCANS, analyse
+from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis, ImageFacts
@@ -232,14 +232,6 @@ def tiff(width: int, height: int, tile: int) -> bytes:
 def test_a_tile_counts_in_full_however_little_of_it_is_used() -> None:
     assert analyse(tiff(32, 32, 32), max_pixels=LIMIT).facts.width == 32
     assert "16384 x 16384" in reason(tiff(32, 32, 16384))
-
-
-def test_a_jpeg_of_endless_scans_is_refused() -> None:
-    good = picture("JPEG", progressive=True)
-    last = good.rindex(b"\xff\xda")
-    few, many = (good[:-2] + good[last:-2] * count + good[-2:] for count in (20, MAX_SCANS))
-    assert analyse(few, max_pixels=LIMIT).facts.format == "JPEG"
-    assert reason(many) == f"JPEG: more than {MAX_SCANS} progressive scans"
 
 
 def test_a_jpeg_that_pillow_rejects_for_broken_exif_is_read() -> None:

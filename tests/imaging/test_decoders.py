@@ -23,10 +23,11 @@ from crawlproject.imaging import decoders
 from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
+from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import MAX_MEMORY, Job
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
-from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, HOG, SLEEP, SPIN
-from tests.waiting import until, until_async
+from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, HOG, LINGER, SLEEP, SPIN
+from tests.waiting import PATIENCE_S, until, until_async
 
 pytestmark = pytest.mark.slow
 
@@ -259,6 +260,41 @@ async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) ->
     assert len(limits) == 9
 
 
+def address_spaces() -> list[int]:
+    """Return the bytes of address space that the decoder processes have."""
+    return [int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * 4096 for pid in children()]
+
+
+async def test_a_picture_with_all_the_memory_does_not_hold_up_others(make: Make) -> None:
+    one = make(2, timeout=PATIENCE_S)
+    await one.analyse(GOOD)
+    before = max(address_spaces())
+    slow = asyncio.create_task(one.analyse(trap(LINGER)))
+    await until_async(lambda: max(address_spaces(), default=0) > before + SHARE)  # it is tried again
+    for _ in range(20):
+        assert (await one.analyse(GOOD)).facts.width == 90
+    assert not slow.done()
+    one.stop()
+    with pytest.raises(DecodersStopped):
+        await slow
+
+
+async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: Make) -> None:
+    one = make(2, timeout=PATIENCE_S)
+    turns = FairSemaphore(2)
+    await one.analyse(GOOD)
+    before = max(address_spaces())
+    hostile = [asyncio.create_task(one.analyse(trap(LINGER), (), lambda: turns.turn("bad"))) for _ in range(5)]
+    await until_async(lambda: max(address_spaces(), default=0) > before + SHARE)
+    for _ in range(20):
+        assert (await one.analyse(GOOD, (), lambda: turns.turn("good"))).facts.width == 90
+    assert not any(each.done() for each in hostile)
+    one.stop()
+    for each in hostile:
+        with pytest.raises(DecodersStopped):
+            await each
+
+
 async def test_the_memory_limit_depends_on_the_picture() -> None:
     one = Decoder(JOB)
     assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE)).facts.width == 1000
@@ -368,6 +404,7 @@ async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> 
 PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
+from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import MAX_MEMORY, Job
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
 

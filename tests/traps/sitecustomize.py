@@ -15,7 +15,8 @@ import time
 from io import BytesIO
 from typing import Any
 
-CRASH, CRASH_LATER, SPIN, SLEEP, HOG, BABBLE, BEG, BEG_MORE, EXPLOIT = (b"trap:%d" % number for number in range(9))
+KINDS = (b"trap:%d " % number for number in range(10))
+CRASH, CRASH_LATER, SPIN, SLEEP, HOG, LINGER, BABBLE, BEG, BEG_MORE, EXPLOIT = KINDS
 
 libc = ctypes.CDLL(None, use_errno=True)
 TOLD = (os, resource, signal, socket, struct)  # what the code in an exploit uses
@@ -71,6 +72,9 @@ def spring(body: bytes) -> None:
         hoard = []
         while True:
             hoard.append(b"x" * 20_000_000)
+    if LINGER in body:
+        hoard = [bytes(300 << 20)]  # more than a first try has
+        time.sleep(600)
     if BABBLE in body:
         os.write(0, b"nonsense" * 100)
     if BEG in body:

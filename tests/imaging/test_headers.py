@@ -1,0 +1,143 @@
+"""What is read of a picture before it is opened: how many parts it has, and how much memory it takes."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+
+import pytest
+from PIL import Image
+
+from benchmarks import slow_pictures
+from crawlproject.imaging import headers
+from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.imaging.headers import MAX_LAYERS, MAX_PARTS, MAX_SCANNED, MAX_SCANS
+from crawlproject.models import DEFAULT_FORMATS
+
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
+
+FORMATS = (*DEFAULT_FORMATS, "JPEG2000")
+LIMIT = 100_000_000
+
+
+def reason(body: bytes) -> str:
+    with pytest.raises(UnreadableImage) as caught:
+        analyse(body, max_pixels=LIMIT, formats=FORMATS)
+    return str(caught.value)
+
+
+def jpeg(size: tuple[int, int], **options: object) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (slow_pictures.comments, "JPEG: more than 100000 segments, or bytes between them"),
+        (slow_pictures.chunks, "PNG: more than 100000 chunks"),
+        (slow_pictures.extensions, "GIF: more than 100000 blocks"),
+        (slow_pictures.strips, "TIFF: more than 100000 strips"),
+        (slow_pictures.tiles, "TIFF: more than 100000 tiles"),
+    ],
+    ids=["JPEG", "PNG", "GIF", "strips", "tiles"],
+)
+def test_parts_are_counted_before_they_are_read(make: Callable[[int], bytes], words: str) -> None:
+    assert analyse(make(MAX_PARTS // 100), max_pixels=LIMIT).facts.width
+    assert reason(make(MAX_PARTS + 1)) == words
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize(
+    ("tag", "name"), [(0x111, "strips"), (0x117, "strips"), (0x144, "tiles"), (0x145, "tiles")]
+)
+def test_strips_and_tiles_are_counted_in_tiffs_of_all_kinds(order: str, big: bool, tag: int, name: str) -> None:
+    mark = b"II" if order == "<" else b"MM"
+
+    def made(count: int) -> bytes:
+        if big:
+            return mark + struct.pack(f"{order}HHHQQHHQQQ", 43, 8, 0, 16, 1, tag, 4, count, 0, 0)
+        return mark + struct.pack(f"{order}HLHHHLLL", 42, 8, 1, tag, 4, count, 0, 0)
+
+    if big and order == ">":
+        pytest.skip("Pillow takes the third byte for the version, and these for small ones")
+    headers.tiff(made(MAX_PARTS))
+    with pytest.raises(UnreadableImage, match=f"TIFF: more than {MAX_PARTS} {name}"):
+        headers.tiff(made(MAX_PARTS + 1))
+
+
+@pytest.mark.parametrize(
+    "body", [b"II*\0", b"II*\0\xff\xff\xff\xff", b"II+\0" + b"\xff" * 40, b"MM\0*\0\0\0\x08\xff\xff", b"MM*\0"]
+)
+def test_a_broken_tiff_is_left_to_pillow(body: bytes) -> None:
+    assert reason(body).startswith("TIFF: ")
+    assert "struct" not in reason(body)
+    assert "unpack" not in reason(body)
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0" * 100])
+def test_junk_between_the_blocks_of_a_gif_hides_none(junk: bytes) -> None:
+    body = slow_pictures.extensions(MAX_PARTS + 1)
+    at = body.index(b"!\xfe")
+    assert reason(body[:at] + junk + body[at:]).startswith("GIF: more than")
+    few = slow_pictures.extensions(10)
+    assert analyse(few[:at] + junk + few[at:], max_pixels=LIMIT).facts.format == "GIF"
+
+
+def test_junk_between_the_segments_of_a_jpeg_is_bounded() -> None:
+    body = jpeg((90, 60))  # whose first segment ends at 20
+    assert analyse(body[:20] + bytes(1000) + body[20:], max_pixels=LIMIT).facts.width == 90
+    assert reason(body[:20] + bytes(MAX_PARTS + 1) + body[20:]).startswith("JPEG: more than 100000 segments")
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_scans_are_bounded_however_they_are_made(progressive: bool) -> None:
+    few, many = (slow_pictures.scans(count, (90, 60), progressive) for count in (MAX_SCANS, MAX_SCANS + 1))
+    assert analyse(few, max_pixels=LIMIT).facts.width == 90
+    assert reason(many) == f"JPEG: more than {MAX_SCANS} scans of 90 x 60 pixels"
+    with pytest.raises(UnreadableImage) as caught:
+        analyse(many, max_pixels=LIMIT)
+    assert caught.value.facts is not None
+    assert (caught.value.facts.width, caught.value.facts.format) == (90, "JPEG")
+
+
+def test_of_a_large_picture_fewer_scans_are_read() -> None:
+    most = MAX_SCANNED // (8000 * 5000)
+    assert 10 < most < MAX_SCANS
+    headers.bound_scans(slow_pictures.scans(most, (800, 500)), 8000, 5000)
+    with pytest.raises(UnreadableImage, match=f"JPEG: more than {most} scans of 8000 x 5000 pixels"):
+        headers.bound_scans(slow_pictures.scans(most + 1, (800, 500)), 8000, 5000)
+
+
+def test_scans_of_attachments_do_not_count() -> None:
+    body = jpeg((90, 60), progressive=True)
+    preview = b"\xff\xe1" + struct.pack(">H", 60_002) + b"\xff\xda" * 30_000
+    film = b"\xff\xda\0\2" * 10_000  # phones append one
+    assert analyse(body[:2] + preview + body[2:] + film, max_pixels=LIMIT).facts.width == 90
+
+
+@pytest.mark.parametrize(
+    ("body", "each"),
+    [
+        (jpeg((90, 60)), 1),
+        (jpeg((90, 60), progressive=True, subsampling=0), 6),
+        (jpeg((90, 60), progressive=True, subsampling=2), 3),
+        (slow_pictures.scans(3, (90, 60)), 6),
+    ],
+    ids=["baseline", "progressive", "subsampled", "a scan for each component"],
+)
+def test_a_jpeg_of_several_scans_needs_memory_for_its_coefficients(body: bytes, each: int) -> None:
+    with pytest.raises(MemoryNeeded) as caught:
+        analyse(body, max_pixels=LIMIT, memory=90 * 60 * each - 1)
+    assert caught.value.needed == 90 * 60 * each
+    assert analyse(body, max_pixels=LIMIT, memory=90 * 60 * each).facts.width == 90
+
+
+def test_quality_layers_are_bounded() -> None:
+    assert analyse(slow_pictures.layers(MAX_LAYERS, (90, 60)), max_pixels=LIMIT, formats=FORMATS).facts.width == 90
+    words = f"JPEG2000: more than {MAX_LAYERS} quality layers"
+    assert reason(slow_pictures.layers(MAX_LAYERS + 1, (90, 60))) == words
