@@ -1,13 +1,29 @@
-"""Small pictures that take long to read: of many parts, each of which costs a step or a pass over the pixels."""
+"""Pictures that take long to read, and how long other pictures take beside each of them.
+
+    python -m benchmarks.slow_pictures [--rate 20] [--seconds 30]
+
+Most are small, of many parts, each of which costs a step or a pass over the pixels. Each goes through the pipeline
+of a worker with two decoders, while others come from another source at so many a second: JPEGs of 1.6 megapixels,
+half of them progressive. Prints what became of it, and how long the others took, from body to stored thumbnail.
+"""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import io
 import struct
+import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
+import uvloop
 from PIL import Image
+
+from crawlproject import config
+from crawlproject.models import Failure, Fetch, FetchedImage, utc_now
+from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 
 
 def _saved(form: str, size: tuple[int, int] = (64, 48), **options: Any) -> bytes:
@@ -87,3 +103,104 @@ def layers(count: int, size: tuple[int, int] = (2000, 2000)) -> bytes:
     body = bytearray(_saved("JPEG2000", size, no_jp2=True))
     struct.pack_into(">H", body, body.index(b"\xff\x52") + 6, count)
     return bytes(body)
+
+
+def large() -> bytes:
+    """Return a PNG of 99 megapixels, as any site may have."""
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize((11_000, 9_000)).convert("RGBA").save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+HOSTILE: dict[str, Callable[[], bytes] | None] = {
+    "none": None,
+    "TIFF, 4 million strips": lambda: strips(4_000_000),
+    "TIFF, 1 million tiles": lambda: tiles(1_000_000),
+    "JPEG, baseline, 9,000 scans": lambda: scans(9_000),
+    "JPEG, progressive, 200 scans": lambda: scans(200, progressive=True),
+    "JPEG, 5 million comments": lambda: comments(5_000_000),
+    "PNG, 1.6 million chunks": lambda: chunks(1_600_000),
+    "GIF, 4 million comments": lambda: extensions(4_000_000),
+    "the most: TIFF, 100,000 strips": lambda: strips(100_000),
+    "the most: JPEG, progressive, 40 scans": lambda: scans(40, progressive=True),
+    "no attack: PNG, 99 megapixels": large,
+}
+
+
+class Nowhere:
+    """A storage that keeps nothing."""
+
+    place = "nowhere"
+    remedy = "none"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Do nothing."""
+
+    def is_permanent(self, error: Exception) -> bool:
+        """Never."""
+        return False
+
+
+def _fetched(body: bytes, source: str) -> FetchedImage:
+    fetch = Fetch(final_url="https://museum.org/a", redirects=0, attempts=1, fetch_s=0.1)
+    return FetchedImage("a", "https://museum.org/a", source, "image/jpeg", utc_now(), fetch, body)
+
+
+def _photos() -> list[bytes]:
+    noise = Image.effect_noise((390, 260), 60).resize((1560, 1040)).convert("RGB")
+    made = []
+    for progressive in (False, True):
+        out = io.BytesIO()
+        noise.save(out, "JPEG", progressive=progressive)
+        made.append(out.getvalue())
+    return made
+
+
+async def beside(body: bytes | None, rate: float, seconds: float) -> tuple[str, float, list[float]]:
+    """Return what became of a picture, how many seconds it took, and how many others took, in order."""
+    pipeline = ThumbnailPipeline(config.load({}), Nowhere())
+    photos, took = _photos(), []
+
+    async def look(photo: bytes) -> None:
+        began = time.monotonic()
+        made = await pipeline.process_item(_fetched(photo, "museum"))
+        assert not isinstance(made, Failure)
+        took.append(time.monotonic() - began)
+
+    async def attack(body: bytes) -> tuple[str, float]:
+        began = time.monotonic()
+        made = await pipeline.process_item(_fetched(body, "hostile"))
+        return made.reason if isinstance(made, Failure) else "decoded", time.monotonic() - began
+
+    await asyncio.gather(*(look(photo) for photo in photos))
+    took.clear()
+    attacking = asyncio.create_task(attack(body)) if body is not None else None
+    looking, began = [], time.monotonic()
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(began + number / rate - time.monotonic())
+        if attacking is not None and attacking.done():
+            break  # beside it, not after it
+        looking.append(asyncio.create_task(look(photos[number % 2])))
+    await asyncio.gather(*looking)
+    outcome = await attacking if attacking is not None else ("", 0.0)
+    await pipeline.close_spider()
+    return *outcome, sorted(took)
+
+
+def main() -> None:
+    """Measure beside each, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slow_pictures", description=__doc__)
+    parser.add_argument("--rate", type=float, default=20, help="other pictures a second (default: 20)")
+    parser.add_argument("--seconds", type=float, default=30, help="at most, for each (default: 30)")
+    arguments = parser.parse_args()
+    print("| picture | MB | took, s | others: median, 99 %, worst, ms | then |\n|---|---|---|---|---|")
+    for name, make in HOSTILE.items():
+        body = make() if make is not None else None
+        outcome, lasted, took = uvloop.run(beside(body, arguments.rate, arguments.seconds))
+        late = ", ".join(f"{1000 * took[int(len(took) * part)]:.0f}" for part in (0.5, 0.99)) if took else "-, -"
+        late += f", {1000 * took[-1]:.0f} (of {len(took)})" if took else ", -"
+        print(f"| {name} | {len(body or b'') / 1e6:.1f} | {lasted:.1f} | {late} | {outcome[:70]} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,8 @@ import platform
 import resource
 import struct
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _CAPABILITIES_VERSION_3 = 0x20080522  # capset(2)
@@ -97,24 +99,29 @@ def enter(threads: bool = False) -> list[str]:
         _limit(threads)
         return [f"no Landlock and no seccomp ({sys.platform} has neither): {_WITHOUT_BOTH}"]
     hide()
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _drop_capabilities()
+    with suppress(OSError):  # without it there is neither Landlock nor seccomp, which will be said
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     missing = {}
-    try:
-        restrict_files()
-    except OSError as error:
-        missing["Landlock"] = error.strerror
-    _limit(threads)
-    try:
-        filter_calls(threads)
-    except OSError as error:
-        missing["seccomp"] = error.strerror
-    meaning = (
-        "it could run programs and open connections" if "seccomp" in missing else "seccomp alone denies it files"
-    )
-    if len(missing) == 2:
-        meaning = _WITHOUT_BOTH
-    return [f"no {name} ({why}): {meaning}" for name, why in missing.items()]
+    layers: dict[str, Callable[[], None]] = {
+        "capset": _drop_capabilities,
+        "Landlock": restrict_files,
+        "seccomp": lambda: filter_calls(threads),
+    }
+    for name, layer in layers.items():
+        if name == "seccomp":
+            _limit(threads)  # Landlock needs a descriptor
+        try:
+            layer()
+        except OSError as error:
+            missing[name] = error.strerror
+    meanings = {
+        "capset": "it keeps the worker's privileges, if it has any",
+        "Landlock": _WITHOUT_BOTH if "seccomp" in missing else "seccomp alone denies it files",
+        "seccomp": _WITHOUT_BOTH
+        if "Landlock" in missing
+        else "it could open connections and run programs of its own",
+    }
+    return [f"no {name} ({why}): {meanings[name]}" for name, why in missing.items()]
 
 
 def restrict_files() -> None:

@@ -267,7 +267,10 @@ asyncio.run(main())
     ("lacking", "words"),
     [
         (["Landlock"], ["no Landlock (Function not implemented): seccomp alone denies it files"]),
-        (["seccomp"], ["no seccomp (Function not implemented): it could run programs and open connections"]),
+        (
+            ["seccomp"],
+            ["no seccomp (Function not implemented): it could open connections and run programs of its own"],
+        ),
         (
             ["Landlock", "seccomp"],
             ["no Landlock (", "no seccomp (", "nothing keeps it from the files and the network"],
