@@ -2,9 +2,9 @@
 
     python -m crawlproject.imaging.child JOB
 
-It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: before it
-reads the first it gives up all else that it could do (`sandbox.py`), its memory and its CPU time for one picture
-are limited, and it ends with its parent. `decoders.py` starts it.
+It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: before it reads the first
+it gives up all else that it could do (`sandbox.py`), its memory and its CPU time for one picture are limited, and
+it ends with its parent. `decoders.py` starts it.
 """
 
 from __future__ import annotations

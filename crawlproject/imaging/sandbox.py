@@ -57,11 +57,8 @@ _SECCOMP = (317, 277)
 # seccomp(2), and its programs (linux/filter.h, linux/seccomp.h)
 _SET_MODE_FILTER, _TSYNC = 1, 1
 _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _ARGUMENT = (
-    0,
-    4,
-    16,
-)  # offsets of what a call is judged by; the lower half of its first argument
+# Offsets of what a call is judged by; the last is that of the lower half of its first argument.
+_NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16
 _ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 _CLONE_THREAD = 0x10000
 
@@ -116,11 +113,11 @@ def enter(threads: bool = False) -> list[str]:
             missing[name] = error.strerror
     meanings = {
         "capset": "it keeps the worker's privileges, if it has any",
-        "Landlock": _WITHOUT_BOTH if "seccomp" in missing else "seccomp alone denies it files",
-        "seccomp": _WITHOUT_BOTH
-        if "Landlock" in missing
-        else "it could open connections and run programs of its own",
+        "Landlock": "seccomp alone denies it files",
+        "seccomp": "it could open connections and run programs of its own",
     }
+    if {"Landlock", "seccomp"} <= missing.keys():
+        meanings |= dict.fromkeys(("Landlock", "seccomp"), _WITHOUT_BOTH)
     return [f"no {name} ({why}): {meanings[name]}" for name, why in missing.items()]
 
 
@@ -175,11 +172,8 @@ def filter_calls(threads: bool = False) -> None:
 
 
 def _limit(threads: bool) -> None:
-    limits = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_NOFILE: 3,
-    }  # what is open stays so
+    # Descriptors beyond the first three; what is open stays so.
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NOFILE: 3}
     if not threads:  # they count as processes
         limits[resource.RLIMIT_NPROC] = 0
     for kind, limit in limits.items():
