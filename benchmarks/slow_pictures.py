@@ -17,6 +17,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
+from itertools import count as counting
 from typing import Any
 
 import uvloop
@@ -71,7 +72,7 @@ def _longs(*numbers: int) -> tuple[int, int, bytes]:
 def strips(count: int, compression: int = 1) -> bytes:
     """Return a TIFF of so many strips of a row each, of a pixel."""
     basic = {256: 1, 257: count, 258: 8, 259: compression, 262: 1, 277: 1, 278: 1}
-    places = {273: _longs(*[8] * count), 279: _longs(*[1] * count)}
+    places = {273: _longs(*range(8, 8 + count)), 279: (1, count, b"\1" * count)}
     return tiff({**{tag: _longs(value) for tag, value in basic.items()}, **places}, b"\0")
 
 
@@ -116,8 +117,8 @@ def large() -> bytes:
 HOSTILE: dict[str, Callable[[], bytes] | None] = {
     "none": None,
     "TIFF, 4 million strips": lambda: strips(4_000_000),
-    "TIFF, 1 million tiles": lambda: tiles(1_000_000),
-    "JPEG, baseline, 9,000 scans": lambda: scans(9_000),
+    "TIFF, 390,000 tiles": lambda: tiles(390_000),
+    "JPEG, baseline, 9,000 scans": lambda: scans(9_000, (4000, 4000)),
     "JPEG, progressive, 200 scans": lambda: scans(200, progressive=True),
     "JPEG, 5 million comments": lambda: comments(5_000_000),
     "PNG, 1.6 million chunks": lambda: chunks(1_600_000),
@@ -180,8 +181,10 @@ async def beside(body: bytes | None, rate: float, seconds: float) -> tuple[str, 
     took.clear()
     began = time.monotonic()
     working = [asyncio.create_task(attack(body, began + seconds))] if body is not None else []
-    for number in range(int(rate * seconds)):
+    for number in counting():
         await asyncio.sleep(began + number / rate - time.monotonic())
+        if number >= rate * seconds and all(task.done() for task in working[:1]):
+            break
         working.append(asyncio.create_task(look(photos[number % 2])))
     await asyncio.gather(*working)
     await pipeline.close_spider()

@@ -86,7 +86,7 @@ def analyse(
             needed = size[0] * size[1] * _bytes_a_pixel(image)
             _check_size(str(image.format), size, max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
-            headers.bound_scans(body, *image.size)
+            headers.bound_scans(body)
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if image.format == "PNG":

@@ -58,35 +58,55 @@ def jpeg(body: bytes) -> Header | None:
     Pixels whose components come in several scans, as in all progressive pictures, wait for the last of them as
     coefficients of two bytes each, even if the picture is decoded at reduced size.
     """
-    frame, first = b"", b""
+    frame = _frame(body)
+    if frame is None:
+        return None
+    if not frame.in_scans:
+        return Header(frame.width, frame.height, frame.width * frame.height)  # decoded at reduced size, if large
+    return Header(frame.width, frame.height, int(2 * frame.width * frame.height * frame.samples))
+
+
+def bound_scans(body: bytes) -> None:
+    """Bound the scans of a JPEG. Raises UnreadableImage."""
+    frame = _frame(body)
+    if frame is None or not frame.in_scans:  # only the first is read
+        return
+    most = min(MAX_SCANS, max(MAX_SCANNED // (frame.width * frame.height), 1))
+    scans = (kind for kind, _ in _segments(body) if kind == _SCAN)
+    if next(islice(scans, most, None), None) is not None:
+        raise UnreadableImage(f"JPEG: more than {most} scans of {frame.width} x {frame.height} pixels")
+
+
+class _Frame(NamedTuple):
+    """The size of a JPEG, its samples for each pixel, and whether they come in several scans."""
+
+    width: int
+    height: int
+    samples: float
+    in_scans: bool
+
+
+def _frame(body: bytes) -> _Frame | None:
+    """Read what comes before the first scan; None if it is broken."""
+    frame, scan = b"", b""
     parts, end = 0, 2
     for kind, at in _segments(body):
         parts = _counted("JPEG", parts + 1 + at - 2 - end, "segments, or bytes between them")
         if kind == _SCAN:
-            first = body[at : at + 3]
+            scan = body[at : at + 3]
             break
         if kind in _FRAMES:
             frame = body[at - 1 : at + 8 + 3 * 255]  # with its kind
         end = at + int.from_bytes(body[at : at + 2])
-    if len(frame) < 9 or len(first) < 3:
+    if len(frame) < 9 or len(scan) < 3:
         return None
     height, width, count = struct.unpack_from(">HHB", frame, 4)
     sampling = [(each >> 4, each & 15) for each in frame[10 : 9 + 3 * count : 3]]
     largest = max((across for across, _ in sampling), default=0) * max((down for _, down in sampling), default=0)
     if not largest or not width or not height:
         return None
-    if frame[0] not in _PROGRESSIVE and first[2] >= count:
-        return Header(width, height, width * height)  # large pictures are decoded at reduced size
-    coefficients = sum(across * down for across, down in sampling) / largest
-    return Header(width, height, int(2 * width * height * coefficients))
-
-
-def bound_scans(body: bytes, width: int, height: int) -> None:
-    """Bound the scans of a JPEG of this size. Raises UnreadableImage."""
-    most = min(MAX_SCANS, max(MAX_SCANNED // (width * height), 1))
-    scans = (kind for kind, _ in _segments(body) if kind == _SCAN)
-    if next(islice(scans, most, None), None) is not None:
-        raise UnreadableImage(f"JPEG: more than {most} scans of {width} x {height} pixels")
+    samples = sum(across * down for across, down in sampling) / largest
+    return _Frame(width, height, samples, frame[0] in _PROGRESSIVE or scan[2] < count)
 
 
 # Kinds of segments: SOF0 to SOF15, and those of them that are progressive.

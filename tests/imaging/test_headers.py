@@ -50,8 +50,8 @@ def test_parts_are_counted_before_they_are_read(make: Callable[[int], bytes], wo
     assert reason(make(MAX_PARTS + 1)) == words
 
 
-@pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("big", [False, True])
+# Pillow takes the third byte for the version, which in a BigTIFF of the other order it is not.
+@pytest.mark.parametrize(("order", "big"), [("<", False), ("<", True), (">", False)])
 @pytest.mark.parametrize(
     ("tag", "name"), [(0x111, "strips"), (0x117, "strips"), (0x144, "tiles"), (0x145, "tiles")]
 )
@@ -63,8 +63,6 @@ def test_strips_and_tiles_are_counted_in_tiffs_of_all_kinds(order: str, big: boo
             return mark + struct.pack(f"{order}HHHQQHHQQQ", 43, 8, 0, 16, 1, tag, 4, count, 0, 0)
         return mark + struct.pack(f"{order}HLHHHLLL", 42, 8, 1, tag, 4, count, 0, 0)
 
-    if big and order == ">":
-        pytest.skip("Pillow takes the third byte for the version, and these for small ones")
     headers.tiff(made(MAX_PARTS))
     with pytest.raises(UnreadableImage, match=f"TIFF: more than {MAX_PARTS} {name}"):
         headers.tiff(made(MAX_PARTS + 1))
@@ -108,9 +106,9 @@ def test_scans_are_bounded_however_they_are_made(progressive: bool) -> None:
 def test_of_a_large_picture_fewer_scans_are_read() -> None:
     most = MAX_SCANNED // (8000 * 5000)
     assert 10 < most < MAX_SCANS
-    headers.bound_scans(slow_pictures.scans(most, (800, 500)), 8000, 5000)
+    headers.bound_scans(slow_pictures.scans(most, (8000, 5000)))
     with pytest.raises(UnreadableImage, match=f"JPEG: more than {most} scans of 8000 x 5000 pixels"):
-        headers.bound_scans(slow_pictures.scans(most + 1, (800, 500)), 8000, 5000)
+        headers.bound_scans(slow_pictures.scans(most + 1, (8000, 5000)))
 
 
 def test_scans_of_attachments_do_not_count() -> None:
