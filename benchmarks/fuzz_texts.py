@@ -47,11 +47,12 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.ingest import files as feedfile
 from crawlproject.models import OPT_OUTS, Seed
 from crawlproject.politeness.addresses import AddressGuard, check_url, literal, port_of
+from crawlproject.politeness.failures import retry_after
 from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name
-from crawlproject.spiders.images import ImagesSpider, retry_after
+from crawlproject.spiders.images import ImagesSpider
 from crawlproject.storage.blobs import thumbnail_name
 from crawlproject.texts import LONGEST_URL, printable, shown_seed, url_fault, without_userinfo
 

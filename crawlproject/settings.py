@@ -52,8 +52,8 @@ DOWNLOAD_HANDLERS = {
 }
 # In the order of requests; responses pass in reverse, through redirects and decompression to the opt-outs.
 DOWNLOADER_MIDDLEWARES = {
-    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,  # this and the next would have nothing to do
-    "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware": None,
+    "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
+    "crawlproject.middlewares.user_agent.UserAgentMiddleware": 500,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "crawlproject.middlewares.compression.CompressionMiddleware": 590,
     "crawlproject.middlewares.optout.OptOutMiddleware": 560,
@@ -64,16 +64,11 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlproject.middlewares.token.TokenMiddleware": 950,
 }
 
-# No callback makes a request; and every status reaches the spider, which must make an item for each lease.
-SPIDER_MIDDLEWARES = {
-    "scrapy.spidermiddlewares.start.StartSpiderMiddleware": None,
-    "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware": None,
-    "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
-    "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
-    "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
-}
+# For spiders whose callbacks yield requests; `images` leaves out what it has no use for (spiders/images.py). Ours
+# sees what has passed all others.
+SPIDER_MIDDLEWARES = {"crawlproject.middlewares.found.FoundRequestsMiddleware": 10}
 
-# Items: one per response, and Scrapy's default of 100 workers per response costs 0.7 ms
+# Items: Scrapy's default of 100 workers per response costs 0.7 ms
 CONCURRENT_ITEMS = 1
 IMAGES_STORE = ".crawl/thumbnails"
 ITEM_PIPELINES = {

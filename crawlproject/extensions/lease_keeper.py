@@ -7,14 +7,16 @@ import logging
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config, engine
+from crawlproject.errors import RobotsUnreachable
 from crawlproject.frontier import codec
 from crawlproject.loops import Loops
 from crawlproject.models import (
@@ -29,7 +31,16 @@ from crawlproject.models import (
     Lease,
     LinkRotEvent,
 )
-from crawlproject.politeness.outcomes import DROPPED, INTERNAL_FAULT, Becomes, Outcome, Sample, of_status
+from crawlproject.politeness.failures import reason_of, retry_after_of
+from crawlproject.politeness.outcomes import (
+    DROPPED,
+    INTERNAL_FAULT,
+    Becomes,
+    Outcome,
+    Sample,
+    of_exception,
+    of_status,
+)
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.state.scripts import Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -38,6 +49,8 @@ from crawlproject.worker import worker_of
 logger = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.2  # for requests that have left the engine
+_RETURNED = {Becomes.HANDED_BACK, Becomes.POSTPONED, Becomes.REDELIVERED}
 
 
 class LeaseKeeper:
@@ -46,6 +59,9 @@ class LeaseKeeper:
     `politeness/outcomes.py` says what follows from each end; here it is carried out. An image or link rot event
     is emitted by the very step that ends the lease. An exception in a pipeline or in the spider is an internal
     fault. Leases that left the engine without an item are found by a sweep.
+
+    The callbacks of a spider that does not promise `one_item_each` yield requests and items as they like. There a
+    lease ends when its request has left the engine, its items through the pipelines, and what it led to is stored.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -56,6 +72,9 @@ class LeaseKeeper:
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
         crawler.signals.connect(self.item_dropped, signal=signals.item_dropped)
         crawler.signals.connect(self.item_error, signal=signals.item_error)
+        self._one_item_each = True
+        self._statuses: dict[str, int] = {}  # by lease id: the responses that callbacks were given
+        self._given_up: dict[str, Settlement] = {}  # by lease id: dead letters, once the errback is through
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -67,7 +86,15 @@ class LeaseKeeper:
         self.worker = worker_of(self.crawler)
         self._differed = False
         self._loops = Loops(self.worker.state)
-        self._loops.start(self._beat, self._sweep)
+        self._one_item_each = getattr(self.worker.spider, "one_item_each", False)
+        if self._one_item_each:
+            self._loops.start(self._beat, self._sweep)
+            return
+        self.worker.lease_queue.is_retried = self._is_retried
+        self.worker.lease_queue.settle_ended = self._settle_ended
+        self.crawler.signals.connect(self.response_received, signal=signals.response_received)
+        self.crawler.signals.connect(self.spider_error, signal=signals.spider_error)
+        self._loops.start(self._beat, self._look_for_ended)
 
     async def spider_closed(self) -> None:
         """Stop; by now the scheduler has settled everything."""
@@ -94,9 +121,12 @@ class LeaseKeeper:
     ) -> None:
         """Make a dead letter of an item that a pipeline has dropped."""
         request = _request_of(response)
-        if request is not None and LEASE in request.meta:
+        if request is not None and LEASE in request.meta and self._one_item_each:
             reason = printable(f"dropped: {exception}")
-            self._add_dead_letter(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
+            lease: Lease = request.meta[LEASE]
+            self.worker.lease_queue.settle(
+                lease, _dead_letter(lease, request.meta[SOURCE], reason, _counts(DROPPED))
+            )
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item on which a pipeline has failed to the frontier."""
@@ -107,6 +137,56 @@ class LeaseKeeper:
                 INTERNAL_FAULT,
                 printable(without_userinfo(f"{type(failure.value).__name__}: {failure.value}")),
             )
+
+    # Requests of spiders with callbacks of their own
+
+    def response_received(self, response: Response, request: Request) -> None:
+        """Note the status of what a callback is given."""
+        if (lease := request.meta.get(LEASE)) is not None:
+            self._statuses[lease.id] = response.status
+
+    def spider_error(self, failure: TwistedFailure, response: Response | TwistedFailure) -> None:
+        """Return a request to the frontier whose callback has failed."""
+        self.item_error(None, response, failure)
+
+    def _is_retried(self, lease: Lease, failure: TwistedFailure) -> bool:
+        """Settle a request that is tried again and return True; else note what becomes of it when it has ended."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        error = cast("BaseException", failure.value)
+        found = _failure_of(error, request, self.crawler.settings.getint("DOWNLOAD_MAXSIZE"))
+        if found.outcome.becomes in {Becomes.IMAGE, Becomes.LINK_ROT}:
+            return False  # a 404: the spider's errback may want to know, but that is all there is to it
+        if found.outcome.becomes in _RETURNED:
+            self._failed(lease, request, found)
+            return True
+        settlement = self._next_attempt(lease, request, found)
+        if settlement.dead is None:
+            self.worker.lease_queue.settle(lease, settlement)
+            return True
+        self._given_up[lease.id] = settlement
+        return False
+
+    async def _look_for_ended(self) -> None:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        self._settle_ended()
+
+    def _settle_ended(self) -> None:
+        """Settle the leases whose requests have left the engine; what they led to is stored before (scheduler)."""
+        present = engine.in_progress(self.crawler)
+        for lease in list(self.worker.lease_queue.leases.values()):
+            request = lease.request
+            if request is None or request in present:
+                continue
+            status, given_up = self._statuses.pop(lease.id, None), self._given_up.pop(lease.id, None)
+            if given_up is not None:
+                self.worker.lease_queue.settle(lease, given_up)
+            elif status is None:
+                self._redeliver(lease, INTERNAL_FAULT, "left the engine without a response: see the worker's log")
+            else:
+                self.worker.lease_queue.settle(lease, _processed(lease, request, status))
+        for noted in (self._statuses, self._given_up):
+            for name in noted.keys() - self.worker.lease_queue.leases.keys():
+                del noted[name]
 
     # Settlements
 
@@ -139,19 +219,19 @@ class LeaseKeeper:
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
             case _:
-                self._retry_or_give_up(lease, request, failure)
+                self.worker.lease_queue.settle(lease, self._next_attempt(lease, request, failure))
 
-    def _retry_or_give_up(self, lease: Lease, request: Request, failure: Failure) -> None:
+    def _next_attempt(self, lease: Lease, request: Request, failure: Failure) -> Settlement:
+        """Return the settlement that has a request tried again, or makes it a dead letter."""
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             evidence["refusal"] = failure.outcome.is_refusal
-            self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
-            return
+            return _dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
-        settlement = Settlement(
+        return Settlement(
             lease.id,
             failure.source,
             codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
@@ -159,7 +239,6 @@ class LeaseKeeper:
             counts=counts | {"retried": 1},
             **evidence,
         )
-        self.worker.lease_queue.settle(lease, settlement)
 
     def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
         """Return the seconds for which the source is held: its Retry-After, up to CRAWL_RETRY_DELAY_MAX."""
@@ -175,26 +254,6 @@ class LeaseKeeper:
                 extra={"request": request},
             )
         return hold
-
-    def _add_dead_letter(
-        self,
-        lease: Lease,
-        source: str,
-        reason: str,
-        counts: Mapping[str, int],
-        evidence: Mapping[str, Any] | None = None,
-        facts: ImageFacts | None = None,
-    ) -> None:
-        settlement = Settlement(
-            lease.id,
-            source,
-            lease.entry,
-            dead=reason,
-            image=None if facts is None else one_line(facts.named()),
-            counts={**counts, "failed": 1},
-            **(evidence or {}),
-        )
-        self.worker.lease_queue.settle(lease, settlement)
 
     def _redeliver(self, lease: Lease, outcome: Outcome, reason: str) -> None:
         """Return the request after a while, with a delivery counted; after the last one it is a dead letter."""
@@ -248,6 +307,58 @@ class LeaseKeeper:
                     extra={"request": lease.request},
                 )
                 self._redeliver(lease, INTERNAL_FAULT, "left the engine without an item: see the worker's log")
+
+
+def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure:
+    """Return what a request of a spider with callbacks of its own has failed of."""
+    response = error.response if isinstance(error, HttpError) else None
+    wait = error.retry_in if isinstance(error, RobotsUnreachable) else None
+    if response is None:
+        outcome = of_exception(error)
+        reason = reason_of(error, outcome, maxsize)
+    else:
+        wait = retry_after_of(response)
+        outcome, reason = of_status(response.status, wait), f"status {response.status}"
+    return Failure(
+        identifier="",
+        url=without_userinfo(codec.seed_url(request)),
+        source=request.meta[SOURCE],
+        outcome=outcome,
+        reason=reason,
+        status=None if response is None else response.status,
+        retry_after=wait,
+    )
+
+
+def _processed(lease: Lease, request: Request, status: int) -> Settlement:
+    """Return the settlement of a request with whose response a spider is done, whatever its status."""
+    outcome = of_status(status)
+    counts = {"fetched": 1}
+    if outcome.becomes is Becomes.LINK_ROT:
+        counts["link_rot"] = 1
+    elif status // 100 != 2:
+        counts |= _counts(outcome)
+    evidence = _evidence(outcome, request, status)
+    return Settlement(lease.id, request.meta[SOURCE], done=True, counts=counts, **evidence)
+
+
+def _dead_letter(
+    lease: Lease,
+    source: str,
+    reason: str,
+    counts: Mapping[str, int],
+    evidence: Mapping[str, Any] | None = None,
+    facts: ImageFacts | None = None,
+) -> Settlement:
+    return Settlement(
+        lease.id,
+        source,
+        lease.entry,
+        dead=reason,
+        image=None if facts is None else one_line(facts.named()),
+        counts={**counts, "failed": 1},
+        **(evidence or {}),
+    )
 
 
 def _counts(outcome: Outcome) -> dict[str, int]:

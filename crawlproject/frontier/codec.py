@@ -4,10 +4,10 @@ The first byte is the version of this format, the second counts the deliveries, 
 scripts read and write these. The rest is a map of the request's attributes that differ from the defaults, with
 callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
 
-Only the names in `_META` are stored of its meta, and only they are read back: anyone who can write to Redis can
-add a URL to the crawl, as with a seed, but can set no proxy, no time-out and no other option of Scrapy. Nor can
-they add a method, body, header or anything else that the spider does not use: it says in `stored_attributes` and
-`stored_headers` what its requests may have.
+Only the names in `_META`, and those that the spider declares, are stored of its meta, and only they are read
+back: anyone who can write to Redis can add a URL to the crawl, as with a seed, but can set no proxy, no time-
+out and no other option of Scrapy. Nor can they add a method, body, header or anything else that the spider does
+not use: it says in `stored_attributes`, `stored_headers` and `stored_meta` what its requests may have.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
+from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PRIORITIES, RETRIES, SOURCE
 from crawlproject.sources.names import is_name
 
@@ -36,6 +37,7 @@ _MAX_COUNT = 1_000_000  # for every counter in meta
 _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
 _ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter", "headers"})
+_OF_FOUND = frozenset({"encoding"})  # `response.follow` sets it to that of the page
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
 # Of Scrapy's middlewares: earlier versions have stored them. They are left out, and set again.
 _OF_MIDDLEWARES = frozenset({"Accept", "Accept-Encoding", "Accept-Language", "User-Agent"})
@@ -101,7 +103,7 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
     kept = _headers_of(spider)
     data["headers"] = {name: values for name, values in request.headers.items() if _header(name) in kept}
-    data["meta"] = {name: value for name, value in request.meta.items() if name in _META}
+    data["meta"] = {name: value for name, value in request.meta.items() if is_stored(name, spider)}
     for name in ("callback", "errback"):
         data[name] = _name_of(data[name], spider)
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
@@ -109,7 +111,9 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     try:
         _check(data, spider)
     except BadEntry as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(
+            f"{error} (a spider declares what is stored: stored_attributes, stored_headers)"
+        ) from None
     body: bytes = msgpack.packb(data)
     if len(body) > LONGEST_ENTRY - _HEADER:
         raise ValueError(f"request of {len(body)} bytes, more than {LONGEST_ENTRY}")
@@ -117,6 +121,8 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
 
 
 def _name_of(method: Any, spider: Spider) -> Any:
+    if isinstance(method, LeasedErrback):
+        method = method.own
     if not callable(method):
         return method
     name = getattr(method, "__name__", "")
@@ -144,7 +150,7 @@ def decode(entry: bytes, spider: Spider) -> Request:
         for name in getattr(spider, "needs_meta", ()):
             if name not in data.get("meta", {}):
                 raise BadEntry(f"stored request has no {name!r} in its meta")
-        meta = {name: value for name, value in data.get("meta", {}).items() if name in _META}
+        meta = {name: value for name, value in data.get("meta", {}).items() if is_stored(name, spider)}
         kept = _headers_of(spider)
         headers = {name: values for name, values in data.get("headers", {}).items() if _header(name) in kept}
         more = {"meta": meta, "headers": headers, "priority": entry[2]}
@@ -153,6 +159,11 @@ def decode(entry: bytes, spider: Spider) -> Request:
         raise
     except Exception as error:  # whatever msgpack, Request or the spider's names find wrong
         raise BadEntry(f"stored request cannot be read: {type(error).__name__} {error!s:.200}".rstrip()) from None
+
+
+def is_stored(name: str, spider: Spider) -> bool:
+    """Tell whether a name of a request's meta is stored."""
+    return name in _META or name in getattr(spider, "stored_meta", ())
 
 
 def _headers_of(spider: Spider) -> frozenset[str]:
@@ -213,6 +224,8 @@ def _check_declared(data: Mapping[str, Any], spider: Spider) -> None:
 
     """
     own: frozenset[str] = getattr(spider, "stored_attributes", frozenset())
+    if not getattr(spider, "one_item_each", False):
+        own |= _OF_FOUND
     headers = data.get("headers") or {}
     if not isinstance(headers, dict):
         raise BadEntry("stored request has headers that are not a map")

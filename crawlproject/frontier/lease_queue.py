@@ -10,13 +10,16 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.statscollectors import StatsCollector
+from twisted.python.failure import Failure
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.shares import MOST_A_CALL, Shares
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
@@ -75,6 +78,9 @@ class LeaseQueue:
         self.robots = robots
         self.leases: dict[str, Lease] = {}
         self.settled = asyncio.Event()  # there is something to `flush`
+        # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
+        self.is_retried: Callable[[Lease, Failure], bool] | None = None
+        self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
         self._number = 0
@@ -113,6 +119,8 @@ class LeaseQueue:
                 continue
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)
+            if self.is_retried is not None:
+                request.errback = LeasedErrback(request.errback, partial(self.is_retried, lease))
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
@@ -345,16 +353,22 @@ class LeaseQueue:
         in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
         return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting)
 
-    async def flush(self) -> None:
-        """Send all settlements."""
-        async with self._flushing:
-            await self._flush()
+    @property
+    def unsent(self) -> int:
+        """How many settlements wait for the next `flush`."""
+        return len(self._settlements)
 
-    async def _flush(self) -> None:
+    async def flush(self, count: int | None = None) -> None:
+        """Send all settlements, or the next `count`, besides those that could not be sent before."""
+        async with self._flushing:
+            await self._flush(len(self._settlements) if count is None else count)
+
+    async def _flush(self, count: int) -> None:
         self.settled.clear()
-        while self._sending or self._settlements:
-            while self._settlements and len(self._sending) < _SETTLE_BATCH:
+        while self._sending or (count > 0 and self._settlements):
+            while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
+                count -= 1
             reply = await self.state.scripts.settle(
                 self.state.worker_id,
                 self._sending,
@@ -367,12 +381,14 @@ class LeaseQueue:
             self._sending.clear()
             if reply.held_back:
                 self._return_waiting_of(set(reply.held_back))
+        if self._settlements:
+            self.settled.set()
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:
             self.stats.inc_value("frontier/settled_stale")
             return
-        if settlement.event is not None:
+        if settlement.event is not None or settlement.done:
             self.stats.inc_value("frontier/done")
         elif settlement.dead is not None:
             self.stats.inc_value("frontier/dead")

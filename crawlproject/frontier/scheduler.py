@@ -16,7 +16,7 @@ from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.lease_queue import LeaseQueue
-from crawlproject.frontier.seeds import SeedReader, new_request
+from crawlproject.frontier.seeds import SeedReader, check_seed_list, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.download_budget import DownloadBudget
@@ -51,8 +51,8 @@ class FrontierScheduler(Scheduler):
 
     A request that comes back with a lease (a redirect, a missed slot) returns to the frontier in place of the
     leased request, so that it, too, goes out only with a slot of the source that it goes to. The frontier is
-    never flushed: other workers share it. The spiders of `scrapy shell` and `scrapy fetch` have no seeds: this
-    process crawls their requests itself, and each waits for a slot at the gate.
+    never flushed: other workers share it. With FRONTIER_ALONE (`scrapy shell`, `fetch`, `parse`, `check`) this
+    process reads no seeds and crawls the spider's requests itself; each waits for a slot at the gate.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -96,7 +96,7 @@ class FrontierScheduler(Scheduler):
             lease = request.meta.get(LEASE)
             if lease is not None:
                 return self._put_back(lease, request)
-            if self._request_for is None:
+            if self._is_alone:
                 self._own.append(request)
                 return True
             self._new.append(new_request(request, self.spider, self.df))
@@ -105,6 +105,7 @@ class FrontierScheduler(Scheduler):
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
             self.stats.inc_value("frontier/not_stored")
             return False
+        self._drained, self._idle_since = False, None
         self.queue.settled.set()
         return True
 
@@ -129,7 +130,8 @@ class FrontierScheduler(Scheduler):
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
-        self._request_for = getattr(spider, "request_for", None)
+        self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
+        check_seed_list(spider)
         self.state = State(self.config, spider.name)
         await self.state.open()
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
@@ -158,9 +160,9 @@ class FrontierScheduler(Scheduler):
         )
         self._loops = Loops(self.state)
         self._loops.start(self._lease, self._settle, self._watch)
-        if self._request_for is not None:
+        if not self._is_alone:
             self._reader = SeedReader(
-                self.state, spider, self._request_for, self.df, self.stats, self.leasing.wanted.set
+                self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
             )
             self._loops.start(self._read_seeds)
 
@@ -262,11 +264,14 @@ class FrontierScheduler(Scheduler):
     async def _end_leases(self) -> None:
         async with self._ending:
             # The requests found in a response are stored before its lease ends, so that none is lost in between.
-            await self._store_new()
-            await self.queue.flush()
+            self.queue.settle_ended()
+            count = self.queue.unsent
+            if await self._store_new():
+                await self.queue.flush(count)
             self._ended_at = asyncio.get_running_loop().time()
 
-    async def _store_new(self) -> None:
+    async def _store_new(self) -> bool:
+        """Store all requests that are new; False while the catalogue that says whose they are is not known."""
         while self._new:
             batch = self._new[:_ENQUEUE_BATCH]
             reply = await self.state.scripts.enqueue(
@@ -275,21 +280,24 @@ class FrontierScheduler(Scheduler):
                 high_water=self.config.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
+            if reply is None:
+                self.queue.settled.set()  # to try again
+                return False
             del self._new[: len(batch)]
-            if reply is not None:
-                self.stats.inc_value("frontier/enqueued", reply.admitted)
-                self.stats.inc_value("frontier/duplicates", reply.duplicates)
-                self.leasing.wanted.set()
+            self.stats.inc_value("frontier/enqueued", reply.admitted)
+            self.stats.inc_value("frontier/duplicates", reply.duplicates)
+            self.leasing.wanted.set()
+        return True
 
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
-        patience = self.config.max_idle or (0.5 if self._request_for is None else 0.0)
+        patience = self.config.max_idle or (0.5 if self._is_alone or has_starts(self.spider) else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
             return
         now = asyncio.get_running_loop().time()
         if self.queue.leases or self._new or not await self._is_idle():
-            self._idle_since = None
+            self._idle_since, self._drained = None, False
         elif self._idle_since is None:
             self._idle_since = now
         elif now - self._idle_since >= patience:

@@ -7,12 +7,13 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.statscollectors import StatsCollector
 
-from crawlproject.errors import BadSeed
+from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
@@ -143,14 +144,14 @@ class SeedReader:
         self,
         state: State,
         spider: Spider,
-        request_for: Callable[[Seed], Request],
+        request_of: Callable[[bytes], Request],
         seen: SeenFilter,
         stats: StatsCollector,
         arrived: Callable[[], None],
     ) -> None:
         self.state = state
         self.spider = spider
-        self.request_for = request_for
+        self.request_of = request_of
         self.seen = seen
         self.stats = stats
         self.arrived = arrived
@@ -210,10 +211,59 @@ class SeedReader:
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:
-            seed = parse_seed(line)
-            return new_request(self.request_for(seed), self.spider, self.seen)
+            return new_request(self.request_of(line), self.spider, self.seen)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
+
+
+def has_starts(spider: Spider) -> bool:
+    """Tell whether a spider begins by itself, with `start_urls` or a `start` of its own."""
+    if hasattr(spider, "request_for"):
+        return False
+    return bool(getattr(spider, "start_urls", ())) or type(spider).start is not Spider.start
+
+
+def check_seed_list(spider: Spider) -> None:
+    """Check that the list that a spider of scrapy-redis names is the one that is read.
+
+    Raises:
+        ConfigError: it names another one.
+
+    """
+    named = getattr(spider, "redis_key", None)
+    if named is not None and named % {"name": spider.name} != f"{spider.name}:start_urls":
+        raise ConfigError(
+            f"spider {spider.name} has redis_key {named!r}: its seeds are read from {spider.name}:start_urls; "
+            "push them there, and leave redis_key out"
+        )
+
+
+def requests_of(spider: Spider) -> Callable[[bytes], Request]:
+    """Return what makes the request of a line of the spider's seed list.
+
+    That is its `request_for`, which is given the parsed `Seed`, or `make_request_from_data`, given the line as
+    scrapy-redis does. Without either it is a request for the seed's URL that `parse` is called with.
+    """
+    if (of_seed := getattr(spider, "request_for", None)) is not None:
+        return lambda line: of_seed(parse_seed(line))
+    if (of_line := getattr(spider, "make_request_from_data", None)) is not None:
+        return partial(_made_by, of_line)
+    return lambda line: _request_of(parse_seed(line))
+
+
+def _made_by(of_line: Callable[[bytes], Any], line: bytes) -> Request:
+    try:
+        made = of_line(line)
+    except Exception as error:
+        raise BadSeed(f"make_request_from_data failed: {type(error).__name__}: {error!s:.200}") from error
+    if isinstance(made, Request):
+        return made
+    raise BadSeed(f"make_request_from_data must return one Request, returned {_shown(made)}")
+
+
+def _request_of(seed: Seed) -> Request:
+    meta: dict[str, Any] = {} if seed.source is None else {SOURCE: seed.source}
+    return Request(seed.url, meta=meta, priority=seed.priority, dont_filter=seed.again)
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:

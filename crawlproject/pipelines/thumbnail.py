@@ -68,7 +68,7 @@ class ThumbnailPipeline:
     def open_spider(self) -> None:
         """Have decoders ready when pictures come, and watch for the end of the shutdown grace."""
         if self.crawler is not None:
-            if hasattr(self.crawler.spider, "request_for"):  # not in `scrapy shell`
+            if getattr(self.crawler.spider, "one_item_each", False):  # no other spider has pictures
                 self.decoders.begin()
             self._grace_over = asyncio.create_task(self._stop(worker_of(self.crawler).shutdown.grace_over))
 

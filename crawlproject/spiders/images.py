@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from scrapy import Request, Spider
-from scrapy.exceptions import DownloadCancelledError, IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import CrawlprojectError, OptedOut, RobotsUnreachable
+from crawlproject.errors import OptedOut, RobotsUnreachable
 from crawlproject.frontier.codec import seed_url
 from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
@@ -34,8 +31,25 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
-from crawlproject.politeness.outcomes import Becomes, Outcome, Sample, of_exception, of_status
+from crawlproject.politeness.failures import reason_of, retry_after_of
+from crawlproject.politeness.outcomes import Becomes, of_exception, of_status
 from crawlproject.texts import printable, without_userinfo
+
+# No callback makes a request; and every status reaches the spider, which makes an item for each lease.
+_UNUSED = {
+    "DOWNLOADER_MIDDLEWARES": (
+        "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware",
+        "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
+    ),
+    "SPIDER_MIDDLEWARES": (
+        "crawlproject.middlewares.found.FoundRequestsMiddleware",
+        "scrapy.spidermiddlewares.start.StartSpiderMiddleware",
+        "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware",
+        "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware",
+        "scrapy.spidermiddlewares.depth.DepthMiddleware",
+        "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware",
+    ),
+}
 
 
 class ImagesSpider(Spider):
@@ -45,15 +59,18 @@ class ImagesSpider(Spider):
     """
 
     name = "images"
+    one_item_each = True  # a lease ends with its item (extensions/lease_keeper.py)
     needs_meta = frozenset({IDENTIFIER})  # what a stored request must have (frontier/codec.py)
     stored_attributes = frozenset[str]()  # and may have, beside URL, meta, callback and errback
     stored_headers = frozenset({"Referer"})
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """Validate the settings and say in the User-Agent who we are."""
+        """Validate the settings, and leave out the middlewares that would have nothing to do."""
         super().update_settings(settings)
-        settings.set("USER_AGENT", config.load(settings).user_agent, priority="spider")
+        config.load(settings)
+        for name, unused in _UNUSED.items():
+            settings.set(name, {**settings.getdict(name), **dict.fromkeys(unused)}, priority="spider")
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield nothing: the frontier reads the seeds."""
@@ -75,7 +92,7 @@ class ImagesSpider(Spider):
         assert request is not None
         who = _who(request)
         status = response.status
-        wait = retry_after(response.headers.get("Retry-After"), _their_time(response))
+        wait = retry_after_of(response)
         outcome = of_status(status, wait)
         if outcome.becomes is Becomes.LINK_ROT:
             return LinkRotEvent(**who, status=status, time=utc_now(), **asdict(_fetch(response, request)))
@@ -101,25 +118,10 @@ class ImagesSpider(Spider):
         return Failure(
             **_who(request),
             outcome=outcome,
-            reason=_reason(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
+            reason=reason_of(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
             status=200 if isinstance(error, OptedOut) else None,
             retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
         )
-
-
-def _reason(error: BaseException, outcome: Outcome, maxsize: int) -> str:
-    """Return what an exception means, in a sentence for people."""
-    text = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
-    if outcome.sample is Sample.ERROR:
-        return f"{outcome.noted}: {text}"
-    match error:
-        case OptedOut():
-            return f"opt-out: {error}"
-        case IgnoreRequest() if isinstance(error, CrawlprojectError):
-            return str(error)
-        case DownloadCancelledError():
-            return f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"
-    return f"{type(error).__name__}: {text}"
 
 
 def _who(request: Request) -> dict[str, Any]:
@@ -138,26 +140,3 @@ def _fetch(response: Response, request: Request) -> Fetch:
         attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
         fetch_s=None if took is None else round(took, 3),
     )
-
-
-def retry_after(value: bytes | None, now: datetime) -> float | None:
-    """Return the seconds that a Retry-After header gives (RFC 9110, section 10.2.3), None if it is invalid."""
-    text = (value or b"").decode("latin-1").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:10])
-    try:
-        then = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return max((then - now).total_seconds(), 0.0)
-
-
-def _their_time(response: Response) -> datetime:
-    """Return the time by the site's clock, to which its Retry-After refers; by this machine's if it sends none."""
-    try:
-        then = parsedate_to_datetime((response.headers.get("Date") or b"").decode("latin-1"))
-    except (ValueError, OverflowError):
-        return datetime.now(UTC)
-    return then if then.tzinfo is not None else then.replace(tzinfo=UTC)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
@@ -80,9 +80,9 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
-async def test_a_spider_without_seeds_crawls_requests_that_cannot_be_stored(redis_url: str) -> None:
-    one = scheduler_for(redis_url)
-    spider = type(one.crawler.spider).__mro__[1](name="default")  # a plain Spider, as scrapy shell has
+async def test_a_crawl_beside_the_frontier_takes_requests_that_cannot_be_stored(redis_url: str) -> None:
+    one = scheduler_for(redis_url, FRONTIER_ALONE=True)  # as scrapy shell sets it
+    spider = Spider(name="default")
     await maybe_deferred_to_future(one.open(spider))
     request = Request("http://museum.example/", callback=print)
     assert one.enqueue_request(request)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
@@ -296,7 +296,7 @@ def understood(line: bytes | str) -> None:
     except BadSeed as error:
         str(error).encode()
     spider = ImagesSpider()
-    reader = SeedReader(None, spider, spider.request_for, SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
+    reader = SeedReader(None, spider, requests_of(spider), SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
     packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass")).packed()
     msgpack.packb(packed, use_bin_type=False)
     assert time.thread_time() - began < 1
@@ -392,7 +392,7 @@ def lines(source: str, count: int, first: int = 0) -> list[str]:
 
 def reader_of(state: State) -> SeedReader:
     stats: Any = SimpleNamespace(inc_value=lambda *_: None)
-    return SeedReader(state, SPIDER, SPIDER.request_for, SeenFilter(), stats, lambda: None)
+    return SeedReader(state, SPIDER, requests_of(SPIDER), SeenFilter(), stats, lambda: None)
 
 
 async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> None:

@@ -21,7 +21,6 @@ from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject import __version__
 from crawlproject.errors import (
     AddressRefused,
     ConfigError,
@@ -45,8 +44,9 @@ from crawlproject.models import (
     LinkRotEvent,
     Seed,
 )
+from crawlproject.politeness.failures import retry_after
 from crawlproject.politeness.outcomes import of_exception, of_status
-from crawlproject.spiders.images import ImagesSpider, retry_after
+from crawlproject.spiders.images import ImagesSpider
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 URL = "https://museum.org/a.jpg"
@@ -215,10 +215,7 @@ async def test_the_spider_starts_with_nothing_of_its_own(spider: ImagesSpider) -
     assert [one async for one in spider.start()] == []
 
 
-def test_the_user_agent_says_who_we_are() -> None:
-    settings = Settings({"CRAWL_CONTACT": "mailto:bot@example.org", "USER_AGENT": "Mozilla/5.0"})
-    ImagesSpider.update_settings(settings)
-    assert settings["USER_AGENT"] == f"crawlproject/{__version__} (+mailto:bot@example.org)"
+def test_a_bad_setting_stops_the_start() -> None:
     with pytest.raises(ConfigError):
         ImagesSpider.update_settings(Settings({"CRAWL_MAX_RETRIES": "many"}))
 

@@ -9,8 +9,8 @@
 --    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason). The first item stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
---    on the processing list (a retry of a call that went through, a worker that lapsed), or they stay there for now,
---    because without a pulse no catalogue says which source is which, or dead letters are at their bound.
+--    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
+--    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
 --
 -- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --
@@ -22,10 +22,11 @@ local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
 local at_bound = A.digest and are_dead_letters_at_bound()
 local seeds = {}
+if not pulse then return {} end
 if A.digest then
   if not read('zset', 'ZSCORE', K.workers, A.worker) then return {} end
   require_type('list', K.processing_of .. A.worker)
-  if not pulse or at_bound then return {} end
+  if at_bound then return {} end
   seeds = processing_list(A.worker)
   if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
 end

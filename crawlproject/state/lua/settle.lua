@@ -7,6 +7,7 @@
 -- A: worker; min_rate; circuit; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow answers
 --    slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot)
+--    nothing of what stands here              done, without an event
 --    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
 --                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head; if
@@ -133,7 +134,7 @@ for index, id in ipairs(A.ids) do
       local entry = A.entries[index]
       add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry), A.refusals[index], A.images[index])
       if payer then ended = ended + 1 end -- a lease that was not granted was not counted
-    elseif not give_back(index, source) then
+    elseif not A.entries[index] or not give_back(index, source) then
       ended = ended + 1
     end
     if payer then learn(index, payer, generations[index]) end

@@ -147,10 +147,10 @@ class Rejected:
 class Settlement:
     """The end of one lease.
 
-    With `event` (stream name, JSON) it is done; with `dead` it is a dead letter for that reason (a `refusal`: the
-    site forbids the picture), and `image` is what is known of its image (JSON); else `entry` goes back to the
-    queue of `source` (or of whoever the catalogue gives `domain`), to its head or after `delay` seconds. `counts`
-    are added to those of `source`.
+    With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
+    reason (a `refusal`: the site forbids the picture), and `image` is what is known of its image (JSON); else
+    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or after
+    `delay` seconds. `counts` are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
@@ -163,6 +163,7 @@ class Settlement:
     source: str
     entry: bytes = b""
     event: tuple[str, str] | None = None
+    done: bool = False
     dead: str | None = None
     refusal: bool = False
     image: str | None = None
@@ -339,7 +340,7 @@ class FrontierScripts(ScriptRunner):
             found |= {"dead": one.dead, "entries": one.entry}
             optional = {"refusals": one.refusal or None, "images": one.image}
             found |= {name: value for name, value in optional.items() if value is not None}
-        else:
+        elif not one.done:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
             if one.domain is not None:
                 found["domains"] = one.domain

@@ -55,10 +55,20 @@ async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
 
 
 async def test_what_was_seen_is_a_duplicate_unless_it_says_again(state: State) -> None:
+    await rule(state)
     first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
     reply = await state.scripts.enqueue("w", first, high_water=100, dead_maxlen=1000, refuse_unknown=False)
     assert reply == (3, 1, 0, 0, 0, 3)
     assert await db(state).object("encoding", state.keys.seen_of + "00000") == b"intset"
+
+
+async def test_before_a_catalogue_says_which_source_is_which_nothing_is_stored(state: State) -> None:
+    items = [request("a", 7)]
+    assert await state.scripts.enqueue("w", items, high_water=9, dead_maxlen=9, refuse_unknown=False) is None
+    assert await db(state).keys() == []
+    await rule(state)
+    reply = await state.scripts.enqueue("w", items, high_water=9, dead_maxlen=9, refuse_unknown=False)
+    assert reply == (1, 0, 0, 0, 0, 1)
 
 
 async def test_seeds_over_the_high_water_mark_go_back_in_order(state: State) -> None:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.judges  # in milliseconds
 
 async def test_without_a_pulse_nothing_is_leased(state: State) -> None:
     await join(state)
+    await rule(state)
     await put(state, [entry("a")])
+    await db(state).delete(state.keys.pulse, state.keys.leader)
     assert (await lease(state)).state == "no pulse"
     await state.scripts.lead("leader", ready=False)  # leads, but has no rates to rule by
     assert (await lease(state)).grants == []
