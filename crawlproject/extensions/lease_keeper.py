@@ -21,8 +21,8 @@ from crawlproject.models import (
     FETCH_TIME,
     FREE_RETRIES,
     LEASE,
+    PACED_AS,
     RETRIES,
-    SOURCE,
     Failure,
     ImageEvent,
     ImageFacts,
@@ -96,7 +96,7 @@ class LeaseKeeper:
         request = _request_of(response)
         if request is not None and LEASE in request.meta:
             reason = printable(f"dropped: {exception}")
-            self._add_dead_letter(request.meta[LEASE], request.meta[SOURCE], reason, _counts(DROPPED))
+            self._add_dead_letter(request.meta[LEASE], codec.paced_as(request), reason, _counts(DROPPED))
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item on which a pipeline has failed to the frontier."""
@@ -120,7 +120,7 @@ class LeaseKeeper:
     ) -> None:
         settlement = Settlement(
             lease.id,
-            event.source,
+            codec.paced_as(request),
             event=(event.STREAM, event.to_json()),
             counts={"fetched": 1, **counts},
             **_evidence(of_status(status), request, status),
@@ -148,12 +148,12 @@ class LeaseKeeper:
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             evidence["refusal"] = failure.outcome.is_refusal
-            self._add_dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
+            self._add_dead_letter(lease, codec.paced_as(request), verdict.reason, counts, evidence, failure.facts)
             return
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         settlement = Settlement(
             lease.id,
-            failure.source,
+            codec.paced_as(request),
             codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
             delay=verdict.delay,
             counts=counts | {"retried": 1},
@@ -277,4 +277,5 @@ def _request_of(response: Response | TwistedFailure | None) -> Request | None:
 def _from_the_start(request: Request, meta: Mapping[str, Any]) -> Request:
     """Return the request as it was before any redirect, for another attempt."""
     kept = {name: value for name, value in request.meta.items() if not name.startswith("redirect_")}
+    kept.pop(PACED_AS, None)  # that is settled anew
     return request.replace(url=codec.seed_url(request), meta={**kept, **meta})

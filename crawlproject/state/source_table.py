@@ -43,11 +43,12 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
 class Stored(NamedTuple):
     """What is stored of a source, each None where there is nothing: rates in requests a second, as written.
 
-    `by_size` and `options` are the catalogue's, `override` is the operator's, `limit` the one in force.
+    `by_size`, `options` and `claims` are the catalogue's, `override` is the operator's, `limit` the one in force.
     """
 
     by_size: bytes | None
     options: bytes | None
+    claims: bytes | None
     override: bytes | None
     limit: bytes | None
 
@@ -58,6 +59,7 @@ async def stored(state: State, sources: list[str]) -> list[Stored]:
     async with state.redis.pipeline(transaction=False) as pipe:
         pipe.hmget(keys.limits, sources)
         pipe.hmget(keys.options, sources)
+        pipe.hmget(keys.claims, sources)
         pipe.mget([keys.override_rate_of + name for name in sources])
         pipe.hmget(keys.rates, sources)
         return [Stored(*columns) for columns in zip(*await pipe.execute(), strict=True)]

@@ -286,6 +286,8 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
 
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps({"robots": "ignore"})})
+    assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
 

@@ -19,10 +19,12 @@ from crawlproject.state.scripts.frontier import (
     Rejected,
     Settlement,
     SettleReply,
+    Stray,
 )
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
+    Attribution,
     Exclusion,
     ReviewReply,
     RobotsReply,
@@ -35,6 +37,7 @@ __all__ = [
     "LATENCY_BOUNDS",
     "LEADER_TTL_S",
     "ROBOTS_LOCK_S",
+    "Attribution",
     "DeadRetry",
     "DropReply",
     "EnqueueReply",
@@ -58,6 +61,7 @@ __all__ = [
     "Settlement",
     "SlotReply",
     "SourceStatus",
+    "Stray",
 ]
 
 

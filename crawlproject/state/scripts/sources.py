@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Slot
@@ -49,6 +49,24 @@ class SourceStatus(NamedTuple):
     probing: int
     waiting: int
     over_robots: bool
+
+
+class Attribution(NamedTuple):
+    """Which source a request belongs to, and why.
+
+    `kind` is what is known of the name in its seed: "bound" by the catalogue to `domains`, a "row" of it that is
+    bound to none, the "rate" of an operator, "unknown"; "" where there is no name.
+    """
+
+    source: str
+    kind: str
+    domains: list[str]
+
+    @classmethod
+    def of(cls, reply: Sequence[bytes]) -> Self:
+        """Return what attribute.lua has said of one request."""
+        source, kind, domains = texts(reply)
+        return cls(source, kind, domains.split())
 
 
 class RobotsReply(NamedTuple):
@@ -100,6 +118,11 @@ def _unpacked(stored: bytes) -> bytes:
         return b""
 
 
+def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
+    """Return the arguments of attribute.lua for pairs of a name and a domain."""
+    return {"count": len(pairs), "names": [name for name, _ in pairs], "domains": [domain for _, domain in pairs]}
+
+
 class SourceScripts(ScriptRunner):
     """How fast each source may be crawled, and what holds it back."""
 
@@ -113,13 +136,15 @@ class SourceScripts(ScriptRunner):
     ) -> SlotReply:
         """Reserve the next send slot of a source for a request to `host` without a lease, at most a second ahead.
 
+        With `domain`, `source` is only what the request names as its source (see preludes/belonging.lua).
         `sent_by` is the source whose robots.txt leads to this one.
 
         Raises:
             Excluded: nothing goes out to that source, or to `host`.
 
         """
-        target = {"source": source} if source is not None else {"domain": domain}
+        target = {"source": source, "domain": domain}
+        target = {name: value for name, value in target.items() if value is not None}
         ran, slot, payer, rate, wait, excluded = await self._run(
             "acquire",
             **target,
@@ -137,6 +162,11 @@ class SourceScripts(ScriptRunner):
             return SlotReply(None, int(wait) / MICROS)
         source, moment, rate = payer.decode(errors="surrogateescape"), int(slot), float(rate)
         return SlotReply(Slot(source, self._clock.local(moment), moment, rate, tolerance(rate)), 0.0)
+
+    async def attribute(self, name: str | None, domain: str | None) -> Attribution:
+        """Return which source a request belongs to whose seed gives `name`, and whose URL is of `domain`."""
+        [reply] = await self._run("attribute", **attribute_arguments([(name, domain)]))
+        return Attribution.of(reply)
 
     async def renew(
         self,
@@ -212,15 +242,16 @@ class SourceScripts(ScriptRunner):
         rates: Sequence[tuple[str, float | Limit, float | None]],
         hosts: Mapping[str, str],
         options: Mapping[str, str] | None = None,
+        claims: Mapping[str, str] | None = None,
     ) -> bool:
         """Write limits (source, in force, by size if the catalogue has it) and hosts.
 
-        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none.
-        False when another leads by now.
+        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none, and
+        so do, from `claims`, the domains that they are bound to. False when another leads by now.
         """
         rows = [
             [source, str(in_force), "" if by_size is None else repr(by_size)]
-            + ([] if options is None else [options.get(source, "")])
+            + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
             for source, in_force, by_size in rates
         ]
         return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
