@@ -31,6 +31,7 @@ from crawlproject.models import (
 )
 from crawlproject.politeness.outcomes import DROPPED, INTERNAL_FAULT, Becomes, Outcome, Sample, of_status
 from crawlproject.politeness.retry import GiveUp, decide, delay
+from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
@@ -260,6 +261,7 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
     return {
         "status": outcome.noted if status is None else str(status),
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
+        "host": host_of_url(request.url),
         "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
         "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,

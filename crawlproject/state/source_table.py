@@ -17,7 +17,7 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 
 
 async def known_sources(state: State) -> list[str]:
-    """Return all sources that the catalogue or a seed has named, sorted."""
+    """Return all sources that the catalogue names or that a seed has led to, sorted."""
     redis: Any = state.redis
     names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
     names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
@@ -32,7 +32,7 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
-    """Return those of `sources` that neither the catalogue nor a seed has named."""
+    """Return those of `sources` that neither the catalogue names nor a seed has led to."""
     redis: Any = state.redis
     listed = await redis.smismember(state.keys.sources, sources)
     sized = await redis.hmget(state.keys.limits, sources)
@@ -90,13 +90,6 @@ async def sources_of_domains(state: State, domains: list[str]) -> list[str | Non
     redis: Any = state.redis
     found = await redis.hmget(state.keys.hosts, domains)
     return [None if source is None else _text(source) for source in found]
-
-
-async def source_of_domain(state: State, domain: str) -> str | None:
-    """Return the source that the catalogue gives a registrable domain, None without one."""
-    redis: Any = state.redis
-    source: bytes | None = await redis.hget(state.keys.hosts, domain)
-    return None if source is None else _text(source)
 
 
 async def overrides(state: State, sources: list[str]) -> list[bytes | None]:

@@ -171,7 +171,7 @@ async def test_only_the_sources_named(scrapy: Scrapy, frontier: Frontier) -> Non
     assert [row["source"] for row in json.loads(done.stdout)] == ["musuem", "flickr"]
     assert (done.returncode, done.stderr) == (
         0,
-        "note: neither the catalogue nor a seed has named musuem so far\n",
+        "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n",
     )
     for wrong in ("two words", "--jsn"):
         done = scrapy("sources", wrong)

@@ -13,7 +13,7 @@
 --                                             that is excluded, or its source, it is dropped. With `names` beside
 --                                             domains: of that source, where the name is believed
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
---    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
+--    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
 --    about the source. `slows`: slows the source down (429, 503), and holds it for `holds` if that is set. `answered`:
@@ -90,6 +90,7 @@ local function learn(index, payer, generation)
     buckets.fetch_us = (buckets.fetch_us or 0) + took
     note_fetch(payer, bucket)
   end
+  if fine ~= nil and A.hosts[index] then note_host(payer, A.hosts[index], fine) end
   if fine == nil then
     end_without_sample(payer, generation, A.answered[index])
   else

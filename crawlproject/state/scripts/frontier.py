@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
 
+_LONGEST_HOST = 100  # characters that are noted of it
 _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
 # Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
@@ -22,6 +23,7 @@ _SETTLE_COLUMNS = (
         "sources",
         "statuses",
         "fine",
+        "hosts",
         "latencies",
         "buckets",
         "fetches",
@@ -166,7 +168,7 @@ class Settlement:
     and the `name` in its seed if that is given, tell (see preludes/belonging.lua). `counts` are added to those of
     `source`.
 
-    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
+    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
     time-out; `slows` says that it slows the source down, and holds it
     for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
@@ -186,6 +188,7 @@ class Settlement:
     counts: Mapping[str, int] = field(default_factory=dict)
     status: str | None = None
     fine: bool | None = None
+    host: str | None = None
     latency: float | None = None
     fetch_s: float | None = None
     slows: bool = False
@@ -345,6 +348,8 @@ class FrontierScripts(ScriptRunner):
             found["statuses"] = one.status
             if one.fine is not None:
                 found["fine"] = one.fine
+                if one.host:
+                    found["hosts"] = one.host[:_LONGEST_HOST]
             if one.latency is not None:
                 found["latencies"] = int(one.latency * MICROS)
                 found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)

@@ -22,13 +22,22 @@ _LONGEST_ROBOTS = MAX_BYTES + 1
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
+class SeenHost(NamedTuple):
+    """A host that a source was seen on in the last minutes, with successes and errors; "": all but the first 8."""
+
+    host: str
+    successful: int
+    errors: int
+
+
 class SourceStatus(NamedTuple):
     """What a source may do at present, and why: rates in requests a second, times on Redis' clock in seconds.
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's limit as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
     (seconds; not where the limit is `over_robots`). `held_until` is 0 when nothing holds it. `waiting` are
-    requests beyond its share of the frontier.
+    requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from. If
+    all errors came from one of several hosts, that is `failing_host`, else "".
     """
 
     source: str
@@ -49,6 +58,8 @@ class SourceStatus(NamedTuple):
     probing: int
     waiting: int
     over_robots: bool
+    hosts: list[SeenHost]
+    failing_host: str
 
 
 class Attribution(NamedTuple):
@@ -294,6 +305,11 @@ class SourceScripts(ScriptRunner):
                 int(row[14]),
                 int(row[15]),
                 bool(row[16]),
+                [
+                    SeenHost(host.decode(errors="replace"), fine, errors)
+                    for host, fine, errors in zip(*(row[17][n::3] for n in range(3)), strict=True)
+                ],
+                row[18].decode(errors="replace"),
             )
             for source, row in zip(sources, rows, strict=True)
         ]
