@@ -10,8 +10,7 @@ look_up_belonging(A.names, A.domains, A.count)
 local reply = {}
 for index = 1, A.count do
   local name, domain = A.names[index], A.domains[index]
-  if name then look_up_beliefs({name}) end
-  local belief, kind = name and beliefs[name], ''
+  local belief, kind = name and belief_in(name), ''
   if type(belief) == 'string' then
     kind = 'bound'
   elseif name then

@@ -227,10 +227,11 @@ local function drop_some(source, entries)
   return may_drop <= 0
 end
 
--- Leases those of `entries` that do not belong to their source, without slots, and takes them out. Returns whether that is
+-- Leases those of `entries` that do not belong to their source, without slots. Returns the others, and whether that is
 -- enough: in all, a call moves `may_move` requests or a few more.
 local may_move = 250
 local function move_strays(source, entries)
+  if belief_in(source) == true then return entries, false end
   local stored, stays = {}, {}
   for _, entry in ipairs(entries) do
     if belongs(source, entry) then

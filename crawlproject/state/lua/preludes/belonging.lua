@@ -47,9 +47,14 @@ local function is_bound_to(belief, domain)
   return type(belief) == 'string' and belief:find(' ' .. domain .. ' ', 1, true) ~= nil
 end
 
-local function is_believed(name, domain)
+local function belief_in(name)
   if beliefs[name] == nil then look_up_beliefs({name}) end
-  return beliefs[name] == true or is_bound_to(beliefs[name], domain)
+  return beliefs[name]
+end
+
+local function is_believed(name, domain)
+  local belief = belief_in(name)
+  return belief == true or is_bound_to(belief, domain)
 end
 
 local function note_source_of(domain, named)
@@ -87,10 +92,9 @@ end
 
 -- Whether `source` is bound to a domain that `host` is in.
 local function is_bound_to_host(source, host)
-  look_up_beliefs({source})
-  local domain = host
+  local belief, domain = belief_in(source), host
   while domain do
-    if is_bound_to(beliefs[source], domain) then return true end
+    if is_bound_to(belief, domain) then return true end
     domain = domain:match('^[^.]*%.(.+)$')
   end
   return false
@@ -108,11 +112,11 @@ end
 -- Whether a stored request belongs to the source that has it in its queue: the catalogue, the rates and the version
 -- may be others by now. For what cannot be told, it does.
 local function belongs(source, entry)
-  look_up_beliefs({source})
-  if beliefs[source] == true then return true end
+  local belief = belief_in(source)
+  if belief == true then return true end
   local host = host_of(entry)
   if host == '' then return true end
-  if beliefs[source] then return is_bound_to_host(source, host) end
+  if belief then return is_bound_to_host(source, host) end
   if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
   if source_of_domain(source) ~= source then return false end
   local name = name_in(entry)
