@@ -258,7 +258,12 @@ def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
             "image_count": size_for(source.rate),
             "hosts": [] if source.host == "127.0.0.1" else [source.host],
         }
-        | ({"robots": "ignore"} if source.robots is None and source.hangs in {"", "answer"} else {})
+        # Permission is for the hosts in a row.
+        | (
+            {"robots": "ignore", "hosts": [source.host]}
+            if source.robots is None and source.hangs in {"", "answer"}
+            else {}
+        )
         for source in sources
     ]
     path.write_text(json.dumps(rows))

@@ -235,10 +235,10 @@ def operator(command: ScrapyCommand) -> str:
 
 
 async def remark_unknown(state: State, sources: list[str]) -> list[str]:
-    """Say on stderr which of `sources` neither the catalogue nor a seed has named, and return them."""
+    """Say on stderr which of `sources` nothing is crawled as so far, and return them."""
     unknown = await unknown_sources(state, sources)
     for source in unknown:
-        remark(f"neither the catalogue nor a seed has named {source} so far")
+        remark(f"nothing is crawled as {source} so far; a name in seeds alone does not count")
     return unknown
 
 

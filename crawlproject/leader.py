@@ -10,7 +10,7 @@ from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
-from crawlproject.sources.catalogue import MOST_BAD, Catalogue
+from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
 from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
@@ -182,12 +182,18 @@ class Leader:
         await asyncio.sleep(_REFRESH_S if published else _TICK_S)
 
     def _report(self, catalogue: Catalogue) -> None:
-        """Log the rows that are left out."""
+        """Log the rows that are left out, and those with options that are."""
         place = without_secrets(str(self.config.sources))
         for row in catalogue.bad:
             logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
         if (more := catalogue.left_out - MOST_BAD) > 0:
             logger.error("CRAWL_SOURCES=%s: %d more rows are left out", place, more)
+        for row in catalogue.refusals:
+            logger.warning(
+                "CRAWL_SOURCES=%s: row %d (%s): %s", place, row.number, printable(str(row.source)), row.reason
+            )
+        if (more := catalogue.refused - MOST_BAD) > 0:
+            logger.warning('CRAWL_SOURCES=%s: %d more rows with such options and no "hosts"', place, more)
 
     async def _publish(self, fence: int, catalogue: Catalogue) -> bool:
         """Put what has changed in the catalogue into Redis; sources that it has dropped fall to the minimum.
@@ -200,10 +206,13 @@ class Leader:
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
                     limit = self._in_force(row.source, present.override, row.rate)
-                    wanted = (repr(row.rate), row.options, str(limit))
-                    if wanted != (_shown(present.by_size), _shown(present.options), _shown(present.limit)):
+                    wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
+                    if wanted != tuple(
+                        map(_shown, (present.by_size, present.options, present.claims, present.limit))
+                    ):
                         changes.append((row.source, limit, row.rate))
-                if not await self._write(fence, changes, {row.source: row.options for row in rows}):
+                options = {row.source: row.options for row in rows}
+                if not await self._write(fence, changes, options, {row.source: self._claims(row) for row in rows}):
                     return False
         for hosts in catalogue.hosts(_PAGE):
             before = await source_table.sources_of_domains(self.state, list(hosts))
@@ -251,13 +260,22 @@ class Leader:
         return count
 
     async def _write(
-        self, fence: int, changes: Sequence[_Change], options: Mapping[str, str] | None = None
+        self,
+        fence: int,
+        changes: Sequence[_Change],
+        options: Mapping[str, str] | None = None,
+        claims: Mapping[str, str] | None = None,
     ) -> bool:
-        """Write rates, and the options of their sources if given; False if another leads by now."""
+        """Write rates, and the options and claims of their sources if given; False if another leads by now."""
         for first in range(0, len(changes), _WRITTEN):
-            if not await self.state.scripts.set_rates(fence, changes[first : first + _WRITTEN], {}, options):
+            written = changes[first : first + _WRITTEN]
+            if not await self.state.scripts.set_rates(fence, written, {}, options, claims):
                 return False
         return True
+
+    def _claims(self, row: Row) -> str:
+        """Return the domains that a row is bound to, "" when it is believed on any."""
+        return row.domains if row.has_hosts or self.config.source_trust == "hosts" else ""
 
     # Rates
 

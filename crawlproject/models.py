@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 # Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
 IDENTIFIER = "identifier"  # str: the picture's identifier
-SOURCE = "source"  # str: the source the picture belongs to (events, statistics)
+SOURCE = "source"  # str: the source the picture is of, in its event: as its seed names it
+PACED_AS = (
+    "paced_as"  # str: the source that the picture is crawled, counted and halted as (see frontier/scheduler.py)
+)
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
 FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost no retry
 SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it is spent

@@ -48,6 +48,7 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_SOURCES": ([("c.json", "c.json"), ("https://h/c", "https://h/c"), ("", None)], []),
     "CRAWL_EXCLUDE": ([("never.txt", "never.txt"), ("", None)], []),
     "CRAWL_UNKNOWN_SOURCES": ([("minimum", "minimum"), ("refuse", "refuse")], ["", "Refuse", "no", 1]),
+    "CRAWL_SOURCE_TRUST": ([("catalogue", "catalogue"), ("hosts", "hosts")], ["", "Hosts", "all", 1]),
     "CRAWL_CONTACT": (
         [
             ("https://example.org/bot", "https://example.org/bot"),

@@ -141,9 +141,11 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
 
 
 @asynccontextmanager
-async def leading(scheduler: FrontierScheduler, sources: Path | None = None) -> AsyncIterator[Leader]:
-    settings = config.load(scheduler.crawler.settings)
-    one = Leader(replace(settings, sources=None if sources is None else str(sources)))
+async def leading(
+    scheduler: FrontierScheduler, sources: Path | None = None, **settings: Any
+) -> AsyncIterator[Leader]:
+    loaded = config.load(scheduler.crawler.settings)
+    one = Leader(replace(loaded, sources=None if sources is None else str(sources), **settings))
     one.start(scheduler.state)
     try:
         yield one
@@ -349,17 +351,59 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = tmp_path / "c"
     row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
-    path.write_text(json.dumps([row]))
+    path.write_text(json.dumps([row | {"hosts": ["img.museum.org"], "source_url": "https://museum.example/"}]))
     async with leading(scheduler, path):
         await until_async(lambda: redis.hget(keys.options, "museum"))
         stored = json.loads(await redis.hget(keys.options, "museum") or "")
         assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}
-        catalogue(path, museum=1)
+        assert await redis.hget(keys.claims, "museum") == b" museum.example museum.org "
+        path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
 
         async def gone() -> bool:
-            return not await redis.hexists(keys.options, "museum")
+            return not (await redis.hexists(keys.options, "museum") or await redis.hexists(keys.claims, "museum"))
 
         await until_async(gone)
+
+
+async def test_a_row_with_options_but_without_hosts_is_taken_without_them_and_logged(
+    scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    # As an earlier version had them.
+    await redis.hset(keys.options, "photos", '{"robots": "ignore"}')
+    path = tmp_path / "c"
+    rows = [{"source_name": "photos", "image_count": 500_000_000, "robots": "ignore"}]
+    path.write_text(json.dumps(rows * 2))
+    async with leading(scheduler, path):
+        await until_async(lambda: redis.hexists(keys.limits, "photos"))
+        await until_async(lambda: redis.exists(keys.pulse))
+        assert not await redis.exists(keys.options, keys.claims)
+    (warning,) = {record.getMessage() for record in caplog.records if "not followed" in record.getMessage()}
+    assert f'CRAWL_SOURCES={path}: row 1 (photos): its "robots" is not followed, because' in warning
+
+
+async def test_with_source_trust_hosts_every_row_is_bound_to_its_domains(
+    scheduler: FrontierScheduler, tmp_path: Path
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    path = tmp_path / "c"
+    rows = [
+        {"source_name": "museum", "image_count": 1, "hosts": ["img.museum.org"]},
+        {"source_name": "photos", "image_count": 1, "source_url": "https://www.photos.org/"},
+        {"source_name": "nowhere", "image_count": 1},
+    ]
+    path.write_text(json.dumps(rows))
+    for trust, bound in (
+        ("hosts", {"museum": " museum.org ", "photos": " photos.org ", "nowhere": " "}),
+        ("catalogue", {"museum": " museum.org "}),
+    ):
+
+        async def as_said(bound: dict[str, str] = bound) -> bool:
+            found: Any = await redis.hgetall(keys.claims)
+            return bool({name.decode(): domains.decode() for name, domains in found.items()} == bound)
+
+        async with leading(scheduler, path, source_trust=trust):
+            await until_async(as_said)
 
 
 async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has_waiting(

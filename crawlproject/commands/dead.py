@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,6 +15,8 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.frontier import codec
+from crawlproject.models import SOURCE
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import BlockingState
 from crawlproject.state.scripts import DeadRetry
 from crawlproject.state.streams import dead_letters
@@ -115,4 +118,17 @@ def _known(image: dict[str, Any] | None) -> str:
 
 def _retry_of(letter: dict[str, Any]) -> DeadRetry:
     entry, seed = letter["raw"]
-    return DeadRetry(letter["id"], letter["source"] or "", codec.renewed(entry) if entry else None, seed)
+    if entry is None:
+        return DeadRetry(letter["id"], letter["source"] or "", None, seed)
+    again = codec.renewed(entry)
+    name, domain = codec.peek(again).get("meta", {}).get(SOURCE), None
+    with suppress(ValueError):  # others may have written it
+        domain = domain_of_url(codec.url_of(again)) or None
+    return DeadRetry(
+        letter["id"],
+        letter["source"] or "",
+        again,
+        seed,
+        domain=domain,
+        name=name if isinstance(name, str) else None,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from contextlib import suppress
 from datetime import UTC
 from typing import Any
 
@@ -21,27 +22,29 @@ from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
 from crawlproject.robots.verdicts import refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
+from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.seen import was_seen
 from crawlproject.state.source_counts import read_statuses
-from crawlproject.state.source_table import source_of_domain
+from crawlproject.state.source_table import unknown_sources
+from crawlproject.status.attribution import reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import Ended, last_end
-from crawlproject.status.source_status import duration, hold_of, pause, source_statuses
+from crawlproject.status.source_status import duration, hold_of, pause, seen_on, source_statuses
 from crawlproject.storage.blobs import described, finder_of, thumbnail_name
 from crawlproject.texts import printable, without_userinfo
 
 
 class Command(cli.Command):
-    """Say which source a URL belongs to and what its status is, whether the URL was seen before and what has
-    become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Nothing is
-    fetched.
+    """Say which source a URL belongs to, and why, and what its status is, whether the URL was seen before and what
+    has become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Of a
+    SOURCE, say what is crawled under that name. Nothing is fetched.
     """
 
-    arguments = "[options] URL"
-    summary = "Say what would happen to a URL, and why"
-    examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'",)
+    arguments = "[options] URL|SOURCE"
+    summary = "Say what would happen to a URL, or what is crawled as a source, and why"
+    examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'", "scrapy explain citymuseum")
     spider_help = "the spider"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -52,13 +55,42 @@ class Command(cli.Command):
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         if len(args) != 1:
-            raise UsageError("expected exactly one URL")
-        said = asyncio.run(self._explain(args[0], opts))
-        cli.show(json.dumps(said, indent=2) if opts.json else _for_people(said))
+            raise UsageError("expected exactly one URL or SOURCE")
+        name = _source_in(args[0])
+        if name is not None and (opts.source or opts.uuid):
+            raise UsageError(f"--source and --uuid are for a URL, and {args[0]!r:.60} is none")
+        said = asyncio.run(self._explain(args[0], name, opts))
+        in_words = _for_people if name is None else _source_for_people
+        cli.show(json.dumps(said, indent=2) if opts.json else in_words(said))
 
-    async def _explain(self, url: str, opts: argparse.Namespace) -> dict[str, Any]:
+    async def _explain(self, url: str, name: str | None, opts: argparse.Namespace) -> dict[str, Any]:
         async with cli.opened_state(self, opts.spider) as state:
+            if name is not None:
+                return await explain_source(state, name)
             return await explain(state, url, opts.source, opts.uuid, self.settings)
+
+
+def _source_in(argument: str) -> str | None:
+    """Return the source that an argument names; None for a URL, and for what is neither."""
+    with suppress(ValueError):
+        return None if "/" in argument else source_name(argument)
+    return None
+
+
+async def explain_source(state: State, name: str) -> dict[str, Any]:
+    """Return what is crawled as the source `name`, and its status; docs/operators.md describes the keys."""
+    found = await state.scripts.attribute(name, None)
+    owner = await state.scripts.attribute(None, name)
+    is_known = not await unknown_sources(state, [name])
+    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
+    [statuses] = await read_statuses(state, [name])
+    obstacles = (hold_of(status).reason, (await pause(state)).reason)
+    return {
+        "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
+        "obstacles": [obstacle for obstacle in obstacles if obstacle],
+        "last_50_statuses": statuses,
+        **row._asdict(),
+    }
 
 
 async def explain(
@@ -72,11 +104,11 @@ async def explain(
     """
     seed = seed_of({"url": url, "source": source, "uuid": uuid})
     request = Request(seed.url, meta={IDENTIFIER: seed.identifier})
-    name, source_from = seed.source, "--source"
-    if name is None:
-        domain = domain_of_url(request.url)
-        named = await source_of_domain(state, domain)
-        name, source_from = (domain, "domain") if named is None else (named, "catalogue")
+    domain = domain_of_url(request.url)
+    found = await state.scripts.attribute(seed.source, domain)
+    name = found.source
+    believed = seed.source == name and found.kind != "unknown"
+    source_from = "--source" if believed else "domain" if name == domain else "catalogue"
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
@@ -86,8 +118,11 @@ async def explain(
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
-    refused = state.config.unknown_sources == "refuse" and status.by_size is None
+    is_unknown = status.by_size is None or found.kind in {"unknown", "rate"}
+    refused = state.config.unknown_sources == "refuse" and is_unknown
     excluded = await exclusion_of(state, name, host_of_url(request.url))
+    if excluded is None and seed.source is not None:
+        excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
         excluded and f"{excluded} is excluded: see scrapy excluded",
         seen and 'seen before: a seed for it is a duplicate unless it says "again"',
@@ -109,7 +144,9 @@ async def explain(
     return {
         "url": request.url,
         "identifier": seed.identifier,
+        "named": seed.source,
         "source_from": source_from,
+        "belongs": reason_for_url(found, seed.source, domain),
         "seen": seen,
         "ended": None if ended is None else ended._asdict(),
         "looked_back": looked_back,
@@ -214,6 +251,28 @@ def _outcome(said: dict[str, Any]) -> str:
     )
 
 
+def _source_for_people(said: dict[str, Any]) -> str:
+    return _listed(
+        {"source": f"{said['source']}, {said['state']}", "crawled as": said["crawled_as"]}
+        | _status_lines(said)
+        | {"obstacles": "\n            ".join(said["obstacles"]) or "none"}
+    )
+
+
+def _status_lines(said: dict[str, Any]) -> dict[str, str]:
+    return {
+        "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
+        "work": f"{said['queued']} queued, {said['waiting']} waiting, {said['delayed']} delayed, "
+        f"{said['in_flight']} in flight",
+        "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
+        "seen on": seen_on(said["hosts"]) or "no host in the last minutes",
+    }
+
+
+def _listed(lines: dict[str, str]) -> str:
+    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
+
+
 def _for_people(said: dict[str, Any]) -> str:
     robots = said["robots"]
     lines = {
@@ -221,13 +280,11 @@ def _for_people(said: dict[str, Any]) -> str:
         "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
         "outcome": _outcome(said),
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
-        "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
-        "work": f"{said['queued']} queued, {said['waiting']} waiting, {said['delayed']} delayed, "
-        f"{said['in_flight']} in flight",
-        "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
+        "because": said["belongs"],
+        **_status_lines(said),
         "robots.txt": f"{robots['verdict']}: {robots['reason']}"
         + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),
         "obstacles": "\n            ".join(said["obstacles"]) or "none",
         "due": "never, as things are" if said["due_s"] is None else f"in about {duration(said['due_s'])}",
     }
-    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
+    return _listed(lines)

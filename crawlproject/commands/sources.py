@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 
 from crawlproject import cli
 from crawlproject.state.source_table import known_sources
-from crawlproject.status.source_status import SourceRow, duration, pause, source_statuses
+from crawlproject.status.source_status import SourceRow, duration, pause, seen_on, source_statuses
 
 
 class Command(cli.Command):
-    """Show the rate of each source and the reason for it, what is queued, in flight and done, and how long the
-    rest will take. Without SOURCE: every source that the catalogue or a seed has named.
+    """Show the rate of each source and the reason for it, what is queued, in flight and done, how long the rest
+    will take, and on which hosts it was seen in the last minutes. Without SOURCE: every source that the catalogue
+    names or that a seed has led to.
     """
 
     arguments = "[options] [SOURCE...]"
@@ -65,5 +66,6 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow]) -> None
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in _COLUMNS), " reason")
     async for row in rows:
         cells = " ".join(f"{cell(row):>10}" for cell in _COLUMNS.values())
-        cli.show(f"{row.source:<{width}} {cells}  {row.reason}")
+        hosts = seen_on(row.hosts)
+        cli.show(f"{row.source:<{width}} {cells}  {row.reason}" + (f"; seen on {hosts}" if hosts else ""))
     print(f"{len(names)} sources")

@@ -79,6 +79,13 @@ class Config:
         choice("minimum", "refuse"),
         "sources that the catalogue does not name: crawled at the `minimum` rate, or `refuse`d",
     )
+    source_trust: str = _setting(
+        "CRAWL_SOURCE_TRUST",
+        "catalogue",
+        choice("catalogue", "hosts"),
+        "where a seed may name a source of the catalogue whose row has no `hosts`: on any host (`catalogue`), "
+        "or only on those of its `source_url` (`hosts`)",
+    )
     exclude: str | None = _setting(
         "CRAWL_EXCLUDE",
         None,

@@ -23,8 +23,8 @@ from crawlproject.models import (
     FETCH_TIME,
     FREE_RETRIES,
     LEASE,
+    PACED_AS,
     RETRIES,
-    SOURCE,
     Failure,
     ImageEvent,
     ImageFacts,
@@ -42,6 +42,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.politeness.retry import GiveUp, decide, delay
+from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
@@ -125,7 +126,7 @@ class LeaseKeeper:
             reason = printable(f"dropped: {exception}")
             lease: Lease = request.meta[LEASE]
             self.worker.lease_queue.settle(
-                lease, _dead_letter(lease, request.meta[SOURCE], reason, _counts(DROPPED))
+                lease, _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED))
             )
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
@@ -200,7 +201,7 @@ class LeaseKeeper:
     ) -> None:
         settlement = Settlement(
             lease.id,
-            event.source,
+            codec.paced_as(request),
             event=(event.STREAM, event.to_json()),
             counts={"fetched": 1, **counts},
             **_evidence(of_status(status), request, status),
@@ -229,11 +230,11 @@ class LeaseKeeper:
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             evidence["refusal"] = failure.outcome.is_refusal
-            return _dead_letter(lease, failure.source, verdict.reason, counts, evidence, failure.facts)
+            return _dead_letter(lease, codec.paced_as(request), verdict.reason, counts, evidence, failure.facts)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
             lease.id,
-            failure.source,
+            codec.paced_as(request),
             codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
             delay=verdict.delay,
             counts=counts | {"retried": 1},
@@ -322,7 +323,7 @@ def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure
     return Failure(
         identifier="",
         url=without_userinfo(codec.seed_url(request)),
-        source=request.meta[SOURCE],
+        source=codec.paced_as(request),
         outcome=outcome,
         reason=reason,
         status=None if response is None else response.status,
@@ -339,7 +340,7 @@ def _processed(lease: Lease, request: Request, status: int) -> Settlement:
     elif status // 100 != 2:
         counts |= _counts(outcome)
     evidence = _evidence(outcome, request, status)
-    return Settlement(lease.id, request.meta[SOURCE], done=True, counts=counts, **evidence)
+    return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **evidence)
 
 
 def _dead_letter(
@@ -371,6 +372,7 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
     return {
         "status": outcome.noted if status is None else str(status),
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
+        "host": host_of_url(request.url),
         "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
         "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
@@ -388,4 +390,5 @@ def _request_of(response: Response | TwistedFailure | None) -> Request | None:
 def _from_the_start(request: Request, meta: Mapping[str, Any]) -> Request:
     """Return the request as it was before any redirect, for another attempt."""
     kept = {name: value for name, value in request.meta.items() if not name.startswith("redirect_")}
+    kept.pop(PACED_AS, None)  # that is settled anew
     return request.replace(url=codec.seed_url(request), meta={**kept, **meta})

@@ -24,7 +24,8 @@ from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier.errback import LeasedErrback
-from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PRIORITIES, RETRIES, SOURCE
+from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PACED_AS, PRIORITIES, RETRIES, SOURCE
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name
 
 VERSION = 1
@@ -78,6 +79,7 @@ def _is_reasons(value: Any) -> bool:
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
     SOURCE: _is_source,
+    PACED_AS: _is_source,
     RETRIES: _is_count,
     FREE_RETRIES: _is_count,
     AGAIN: _is_flag,
@@ -250,6 +252,20 @@ def seed_url(request: Request) -> str:
     return urls[0]
 
 
+def paced_as(request: Request) -> str:
+    """Return the source that the request's picture is crawled and counted as; only its event has `SOURCE`."""
+    source: str = request.meta.get(PACED_AS) or request.meta[SOURCE]
+    return source
+
+
+def named_source(request: Request) -> str | None:
+    """Return the source that may be named for the request's URL: that of its seed, unless redirects have led to
+    another domain.
+    """
+    source: str | None = request.meta.get(SOURCE)
+    return source if domain_of_url(request.url) == domain_of_url(seed_url(request)) else None
+
+
 def deliveries_of(entry: bytes) -> int:
     """Return how often the stored request was lost."""
     return entry[1] if len(entry) >= _HEADER else 0
@@ -288,7 +304,7 @@ def renewed(entry: bytes) -> bytes:
     data["meta"] = {
         name: value
         for name, value in meta.items()
-        if name not in {RETRIES, FREE_RETRIES} and not name.startswith("redirect_")
+        if name not in {RETRIES, FREE_RETRIES, PACED_AS} and not name.startswith("redirect_")
     }
     body: bytes = msgpack.packb(data)
     return bytes((entry[0], 0, entry[2])) + body

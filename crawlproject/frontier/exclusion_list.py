@@ -114,7 +114,7 @@ class ExclusionList:
         for name in await unknown_sources(state, odd) if odd else []:
             logger.warning(
                 "CRAWL_EXCLUDE=%s names %s, which is no domain: it stands for the source of that name alone, and "
-                "neither the catalogue nor a seed has named one so far",
+                "nothing is crawled as that so far",
                 self.path,
                 printable(name, 200),
             )

@@ -21,13 +21,14 @@ from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.shares import MOST_A_CALL, Shares
-from crawlproject.models import LEASE, SOURCE, Lease
+from crawlproject.models import LEASE, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.robots.cache import SOON_S, RobotsCache
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LeaseReply, Settlement
+from crawlproject.state.scripts import LeaseReply, Settlement, Stray
 from crawlproject.state.workers import stored_leases
 from crawlproject.texts import printable
 
@@ -119,6 +120,8 @@ class LeaseQueue:
                 continue
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)
+            if "redirect_urls" not in request.meta:
+                request.meta[PACED_AS] = lease.source
             if self.is_retried is not None:
                 request.errback = LeasedErrback(request.errback, partial(self.is_retried, lease))
             lease.request = request
@@ -325,6 +328,8 @@ class LeaseQueue:
                 self._number += 1
                 heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease, request))
                 urls.append((request.url, lease.source))
+            for stray in reply.strays:
+                self._send_home(stray)
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
@@ -332,16 +337,25 @@ class LeaseQueue:
             self._arm()
         return reply
 
+    def _send_home(self, stray: Stray) -> None:
+        """Return a request that waited with a source that it does not belong to by now to where it belongs."""
+        waited_with = stray.id.partition(":")[2]
+        try:
+            request = codec.decode(stray.entry, self.spider)
+        except BadEntry as error:
+            self._settlements.append(_undecodable(stray.id, stray.entry, error))
+        else:
+            self.stats.inc_value("frontier/sent_home")
+            domain, name = domain_of_url(request.url), codec.named_source(request)
+            self._settlements.append(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name))
+        self.settled.set()
+
     def _decoded(self, lease: Lease) -> Request | None:
         """Return the request of a lease; None if it cannot be decoded, and becomes a dead letter."""
         try:
             return codec.decode(lease.entry, self.spider)
         except BadEntry as error:
-            source = printable(lease.source)
-            logger.error("Dead letter of source %s: %s", source, printable(str(error)), extra={"source": source})
-            self.settle(
-                lease, Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})
-            )
+            self.settle(lease, _undecodable(lease.id, lease.entry, error))
             return None
 
     @property
@@ -424,3 +438,11 @@ class LeaseQueue:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
             self.settled.set()
         return len(lost)
+
+
+def _undecodable(lease_id: str, entry: bytes, error: BadEntry) -> Settlement:
+    """Return the end of a lease whose request cannot be decoded: a dead letter."""
+    source = lease_id.partition(":")[2]
+    shown = printable(source)
+    logger.error("Dead letter of source %s: %s", shown, printable(str(error)), extra={"source": shown})
+    return Settlement(lease_id, source, entry, dead=str(error), counts={"failed": 1})

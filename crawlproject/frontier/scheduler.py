@@ -18,7 +18,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.seeds import SeedReader, check_seed_list, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
-from crawlproject.models import LEASE, SOURCE, Lease
+from crawlproject.models import LEASE, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.politeness.slots import HORIZON_S
@@ -320,12 +320,13 @@ class FrontierScheduler(Scheduler):
     def _put_back(self, lease: Lease, request: Request) -> bool:
         """Store `request` in place of the leased request, for a slot of the source that pays for it.
 
-        Within the registrable domain of the seed that is the picture's own source; another domain pays for itself.
+        Within the registrable domain of the seed that is the one that the picture is crawled as; another domain
+        pays for itself.
         """
         entry = codec.encode(request, self.spider, deliveries=lease.deliveries)
-        source = request.meta[SOURCE]
         domain: str | None = domain_of_url(request.url)
         if domain == domain_of_url(codec.seed_url(request)):
             domain = None
         redirected = lease.request is not None and lease.request.url != request.url
+        source = codec.paced_as(request)
         return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected)

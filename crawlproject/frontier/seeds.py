@@ -267,17 +267,16 @@ def _request_of(seed: Seed) -> Request:
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
-    """Return `request` as the enqueue script takes it. Unless it names its source, that is found by its host.
+    """Return `request` as the enqueue script takes it, with the source that it names, and its domain.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).
 
     """
-    source = request.meta.get(SOURCE)
     return NewRequest(
         codec.encode(request, spider),
         *seen.address(request),
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
-        source=source,
-        domain=None if source is not None else domain_of_url(request.url),
+        source=request.meta.get(SOURCE),
+        domain=domain_of_url(request.url),
     )

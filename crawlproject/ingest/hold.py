@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import parse_seed
@@ -22,7 +23,7 @@ class Hold:
     def __init__(self, state: BlockingState, batch: Sequence[str]) -> None:
         self.state = state
         self.batch = batch
-        self._whose: tuple[set[str], set[str]] | None = None
+        self._whose: set[tuple[str | None, str]] | None = None
 
     def reason(self) -> str:
         """Return what holds the batch back, as a clause; "" when nothing does."""
@@ -30,24 +31,19 @@ class Hold:
             return "the seed list is full: start a worker, or see scrapy stats (seeds_waiting, outstanding)"
         if seed_list.is_overflow_half_full(self.state):
             if self._whose is None:
-                self._whose = _sources_of(self.batch)
-            if sources := seed_list.sources_with_enough(self.state, *self._whose):
+                self._whose = _whose(self.batch)
+            if sources := seed_list.sources_with_enough(self.state, self._whose):
                 have = "has" if len(sources) == 1 else "have"
                 names = " and ".join(sources)
                 return f"{names} {have} enough seeds waiting: see {scrapy_command('sources', of=sources)}"
         return ""
 
 
-def _sources_of(batch: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Return the sources that seeds name, and the registrable domains of the others."""
-    named, domains = set(), set()
+def _whose(batch: Sequence[str]) -> set[tuple[str | None, str]]:
+    """Return the sources that seeds name, each with the registrable domain of its URL."""
+    found = set()
     for line in batch:
-        try:
+        with suppress(BadSeed):
             seed = parse_seed(line)
-        except BadSeed:
-            continue
-        if seed.source is None:
-            domains.add(domain_of_url(seed.url))
-        else:
-            named.add(seed.source)
-    return named, domains
+            found.add((seed.source, domain_of_url(seed.url)))
+    return found

@@ -11,12 +11,23 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawlproject.frontier.codec import is_stored
-from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, LEASE, OPT_OUT, PASSAGE, RETRIES, SLOT, SOURCE
+from crawlproject.models import (
+    AGAIN,
+    FREE_RETRIES,
+    IDENTIFIER,
+    LEASE,
+    OPT_OUT,
+    PACED_AS,
+    PASSAGE,
+    RETRIES,
+    SLOT,
+    SOURCE,
+)
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
 
 # What belongs to the request that a response came of. `Request(url, meta=response.meta)` would take it along.
-_OF_ONE_REQUEST = (LEASE, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN, IDENTIFIER, OPT_OUT)
+_OF_ONE_REQUEST = (LEASE, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN, IDENTIFIER, OPT_OUT)
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")
 
 

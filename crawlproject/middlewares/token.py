@@ -89,8 +89,7 @@ class TokenMiddleware:
 
         """
         worker = worker_of(self.crawler)
-        source = request.meta.get(SOURCE)
-        domain = None if source is not None else domain_of_url(request.url)
+        source, domain = request.meta.get(SOURCE), domain_of_url(request.url)
         host = host_of_url(request.url)
         slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain, host=host)
         if slot is None:

@@ -29,7 +29,7 @@ async def try_send_slot(
     sent_by: str | None = None,
     calls: AbstractAsyncContextManager[object] | None = None,
 ) -> Slot | NotYet:
-    """Take a slot of `source`, or of the source of `domain`, for a request to `host`; return it when it has come.
+    """Take a slot of a source (see `Scripts.acquire`) for a request to `host`; return it when it has come.
 
     A slot that leases could not have had yet is confirmed before use: its source may have been halted since, or
     the clock set forward.

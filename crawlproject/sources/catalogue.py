@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from crawlproject.config import CircuitRules
 from crawlproject.errors import CatalogueError
@@ -26,7 +27,9 @@ _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16000;
-CREATE TABLE sources (source TEXT PRIMARY KEY, rate REAL, options TEXT) WITHOUT ROWID;
+CREATE TABLE sources (
+    source TEXT PRIMARY KEY, rate REAL, options TEXT, domains TEXT, has_hosts INTEGER
+) WITHOUT ROWID;
 CREATE TABLE hosts (domain TEXT PRIMARY KEY, rate REAL, source TEXT) WITHOUT ROWID;
 CREATE TABLE spoilt (source TEXT PRIMARY KEY) WITHOUT ROWID;
 BEGIN;
@@ -34,7 +37,7 @@ BEGIN;
 
 
 class BadRow(NamedTuple):
-    """An invalid row of the catalogue: its number from 1, its source if it names one, and what is wrong."""
+    """A row of the catalogue with a fault: its number from 1, its source if it names one, and what is wrong."""
 
     number: int
     source: str | None
@@ -44,12 +47,16 @@ class BadRow(NamedTuple):
 class Row(NamedTuple):
     """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
-    The JSON has `circuit` (rules as the scripts read them) and `robots` ("ignore").
+    The JSON has `circuit` (rules as the scripts read them) and `robots` ("ignore"). `domains` are the registrable
+    domains of its `hosts` and its `source_url`, with a blank before and after each; `has_hosts` says whether it
+    has any of the former.
     """
 
     source: str
     rate: float
     options: str
+    domains: str
+    has_hosts: bool
 
 
 class Catalogue:
@@ -57,7 +64,7 @@ class Catalogue:
 
     A domain that several sources claim belongs to the smallest: a seed without a source must not be fetched faster
     than the smallest of them can bear. Of the rows that were left out, `left_out` is the number, and `bad` has the
-    first ten.
+    first ten; of those with options that are refused, `refused` and `refusals`.
     """
 
     def __init__(self) -> None:
@@ -65,6 +72,8 @@ class Catalogue:
         self._db.executescript(_TABLES)
         self.bad: list[BadRow] = []
         self.left_out = 0
+        self.refusals: list[BadRow] = []
+        self.refused = 0
 
     def close(self) -> None:
         """Delete the database."""
@@ -80,23 +89,31 @@ class Catalogue:
         (count,) = self._db.execute("SELECT count(*) FROM sources").fetchone()
         return int(count)
 
-    def add(self, row: Any) -> None:
-        """Add a row.
+    def add(self, row: Any) -> list[str]:
+        """Add a row; return the names of its options that are refused, because it does not say for which hosts.
 
         Raises:
             ValueError: it is invalid, or its source has one already.
 
         """
-        source, size, domains = _row(row)
+        source, size, domains, has_hosts = _row(row)
         options, rate = _options(row), rate_for(size)
-        values = (source, rate, json.dumps(options) if options else "")
-        if not self._db.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?)", values).rowcount:
+        refused = [] if has_hosts else list(options)
+        values = (
+            source,
+            rate,
+            json.dumps(options) if options and has_hosts else "",
+            "".join(f" {domain}" for domain in sorted(domains)) + " ",
+            has_hosts,
+        )
+        if not self._db.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?)", values).rowcount:
             raise ValueError(f"{source} is listed twice")
         self._db.executemany(
             "INSERT INTO hosts VALUES (?1, ?2, ?3) ON CONFLICT (domain) DO UPDATE SET rate = ?2, source = ?3 "
             "WHERE (?2, ?3) < (rate, source)",
             [(domain, rate, source) for domain in domains],
         )
+        return refused
 
     def leave_out(self, bad: BadRow) -> None:
         """Note a row that is left out."""
@@ -106,9 +123,15 @@ class Catalogue:
         if bad.source is not None:
             self._db.execute("INSERT OR IGNORE INTO spoilt VALUES (?)", (bad.source,))
 
+    def refuse(self, row: BadRow) -> None:
+        """Note a row that is taken, but some of whose options are not."""
+        self.refused += 1
+        if len(self.refusals) < MOST_BAD:
+            self.refusals.append(row)
+
     def rows(self, count: int) -> Iterator[list[Row]]:
         """Yield all rows, `count` at a time."""
-        with closing(self._db.execute("SELECT source, rate, options FROM sources")) as found:
+        with closing(self._db.execute("SELECT source, rate, options, domains, has_hosts FROM sources")) as found:
             while batch := found.fetchmany(count):
                 yield [Row(*row) for row in batch]
 
@@ -156,7 +179,8 @@ def parse_catalogue(chunks: Iterable[bytes], most: int | None = None) -> Catalog
             try:
                 if isinstance(row, ValueError):
                     raise row
-                catalogue.add(row)
+                if refused := catalogue.add(row):
+                    catalogue.refuse(BadRow(count, _source_of(row), _refusal(refused)))
             except ValueError as error:
                 catalogue.leave_out(BadRow(count, _source_of(row), str(error)))
         if catalogue.left_out == count > 0:
@@ -288,7 +312,16 @@ def _source_of(row: Any) -> str | None:
         return None
 
 
-def _row(row: Any) -> tuple[str, int, set[str]]:
+def _refusal(options: list[str]) -> str:
+    """Return why options are refused, and the remedy."""
+    names = " and ".join(f'"{name}"' for name in options)
+    return (
+        f'its {names} {"is" if len(options) == 1 else "are"} not followed, because the row has no "hosts": '
+        "anybody's seed could name it. List there the hosts for which that holds"
+    )
+
+
+def _row(row: Any) -> tuple[str, int, set[str], bool]:
     if not isinstance(row, dict):
         raise ValueError("not an object")  # noqa: TRY004
     source = source_name(row.get("source_name"))
@@ -301,8 +334,16 @@ def _row(row: Any) -> tuple[str, int, set[str]]:
     url = row.get("source_url") or ""
     if not isinstance(url, str):
         raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
-    domains = {domain_of(host) for host in hosts} | {domain_of_url(url)}
-    return source, size, domains - {""}
+    domains = {domain_of(_host(host)) for host in hosts} - {""}
+    return source, size, (domains | {domain_of_url(url)}) - {""}, bool(domains)
+
+
+def _host(text: str) -> str:
+    """Return the host in what a row may name as one: also `host:port`, an IPv6 address, or a URL."""
+    text = text.strip()
+    if text.count(":") > 1 and not text.startswith("[") and "/" not in text:
+        return text
+    return urlsplit(text if "://" in text else f"//{text}").hostname or ""
 
 
 def _options(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,6 +152,11 @@ class Keys:
         return f"{self.namespace}:hosts"
 
     @property
+    def claims(self) -> str:
+        """Hash: source to the domains that the catalogue binds it to, with blanks around each; none: to any."""
+        return f"{self.namespace}:claims"
+
+    @property
     def options(self) -> str:
         """Hash: source to what else the catalogue says about it (JSON: circuit, robots)."""
         return f"{self.namespace}:options"

@@ -6,8 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
+from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.script_text import ScriptText
+from crawlproject.state.scripts.runner import packed
+from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # at most this many sources can have that part of the overflow
@@ -47,17 +51,16 @@ def is_overflow_half_full(state: BlockingState) -> bool:
     return (whole_number(overflow) or 0) >= _half(state)
 
 
-def sources_with_enough(state: BlockingState, named: Collection[str], domains: Collection[str]) -> list[str]:
-    """Return the sources `named`, and those of the registrable `domains`, if each has half of the overflow.
+def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None, str]]) -> list[str]:
+    """Return the sources that `seeds` belong to, if each has half of the overflow; else an empty list.
 
-    Else, and if there are none, return an empty list.
+    Of each seed: the source that it names, and the registrable domain of its URL.
     """
     redis, keys = state.redis, state.keys
-    by_host: Any = redis.hmget(keys.hosts, sorted(domains)) if domains else []
-    found = (
-        source.decode() if source else domain for source, domain in zip(by_host, sorted(domains), strict=True)
-    )
-    sources = sorted({*named, *found})
+    text = ScriptText("attribute", keys)
+    arguments = attribute_arguments(list(seeds)) | {"min_rate": MINIMUM_RATE}
+    reply: Any = redis.register_script(text.text)(keys=text.keys, args=[packed(arguments)])
+    sources = sorted({Attribution.of(row).source for row in reply})
     if len(sources) > _SHARES:
         return []
     for source in sources:

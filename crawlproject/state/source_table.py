@@ -17,7 +17,7 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 
 
 async def known_sources(state: State) -> list[str]:
-    """Return all sources that the catalogue or a seed has named, sorted."""
+    """Return all sources that the catalogue names or that a seed has led to, sorted."""
     redis: Any = state.redis
     names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
     names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
@@ -32,7 +32,7 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
-    """Return those of `sources` that neither the catalogue nor a seed has named."""
+    """Return those of `sources` that neither the catalogue names nor a seed has led to."""
     redis: Any = state.redis
     listed = await redis.smismember(state.keys.sources, sources)
     sized = await redis.hmget(state.keys.limits, sources)
@@ -43,11 +43,12 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
 class Stored(NamedTuple):
     """What is stored of a source, each None where there is nothing: rates in requests a second, as written.
 
-    `by_size` and `options` are the catalogue's, `override` is the operator's, `limit` the one in force.
+    `by_size`, `options` and `claims` are the catalogue's, `override` is the operator's, `limit` the one in force.
     """
 
     by_size: bytes | None
     options: bytes | None
+    claims: bytes | None
     override: bytes | None
     limit: bytes | None
 
@@ -58,6 +59,7 @@ async def stored(state: State, sources: list[str]) -> list[Stored]:
     async with state.redis.pipeline(transaction=False) as pipe:
         pipe.hmget(keys.limits, sources)
         pipe.hmget(keys.options, sources)
+        pipe.hmget(keys.claims, sources)
         pipe.mget([keys.override_rate_of + name for name in sources])
         pipe.hmget(keys.rates, sources)
         return [Stored(*columns) for columns in zip(*await pipe.execute(), strict=True)]
@@ -88,13 +90,6 @@ async def sources_of_domains(state: State, domains: list[str]) -> list[str | Non
     redis: Any = state.redis
     found = await redis.hmget(state.keys.hosts, domains)
     return [None if source is None else _text(source) for source in found]
-
-
-async def source_of_domain(state: State, domain: str) -> str | None:
-    """Return the source that the catalogue gives a registrable domain, None without one."""
-    redis: Any = state.redis
-    source: bytes | None = await redis.hget(state.keys.hosts, domain)
-    return None if source is None else _text(source)
 
 
 async def overrides(state: State, sources: list[str]) -> list[bytes | None]:

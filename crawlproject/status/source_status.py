@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
@@ -22,7 +22,8 @@ class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
     `waiting` are seeds beyond its share of the frontier. `successful` counts thumbnails and link rot. `eta_s` is
-    0 without work, None when nothing goes out.
+    0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes came from
+    (eight, and None for all others), each with its `successful` and `errors`.
     """
 
     source: str
@@ -38,6 +39,7 @@ class SourceRow(NamedTuple):
     state: str
     eta_s: float | None
     next_slot_s: float
+    hosts: Sequence[Mapping[str, Any]] = ()
 
     @property
     def work(self) -> int:
@@ -88,7 +90,7 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
         source=status.source,
         rate_limit=status.limit,
         effective_rate=status.effective,
-        reason="; ".join(part for part in (_rate_reason(status), hold.reason) if part),
+        reason="; ".join(part for part in (_rate_reason(status), hold.reason, _failing_host(status)) if part),
         queued=status.queued,
         waiting=status.waiting,
         delayed=status.delayed,
@@ -98,7 +100,25 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
         state=status.state,
         eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work / status.effective,
         next_slot_s=round(max(status.next_slot - status.now, 0.0), 6),
+        hosts=[one._asdict() | {"host": one.host or None} for one in status.hosts],
     )
+
+
+def _failing_host(status: SourceStatus) -> str:
+    """Say which host a source's errors come from, where that is one of several; others may be meant by it."""
+    if not status.failing_host:
+        return ""
+    return f"all errors of the last minutes at {status.failing_host}, one of {len(status.hosts)} hosts"
+
+
+def seen_on(hosts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the hosts of a source in a line, the most frequent first; "" without any."""
+    ordered = sorted(hosts, key=lambda one: (one["host"] is None, -one["successful"] - one["errors"]))
+    parts = []
+    for one in ordered:
+        errors = f" ({one['errors']} errors)" if one["errors"] else ""
+        parts.append(f"{one['host'] or 'others'} {one['successful'] + one['errors']}{errors}")
+    return ", ".join(parts)
 
 
 def hold_of(status: SourceStatus) -> Hold:

@@ -25,7 +25,7 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
     """Take requests (identifier, source, reason) through the frontier to their end."""
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
-    await state.scripts.set_rates(fence, [(source, 200.0, None) for _, source, _ in letters], {})
+    await state.scripts.set_rates(fence, [(source, 200.0, 200.0) for _, source, _ in letters], {})
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     for number, (identifier, source, reason) in enumerate(letters):
         url = f"https://{source}.org/{identifier}"

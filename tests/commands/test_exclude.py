@@ -77,11 +77,11 @@ async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, f
     assert (done.returncode, done.stdout, done.stderr) == (0, "a.example is excluded\n", "")
     done = scrapy("exclude", "bücher.example", "musuem", "--json")
     assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "bücher.example": 0, "musuem": 0}}
-    assert done.stderr == "note: neither the catalogue nor a seed has named musuem so far\n"
+    assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
     done = scrapy("exclude", ".a.example")
     assert (done.returncode, done.stdout) == (0, ".a.example is excluded\n")
     assert done.stderr.splitlines() == [
-        "note: neither the catalogue nor a seed has named .a.example so far",
+        "note: nothing is crawled as .a.example so far; a name in seeds alone does not count",
         "note: .a.example is no domain: it stands for the source of that name alone",
     ]
 

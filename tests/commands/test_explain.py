@@ -61,7 +61,9 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
     assert said == {
         "url": URL,
         "identifier": str(uuid.uuid5(uuid.NAMESPACE_URL, URL)),
+        "named": None,
         "source_from": "catalogue",
+        "belongs": "the catalogue gives museum.org to citymuseum",
         "seen": False,
         "ended": None,
         "excluded_by": None,
@@ -87,6 +89,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "failed": 0,
         "state": "closed",
         "eta_s": 2,
+        "hosts": [],
     }
 
 
@@ -103,13 +106,80 @@ async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
     scrapy: Scrapy, museum: Frontier
 ) -> None:
     said = explained(scrapy, URL, "--source", "FLICKR")
-    assert (said["source"], said["source_from"]) == ("flickr", "--source")
+    assert (said["named"], said["source"], said["source_from"]) == ("flickr", "citymuseum", "catalogue")
+    await museum.catalogue({"flickr": 50.0})
+    said = explained(scrapy, URL, "--source", "FLICKR")
+    assert (said["named"], said["source"], said["source_from"]) == ("flickr", "flickr", "--source")
     said = explained(scrapy, "http://img.example.co.uk/a.jpg")
     assert (said["source"], said["source_from"]) == ("example.co.uk", "domain")
     assert (said["rate_limit"], said["reason"]) == (0.2, "minimum: its size is unknown")
     said = explained(scrapy, "http://img.example.co.uk/a.jpg", CRAWL_UNKNOWN_SOURCES="refuse")
     assert said["obstacles"][0].startswith("the catalogue does not name its source")
     assert said["due_s"] is None
+
+
+async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum: Frontier) -> None:
+    await museum.catalogue({"photos": 50.0})
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    await museum.redis.set("crawl:override_rate:gallery", "3")
+    elsewhere = "http://victim.org/a.jpg"
+    by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
+    for url, named, source, why in (
+        (URL, "citymuseum", "citymuseum", "the row of citymuseum in the catalogue has museum.org among its hosts"),
+        (
+            elsewhere,
+            "photos",
+            "photos",
+            "the catalogue names photos, and its row lists no hosts: it is believed on any",
+        ),
+        (elsewhere, "gallery", "gallery", "an operator has given gallery a rate: it is believed on any host"),
+        (
+            elsewhere,
+            "citymuseum",
+            "victim.org",
+            "citymuseum is a name for its event only, because the catalogue binds it to museum.net, museum.org; "
+            + by_domain,
+        ),
+        (
+            URL,
+            "made-up",
+            "citymuseum",
+            "made-up is a name for its event only, because neither the catalogue nor scrapy rate names it; "
+            "the catalogue gives museum.org to citymuseum",
+        ),
+        (elsewhere, "victim.org", "victim.org", by_domain),
+    ):
+        said = explained(scrapy, url, "--source", named)
+        assert (said["source"], said["belongs"]) == (source, why)
+    words = scrapy("explain", elsewhere, "--source", "made-up").stdout.splitlines()
+    assert words[3].startswith("source:     victim.org (by domain), ")
+    assert words[4].startswith("because:    made-up is a name for its event only")
+    await museum.scripts.exclude({"made-up": ""}, by="test")
+    assert explained(scrapy, elsewhere, "--source", "made-up")["excluded_by"] == "made-up"
+
+
+async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
+    await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
+    await museum.catalogue({"photos": 50.0})
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    await museum.redis.set("crawl:override_rate:gallery", "3")
+    await museum.redis.sadd("crawl:sources", "victim.org")
+    for name, start in (
+        ("citymuseum", "seeds that name it belong to it where they lead to museum.net, museum.org"),
+        ("photos", "the catalogue names it, and its row lists no hosts"),
+        ("gallery", "an operator has given it a rate"),
+        ("made-up", "nothing: neither the catalogue nor scrapy rate names it."),
+        ("museum.org", "nothing new: the catalogue gives this domain to citymuseum"),
+        ("victim.org", "what leads to this domain, because the catalogue gives it to no source"),
+    ):
+        said = explained(scrapy, name)
+        assert said["source"] == name
+        assert said["crawled_as"].startswith(start)
+    words = scrapy("explain", "CityMuseum").stdout.splitlines()
+    assert words[0] == "source:     citymuseum, closed"
+    assert words[1].startswith("crawled as: seeds that name it belong to it where they lead to museum.net")
+    assert [line for line in words if line.startswith("seen on:    img.museum.org ")]
+    assert scrapy("explain", "citymuseum", "--uuid", "x").returncode == 2
 
 
 async def test_a_url_is_seen_under_its_identifier(scrapy: Scrapy, museum: Frontier) -> None:
@@ -286,6 +356,8 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
 
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps({"robots": "ignore"})})
+    assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
 

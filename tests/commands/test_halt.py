@@ -89,7 +89,7 @@ async def test_a_resumed_source_has_its_robots_txt_fetched_again(scrapy: Scrapy,
 
 
 async def test_one_nobody_knows_is_done_and_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
-    note = "note: neither the catalogue nor a seed has named musuem so far\n"
+    note = "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
     done = scrapy("halt", "musuem")
     assert (done.returncode, done.stdout, done.stderr) == (0, "musuem is halted\n", note)
     assert await frontier.redis.smembers("crawl:halted") == {b"musuem"}

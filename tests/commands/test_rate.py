@@ -90,7 +90,7 @@ async def test_a_source_nobody_knows_gets_it_for_the_time_it_comes(scrapy: Scrap
     done = scrapy("rate", "museum", "3")
     assert (done.returncode, done.stderr) == (
         0,
-        "note: neither the catalogue nor a seed has named museum so far\n",
+        "note: nothing is crawled as museum so far; a name in seeds alone does not count\n",
     )
     assert await frontier.redis.get(KEY) == b"3"
 

@@ -312,7 +312,7 @@ async def test_without_a_terminal_one_table_is_printed(scrapy: Scrapy, frontier:
         ]  # fmt: skip
     done = scrapy("top", "--interval", "0.5", "--sort", "name", "museum", "busy", "unheard-of")
     assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == ["source", "busy", "museum", "unheard-of"]
-    assert done.stderr == "note: neither the catalogue nor a seed has named unheard-of so far\n"
+    assert done.stderr == "note: nothing is crawled as unheard-of so far; a name in seeds alone does not count\n"
     dumb = scrapy("top", "--interval", "0.5", PYTHONIOENCODING="ascii")
     assert dumb.returncode == 0
     assert "museum" in dumb.stdout

@@ -55,7 +55,9 @@ class Worker:
     async def ready(self, rate: float = 200.0, options: str = '{"robots": "ignore"}') -> None:
         await self.state.scripts.heartbeat(self.state.worker_id, join=True, timeout=30, max_deliveries=3)
         fence = await lead(self.state)
-        await self.state.scripts.set_rates(fence, [("museum", rate, rate)], {}, {"museum": options})
+        await self.state.scripts.set_rates(
+            fence, [("museum", rate, rate)], {}, {"museum": options}, {"museum": " museum.localhost "}
+        )
 
     async def rate_also(self, *sources: str) -> None:
         fence = await lead(self.state)

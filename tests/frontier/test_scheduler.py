@@ -28,6 +28,8 @@ async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
     # There is no server to fetch a robots.txt from.
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), '{"robots": "ignore"}')
     await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
+    claims = {"museum": " museum.example ", "museum.example": " museum.example ", "cdn.test": " cdn.test "}
+    await db(scheduler).hset(scheduler.state.keys.claims, mapping=claims)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:

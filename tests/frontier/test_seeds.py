@@ -237,7 +237,7 @@ def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None
         ("http://cdn.museum.co.uk/x", None, "museum.co.uk"),
         ("http://www.bücher.de/x", None, "xn--bcher-kva.de"),
         ("http://[::1]:8000/x", None, "::1"),
-        ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", None),
+        ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", "cdn.org"),
     ],
 )
 def test_the_source_of_a_request_is_named_or_found_by_its_host(

@@ -22,6 +22,7 @@ def state(redis_url: str) -> Iterator[BlockingState]:
     """A frontier in which up to ten seeds wait beyond their sources' shares."""
     one = BlockingState.connect(config.load({"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 10}), "images")
     one.redis.hset(one.keys.hosts, "museum.org", "museum")
+    one.redis.hset(one.keys.limits, "museum", "5")
     yield one
     one.redis.close()
 

@@ -503,6 +503,7 @@ def test_a_compressed_robots_txt_does_not_stop_the_crawl(
 ) -> None:
     crawl = Crawl(tmp_path, environment, redis_url)
     crawl.source("museum", 100, pictures=100)
+    crawl.source("bomb", 5)
     bomb = type("Layers", (Bomb,), {"layers": layers, "body": nested(layers)})
     with (
         Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,

@@ -39,6 +39,8 @@ def test_a_dead_source_is_halted_and_the_monitor_file_says_so(crawl: Crawl) -> N
     rows = json.loads(catalogue.read_text())
     rows[0]["circuit"] = {"open_max": 1, "halt_after": 12}  # in flight at the trip, or by the second period
     rows[1]["circuit"] = {"open_max": 1}  # for five seconds of open periods, in place of 31
+    for row in rows:
+        row["hosts"] = ["127.0.0.1"]  # for which these rules hold
     catalogue.write_text(json.dumps(rows))
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         for name in (FAST, SLOW):

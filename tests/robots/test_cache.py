@@ -171,8 +171,9 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
             set_copy(crawl, name, until=-1)
         set_copy(crawl, "weeks", since=-29.9 * DAY)
         set_copy(crawl, "month", since=-30.1 * DAY)
-        options(crawl, "permitted", robots="ignore")
+        options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
         crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore"}')
+        crawl.redis.hset(KEYS.claims, "permitted", " 127.0.0.1 ")
         for name in ("fresh", "renewed", "stale", "weeks", "month"):
             crawl.seed(name, "1.jpg", "p/1.jpg")
         crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))
@@ -301,7 +302,7 @@ def test_the_requested_delay_is_the_time_between_requests(crawl: Crawl) -> None:
     for name, line in asks.items():
         site(crawl, name, 100, f"User-agent: *\n{line}\n", pictures=5)
     site(crawl, "ignored", 100, "User-agent: *\nDisallow: /\nCrawl-delay: 9\n", pictures=5)
-    options(crawl, "ignored", robots="ignore")
+    options(crawl, "ignored", robots="ignore", hosts=["127.0.0.1"])
     with gallery_of(crawl) as crawl.gallery:
         for name in (*asks, "ignored"):
             crawl.seed(name, *(f"{n}.jpg" for n in range(5)))

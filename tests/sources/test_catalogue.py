@@ -58,6 +58,57 @@ def test_hosts_are_registrable_domains() -> None:
     assert hosts_of(catalogue) == dict.fromkeys(domains, "museum")
 
 
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("museum.org:8080", "museum.org"),
+        ("*.museum.org", "museum.org"),
+        ("https://museum.org/x", "museum.org"),
+        ("127.0.0.1:8000", "127.0.0.1"),
+        ("::1", "::1"),
+        ("[::1]:80", "::1"),
+    ],
+)
+def test_a_host_may_be_spelled_as_in_a_url(host: str, domain: str) -> None:
+    assert hosts_of(parse(json.dumps([row("museum", 1, hosts=[host])]))) == {domain: "museum"}
+
+
+def test_a_row_says_which_domains_it_holds_for() -> None:
+    rows = [
+        row("bound", 1, hosts=["img.museum.org", "www.museum.org"], source_url="https://archive.org/"),
+        row("photos", 1, source_url="https://photos.org/"),
+        row("empty", 1, hosts=[""]),
+    ]
+    found = {
+        one.source: (one.domains, bool(one.has_hosts)) for some in parse(json.dumps(rows)).rows(9) for one in some
+    }
+    assert found == {
+        "bound": (" archive.org museum.org ", True),
+        "photos": (" photos.org ", False),
+        "empty": (" ", False),
+    }
+
+
+def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> None:
+    rows = [
+        row("photos", 10**9, robots="ignore", circuit={"errors": 0.5}, source_url="https://photos.org/"),
+        row("museum", 1, robots="ignore", hosts=["museum.org"]),
+        row("archive", 1, circuit={"errors": 0.5}, hosts=[]),
+    ]
+    catalogue = parse(json.dumps(rows))
+    assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "archive": 0.2}
+    found = {one.source: one.options for some in catalogue.rows(9) for one in some}
+    assert found == {"photos": "", "museum": '{"robots": "ignore"}', "archive": ""}
+    assert catalogue.left_out == 0
+    why = (
+        'because the row has no "hosts": anybody\'s seed could name it. List there the hosts for which that holds'
+    )
+    assert [tuple(one) for one in catalogue.refusals] == [
+        (1, "photos", f'its "circuit" and "robots" are not followed, {why}'),
+        (3, "archive", f'its "circuit" is not followed, {why}'),
+    ]
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_a_host_that_several_claim_goes_to_the_smallest(order: tuple[int, ...]) -> None:
     rows = [

@@ -65,7 +65,7 @@ TYPES = {
     ),
     **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"),
     **dict.fromkeys(
-        ["rates", "limits", "hosts", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
+        ["rates", "limits", "hosts", "claims", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
     **dict.fromkeys(
         [

@@ -1,8 +1,8 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
--- needs: clock_guard, domains, due, exclusions
+-- needs: clock_guard, belonging, due, exclusions
 -- reads: rates slots halted pulse
 --
--- A: source, or domain (the source is then the catalogue's for it, else the domain itself); host (of the request); sent_by
+-- A: source, or domain, or both (see preludes/belonging.lua); host (of the request); sent_by
 --    (the source whose robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at
 --    most); share (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
 -- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded}; where slot is '' there is none to be had now:
@@ -18,7 +18,7 @@
 local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
 local pulse = strings(K.pulse)
-local source = A.source or source_of_domain(A.domain)
+local source = source_of(A.source, A.domain)
 if is_excluded(source) or is_host_excluded(A.host) then return {moment(), '', source, '0', text(UNKNOWN_US), 1} end
 look_up({source})
 register_source(source)

@@ -1,11 +1,12 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
--- needs: domains, dead_letters, dead_bound, exclusions, queues, rates, seeds, due
+-- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due
 -- types: list seeds, hash totals
 -- reads: outstanding overflow pulse workers dead rates slots halted
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; min_rate; count, of the
---    items, each of which stands at its number in: sources or domains, entries, buckets, members (of a request; the
+--    items, each of which stands at its number in: sources (that their seeds name) and domains (of their URLs; without
+--    one the source is known already), at least one of them, entries, buckets, members (of a request; the
 --    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason). The first item stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
@@ -31,17 +32,18 @@ if A.digest then
   if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
 end
 
-local sources, names, chosen = {}, {}, {}
+look_up_belonging(A.sources, A.domains, A.count)
+local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
 for index = 1, A.count do
-  local domain = A.domains[index]
-  local source = A.sources[index] or domain and source_of_domain(domain)
+  local name, source = A.sources[index], source_of(A.sources[index], A.domains[index])
   sources[index] = source or false
   if source and not chosen[source] then
     chosen[source] = true
-    names[#names + 1] = source
+    payers[#payers + 1], names[#names + 1] = source, source
   end
+  if name and name ~= source then names[#names + 1] = name end
 end
-look_up(names)
+look_up(payers)
 look_up_excluded(names)
 
 local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
@@ -98,11 +100,13 @@ local function reject(seed, entry, source, reason)
 end
 
 for index = 1, A.count do
-  local seed, source, entry = seeds[index], sources[index], A.entries[index]
+  local seed, source, name, entry = seeds[index], sources[index], A.sources[index], A.entries[index]
   if A.dead[index] then
     reject(seed, nil, source or '', A.dead[index])
-  elseif is_request_excluded(source, entry) then
+  elseif is_request_excluded(source, entry) or name and is_excluded(name) then
     excluded_of[source] = (excluded_of[source] or 0) + 1
+  elseif name and refused(name) then
+    reject(seed, entry, name, 'unknown source: ' .. name)
   elseif refused(source) then
     reject(seed, entry, source, 'unknown source: ' .. source)
   elseif seed and not has_room(source, entry) then

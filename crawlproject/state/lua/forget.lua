@@ -1,5 +1,5 @@
 -- Takes out what the catalogue no longer names: sources lose their rate by size, domains their source.
--- types: hash limits options hosts
+-- types: hash limits options hosts claims
 -- reads: fence
 --
 -- A: fence; sources; domains.
@@ -9,6 +9,7 @@ if require_counter(K.fence) ~= A.fence then return 0 end
 for _, source in ipairs(A.sources) do
   redis.call('HDEL', K.limits, source)
   redis.call('HDEL', K.options, source)
+  redis.call('HDEL', K.claims, source)
 end
 for _, domain in ipairs(A.domains) do redis.call('HDEL', K.hosts, domain) end
 return 1

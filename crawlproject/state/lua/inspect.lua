@@ -1,12 +1,13 @@
 -- Says how sources stand.
--- needs: exclusions, queues, due
+-- needs: exclusions, queues, due, seen_hosts
 -- types: hash limits
 -- reads: rates slots halted
 --
 -- A: sources; min_rate; circuit.
 -- Reply, for each in order: {limit, by size or '', override or '', effective rate, state, held until (us, 0:
 --    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its share of
---    the frontier, 1 if the limit is over robots.txt else 0}
+--    the frontier, 1 if the limit is over robots.txt else 0, the hosts it was seen on in the last
+--    minutes: {host ('' for the rest), successes, errors, host, ...}, the one whose errors are all there are, or ''}
 
 look_up(A.sources)
 look_up_excluded(A.sources)
@@ -15,6 +16,11 @@ for index, source in ipairs(A.sources) do
   local circuit = circuit_of(source)
   local delayed = attempt('ZCARD', K.delayed_of .. source) or 0
   local robots_delay = robots_delay_of(source) or 0
+  local hosts, seen_on = unpack_hosts(attempt('HGET', K.window_of .. source, 'hosts')), {}
+  for _, host in ipairs(hosts) do
+    local place = #seen_on
+    seen_on[place + 1], seen_on[place + 2], seen_on[place + 3] = host.name, host.fine, host.errors
+  end
   local by_size = redis.call('HGET', K.limits, source)
   reply[index] = {
     string.format('%.17g', rate_of(source)),
@@ -34,6 +40,8 @@ for index, source in ipairs(A.sources) do
     text(circuit.probing),
     text(overflow_of(source)),
     is_over_robots(source) and 1 or 0,
+    seen_on,
+    failing_host(hosts) or '',
   }
 end
 return reply

@@ -1,5 +1,5 @@
 -- Hands out requests together with their send slots.
--- needs: clock_guard, names, circuit_changes, due, exclusions, pause
+-- needs: clock_guard, belonging, circuit_changes, due, exclusions, pause
 -- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --
@@ -7,6 +7,8 @@
 --    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
 --    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
+--    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
+--    out, but back to where it belongs, which the caller finds by its domain.
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
 --    see preludes/pause.lua.
 --
@@ -70,6 +72,7 @@ if quarantined then
 end
 look_up(sources)
 look_up_excluded(sources)
+look_up_beliefs(sources)
 follow_overrides(sources)
 for index, tier in ipairs(TIERS) do
   for position, source in ipairs(due[index].names) do
@@ -224,6 +227,27 @@ local function drop_some(source, entries)
   return may_drop <= 0
 end
 
+-- Leases those of `entries` that do not belong to their source, without slots. Returns the others, and whether that is
+-- enough: in all, a call moves `may_move` requests or a few more.
+local may_move = 250
+local function move_strays(source, entries)
+  if belief_in(source) == true then return entries, false end
+  local stored, stays = {}, {}
+  for _, entry in ipairs(entries) do
+    if belongs(source, entry) then
+      stays[#stays + 1] = entry
+    else
+      sequence = sequence + 1
+      local id, place = text(sequence) .. '.0:' .. source, #reply -- of no generation: it is no probe
+      stored[#stored + 1], stored[#stored + 2] = id, entry
+      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, '', '', entry
+      may_move = may_move - 1
+    end
+  end
+  if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
+  return stays, #stored > 0 and may_move <= 0
+end
+
 -- Takes out of `entries` what is to be leased alone.
 local last_delivery = math.max(A.max_deliveries - 1, 1)
 local function quarantine(source, entries)
@@ -256,6 +280,8 @@ local function grant(source, tier, budget)
     local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
     if #entries == 0 then break end
     local enough = drop_some(source, entries)
+    local stays, moved_enough = move_strays(source, entries)
+    entries, enough = stays, enough or moved_enough
     quarantine(source, entries)
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
     if enough then break end

@@ -1,8 +1,9 @@
 -- Gives dead letters another life.
--- needs: dead_letters, queues, due
+-- needs: belonging, dead_letters, queues, due
 -- types: list seeds, counter outstanding
 --
--- A: min_rate; circuit; dead_letters, a list of {id, source, entry} or {id, source, seed}.
+-- A: min_rate; circuit; dead_letters, a list of {id, source, entry, name, domain} or {id, source, seed}; a request goes to the
+--    source that `name` and `domain`, each of which may be missing, tell by now, else to the one that it was of.
 -- Reply: dead letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice.
 
 local moved, requests, touched = 0, 0, {}
@@ -11,9 +12,13 @@ for _, letter in ipairs(A.dead_letters) do
     moved = moved + 1
     if letter.seed then
       redis.call('LPUSH', K.seeds, letter.seed)
-    elseif append(letter.source, {letter.entry}) then
-      touched[letter.source] = true
-      requests = requests + 1
+    else
+      local source = letter.domain and source_of(letter.name, letter.domain) or letter.source
+      register_source(source)
+      if append(source, {letter.entry}) then
+        touched[source] = true
+        requests = requests + 1
+      end
     end
   end
 end

@@ -1,10 +1,11 @@
 -- Writes what the leader has computed, and moves the sources to their new places at once.
 -- needs: due
--- types: hash limits options hosts
+-- types: hash limits options hosts claims
 -- reads: fence rates slots halted
 --
 -- A: fence; min_rate; circuit; rates, a list of {source, limit in force, rate by size or '' if the catalogue
---    has none, and, when the catalogue was read, what else it says of the source as JSON or ''};
+--    has none, and, when the catalogue was read, what else it says of the source as JSON or '', and the domains that it is
+--    bound to, with a blank before and after each, or ''};
 --    hosts (domain -> source).
 -- Reply: 1, or 0 when another leads by now.
 
@@ -32,6 +33,11 @@ for index, row in ipairs(A.rates) do
     redis.call('HDEL', K.options, source)
   elseif row[4] then
     redis.call('HSET', K.options, source, row[4])
+  end
+  if row[5] == '' then
+    redis.call('HDEL', K.claims, source)
+  elseif row[5] then
+    redis.call('HSET', K.claims, source, row[5])
   end
   redis.call('SADD', K.sources, source)
   schedule(source)

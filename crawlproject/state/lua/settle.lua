@@ -1,6 +1,6 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
--- needs: domains, exclusions, leases, samples, due
+-- needs: belonging, exclusions, leases, samples, due
 -- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding
 -- reads: halted options
 --
@@ -11,9 +11,10 @@
 --    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
 --                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head; if
---                                             that is excluded, or its source, it is dropped
+--                                             that is excluded, or its source, it is dropped. With `names` beside
+--                                             domains: of that source, where the name is believed
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
---    statuses; fine (true or false); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
+--    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
 --    about the source. `slows`: slows the source down (429, 503), and holds it for `holds` if that is set. `answered`:
@@ -90,6 +91,7 @@ local function learn(index, payer, generation)
     buckets.fetch_us = (buckets.fetch_us or 0) + took
     note_fetch(payer, bucket)
   end
+  if fine ~= nil and A.hosts[index] then note_host(payer, A.hosts[index], fine) end
   if fine == nil then
     end_without_sample(payer, generation, A.answered[index])
   else
@@ -100,7 +102,7 @@ end
 -- Gives a request back; returns whether it is outstanding still.
 local function give_back(index, source)
   local entry, domain, own = A.entries[index], A.domains[index], source
-  if domain then source = source_of_domain(domain) end
+  if domain then source = source_of(A.names[index], domain) end
   if is_excluded(own) or is_request_excluded(source, entry) then
     drop(own, 'excluded', {entry})
     return false

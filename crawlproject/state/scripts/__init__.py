@@ -19,13 +19,16 @@ from crawlproject.state.scripts.frontier import (
     Rejected,
     Settlement,
     SettleReply,
+    Stray,
 )
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
+    Attribution,
     Exclusion,
     ReviewReply,
     RobotsReply,
+    SeenHost,
     SlotReply,
     SourceScripts,
     SourceStatus,
@@ -35,6 +38,7 @@ __all__ = [
     "LATENCY_BOUNDS",
     "LEADER_TTL_S",
     "ROBOTS_LOCK_S",
+    "Attribution",
     "DeadRetry",
     "DropReply",
     "EnqueueReply",
@@ -54,10 +58,12 @@ __all__ = [
     "ReviewReply",
     "RobotsReply",
     "Scripts",
+    "SeenHost",
     "SettleReply",
     "Settlement",
     "SlotReply",
     "SourceStatus",
+    "Stray",
 ]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
 
+_LONGEST_HOST = 100  # characters that are noted of it
 _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
 # Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
@@ -22,6 +23,7 @@ _SETTLE_COLUMNS = (
         "sources",
         "statuses",
         "fine",
+        "hosts",
         "latencies",
         "buckets",
         "fetches",
@@ -30,7 +32,7 @@ _SETTLE_COLUMNS = (
         "holds",
         "answered",
     ),
-    *("streams", "events", "dead", "refusals", "images", "entries", "domains", "delays"),
+    *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "delays"),
 )
 
 
@@ -47,11 +49,19 @@ class Grant(NamedTuple):
     at: int
 
 
+class Stray(NamedTuple):
+    """A lease of a request that waited with a source that it does not belong to by now: its id, the request."""
+
+    id: str
+    entry: bytes
+
+
 class LeaseReply(NamedTuple):
     """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
     `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
-    which the next source has work and a free slot, None when there is none.
+    which the next source has work and a free slot, None when there is none. `strays` have no slots: they must not
+    go out.
     """
 
     state: str
@@ -59,6 +69,7 @@ class LeaseReply(NamedTuple):
     outstanding: int
     next_due: float | None
     grants: list[Grant]
+    strays: list[Stray]
 
 
 class EnqueueReply(NamedTuple):
@@ -111,7 +122,11 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request to enqueue, with its place in the seen filter and its source, or the domain that tells it."""
+    """A request to enqueue, with its place in the seen filter.
+
+    `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
+    (see preludes/belonging.lua). Without a domain, `source` is known to be that.
+    """
 
     entry: bytes
     bucket: str
@@ -125,9 +140,9 @@ class NewRequest:
         found: dict[str, Any] = {"entries": self.entry, "buckets": self.bucket, "members": str(self.member)}
         if self.again:
             found["again"] = True
-        if self.source is None:
+        if self.domain is not None:
             found["domains"] = self.domain
-        else:
+        if self.source is not None:
             found["sources"] = self.source
         return found
 
@@ -149,10 +164,11 @@ class Settlement:
 
     With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
     reason (a `refusal`: the site forbids the picture), and `image` is what is known of its image (JSON); else
-    `entry` goes back to the queue of `source` (or of whoever the catalogue gives `domain`), to its head or after
-    `delay` seconds. `counts` are added to those of `source`.
+    `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
+    source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua).
+    `counts` are added to those of `source`.
 
-    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit;
+    What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
     time-out; `slows` says that it slows the source down, and holds it
     for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
@@ -169,9 +185,11 @@ class Settlement:
     image: str | None = None
     delay: float = 0.0
     domain: str | None = None
+    name: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     status: str | None = None
     fine: bool | None = None
+    host: str | None = None
     latency: float | None = None
     fetch_s: float | None = None
     slows: bool = False
@@ -180,12 +198,17 @@ class Settlement:
 
 
 class DeadRetry(NamedTuple):
-    """A dead letter to revive: a stored request with its source, or the seed as it came."""
+    """A dead letter to revive: a stored request with its source, or the seed as it came.
+
+    `domain` is that of the request's URL, `name` the source in its seed: they tell which source it belongs to now.
+    """
 
     id: str
     source: str
     entry: bytes | None
     seed: bytes | None
+    domain: str | None = None
+    name: str | None = None
 
 
 def _lost(reply: Sequence[Any]) -> list[Lost]:
@@ -271,6 +294,7 @@ class FrontierScripts(ScriptRunner):
         )
         self._observe(ran)
         kind, reason = texts(state)
+        given = list(zip(*(grants[n::4] for n in range(4)), strict=True))
         return LeaseReply(
             kind,
             reason,
@@ -278,8 +302,10 @@ class FrontierScripts(ScriptRunner):
             self._clock.local(int(due)) if due else None,
             [
                 Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
-                for lease, slot, rate, entry in zip(*(grants[n::4] for n in range(4)), strict=True)
+                for lease, slot, rate, entry in given
+                if slot
             ],
+            [Stray(lease.decode(), entry) for lease, slot, _, entry in given if not slot],
         )
 
     async def settle(
@@ -323,6 +349,8 @@ class FrontierScripts(ScriptRunner):
             found["statuses"] = one.status
             if one.fine is not None:
                 found["fine"] = one.fine
+                if one.host:
+                    found["hosts"] = one.host[:_LONGEST_HOST]
             if one.latency is not None:
                 found["latencies"] = int(one.latency * MICROS)
                 found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
@@ -342,8 +370,8 @@ class FrontierScripts(ScriptRunner):
             found |= {name: value for name, value in optional.items() if value is not None}
         elif not one.done:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
-            if one.domain is not None:
-                found["domains"] = one.domain
+            optional = {"domains": one.domain, "names": one.name}
+            found |= {name: value for name, value in optional.items() if value is not None}
         return found
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
@@ -420,7 +448,11 @@ class FrontierScripts(ScriptRunner):
         """Move dead letters back into the frontier or the seed list; return how many there were."""
         packed: list[dict[str, Any]] = [
             {"id": letter.id, "source": letter.source}
-            | ({"entry": letter.entry} if letter.seed is None else {"seed": letter.seed})
+            | (
+                {"entry": letter.entry, "domain": letter.domain, "name": letter.name}
+                if letter.seed is None
+                else {"seed": letter.seed}
+            )
             for letter in dead_letters
         ]
         return int(await self._run("retry_dead", dead_letters=packed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Slot
@@ -22,13 +22,22 @@ _LONGEST_ROBOTS = MAX_BYTES + 1
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
+class SeenHost(NamedTuple):
+    """A host that a source was seen on in the last minutes, with successes and errors; "": all but the first 8."""
+
+    host: str
+    successful: int
+    errors: int
+
+
 class SourceStatus(NamedTuple):
     """What a source may do at present, and why: rates in requests a second, times on Redis' clock in seconds.
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's limit as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
     (seconds; not where the limit is `over_robots`). `held_until` is 0 when nothing holds it. `waiting` are
-    requests beyond its share of the frontier.
+    requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from. If
+    all errors came from one of several hosts, that is `failing_host`, else "".
     """
 
     source: str
@@ -49,6 +58,26 @@ class SourceStatus(NamedTuple):
     probing: int
     waiting: int
     over_robots: bool
+    hosts: list[SeenHost]
+    failing_host: str
+
+
+class Attribution(NamedTuple):
+    """Which source a request belongs to, and why.
+
+    `kind` is what is known of the name in its seed: "bound" by the catalogue to `domains`, a "row" of it that is
+    bound to none, the "rate" of an operator, "unknown"; "" where there is no name.
+    """
+
+    source: str
+    kind: str
+    domains: list[str]
+
+    @classmethod
+    def of(cls, reply: Sequence[bytes]) -> Self:
+        """Return what attribute.lua has said of one request."""
+        source, kind, domains = texts(reply)
+        return cls(source, kind, domains.split())
 
 
 class RobotsReply(NamedTuple):
@@ -100,6 +129,11 @@ def _unpacked(stored: bytes) -> bytes:
         return b""
 
 
+def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
+    """Return the arguments of attribute.lua for pairs of a name and a domain."""
+    return {"count": len(pairs), "names": [name for name, _ in pairs], "domains": [domain for _, domain in pairs]}
+
+
 class SourceScripts(ScriptRunner):
     """How fast each source may be crawled, and what holds it back."""
 
@@ -113,13 +147,15 @@ class SourceScripts(ScriptRunner):
     ) -> SlotReply:
         """Reserve the next send slot of a source for a request to `host` without a lease, at most a second ahead.
 
+        With `domain`, `source` is only what the request names as its source (see preludes/belonging.lua).
         `sent_by` is the source whose robots.txt leads to this one.
 
         Raises:
             Excluded: nothing goes out to that source, or to `host`.
 
         """
-        target = {"source": source} if source is not None else {"domain": domain}
+        target = {"source": source, "domain": domain}
+        target = {name: value for name, value in target.items() if value is not None}
         ran, slot, payer, rate, wait, excluded = await self._run(
             "acquire",
             **target,
@@ -137,6 +173,11 @@ class SourceScripts(ScriptRunner):
             return SlotReply(None, int(wait) / MICROS)
         source, moment, rate = payer.decode(errors="surrogateescape"), int(slot), float(rate)
         return SlotReply(Slot(source, self._clock.local(moment), moment, rate, tolerance(rate)), 0.0)
+
+    async def attribute(self, name: str | None, domain: str | None) -> Attribution:
+        """Return which source a request belongs to whose seed gives `name`, and whose URL is of `domain`."""
+        [reply] = await self._run("attribute", **attribute_arguments([(name, domain)]))
+        return Attribution.of(reply)
 
     async def renew(
         self,
@@ -212,15 +253,16 @@ class SourceScripts(ScriptRunner):
         rates: Sequence[tuple[str, float | Limit, float | None]],
         hosts: Mapping[str, str],
         options: Mapping[str, str] | None = None,
+        claims: Mapping[str, str] | None = None,
     ) -> bool:
         """Write limits (source, in force, by size if the catalogue has it) and hosts.
 
-        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none.
-        False when another leads by now.
+        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none, and
+        so do, from `claims`, the domains that they are bound to. False when another leads by now.
         """
         rows = [
             [source, str(in_force), "" if by_size is None else repr(by_size)]
-            + ([] if options is None else [options.get(source, "")])
+            + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
             for source, in_force, by_size in rates
         ]
         return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
@@ -263,6 +305,11 @@ class SourceScripts(ScriptRunner):
                 int(row[14]),
                 int(row[15]),
                 bool(row[16]),
+                [
+                    SeenHost(host.decode(errors="replace"), fine, errors)
+                    for host, fine, errors in zip(*(row[17][n::3] for n in range(3)), strict=True)
+                ],
+                row[18].decode(errors="replace"),
             )
             for source, row in zip(sources, rows, strict=True)
         ]

@@ -107,10 +107,15 @@ async def test_a_domain_stands_for_its_host_and_those_below_it(state: State, url
 async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(state: State, of_gone: int) -> None:
     await join(state)
     await rule(state, ("museum", 0.1))  # a slot in ten seconds
-    for number in range(600):  # `of_gone` in a row, and one that is kept
-        host = "kept" if number % (of_gone + 1) == of_gone else "gone"
-        await enqueue(state, [image(f"http://{host}.example/{number}", priority=number // 200)])
-    await enqueue(state, [image("http://kept.example/last")])
+    hosts = [
+        "kept" if number % (of_gone + 1) == of_gone else "gone" for number in range(600)
+    ]  # `of_gone` in a row
+    images = (
+        image(f"http://{host}.example/{number}", priority=number // 200) for number, host in enumerate(hosts)
+    )
+    await enqueue(
+        state, [*images, image("http://kept.example/last")]
+    )  # in one call: after 3 s the clock is checked
     await state.scripts.exclude({"gone.example": ""}, by="me")
     found: list[str] = []
     for _ in range(9):

@@ -83,13 +83,6 @@ local function change_rate(source, written)
   if slot and before and after then set_slot(source, slot - before + after) end
 end
 
--- The limit that an operator has written; nil where it is none.
-local function override_of(value)
-  local written, is_over = parts_of_limit(value)
-  local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
-  return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and limit_text(rate, is_over) or nil
-end
-
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
 -- When one is gone it is the leader that notices.
 local function follow_overrides(sources)

@@ -1,5 +1,5 @@
 -- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
--- needs: dead_letters
+-- needs: dead_letters, hosts
 -- reads: excluded dropped
 --
 -- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
@@ -50,30 +50,10 @@ local function is_host_excluded(host)
   return false
 end
 
--- The host that a stored request goes to, '' where that cannot be told. Its URL is the first of its attributes
--- (frontier/codec.py), as Scrapy spells it: escaped, the host in lower case and, as IDNA, in ASCII.
-local function host_of(entry)
-  if not entry:find('^...[\128-\143]\163url') then return '' end
-  local kind, one, two = entry:byte(9, 11) -- of a string, up to 65,535 bytes: a URL is no longer
-  local from, length
-  if kind and kind >= 160 and kind <= 191 then
-    from, length = 10, kind - 160
-  elseif kind == 217 and one then
-    from, length = 11, one
-  elseif kind == 218 and two then
-    from, length = 12, one * 256 + two
-  else
-    return ''
-  end
-  local authority = entry:sub(from, from + length - 1):match('^%a+://([^/?#]*)') or ''
-  local place = authority:match('@([^@]*)$') or authority
-  return (place:match('^%[([^%]]*)%]') or place:match('^[^:]*')):lower():gsub('%.+$', '')
-end
-
 -- Whether a request of a source is excluded, by that source or by where it goes.
 local function is_request_excluded(source, entry)
   if not has_exclusions() then return false end
-  return is_excluded(source) or is_host_excluded((host_of(entry)))
+  return is_excluded(source) or is_host_excluded(host_of(entry))
 end
 
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.

@@ -35,6 +35,13 @@ local function limit_text(rate, is_over) return string.format('%.17g', rate) .. 
 
 local function limit_of(source) return limit_text(rate_of(source), is_over_robots(source)) end
 
+-- The limit that an operator has written; nil where it is none.
+local function override_of(value)
+  local written, is_over = parts_of_limit(value)
+  local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
+  return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and limit_text(rate, is_over) or nil
+end
+
 -- Microseconds between two slots; a rate of 0 has none.
 local function interval_of(rate)
   if rate <= 0 then return nil end

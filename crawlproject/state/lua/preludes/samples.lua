@@ -1,6 +1,6 @@
 -- Samples: results that say something about a source, in a sliding window; how fast its answers come, and how long
 -- whole fetches take.
--- needs: circuit_changes
+-- needs: circuit_changes, seen_hosts
 --
 -- Windows are written once, at the end of a script, by save_windows().
 
@@ -46,8 +46,8 @@ local function window_of(source)
   local key, bucket = K.window_of .. source, math.floor(now / (rules_of(source).window / BUCKETS))
   window = {number = bucket, fine = 0, errors = 0, here = {0, 0}, fresh = true, heard = 0, usual = 0, recent = 0}
   windows[source] = window
-  local fields = attempt('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches') or {}
-  window.packed_fetches = fields[4]
+  local fields = attempt('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches', 'hosts') or {}
+  window.packed_fetches, window.packed_hosts = fields[4], fields[5]
   local at, fine, errors = three_numbers(fields[1])
   if at == bucket then window.here, window.fresh = {fine, errors}, false end
   local heard, usual, recent = three_numbers(fields[2])
@@ -95,6 +95,20 @@ local function note_fetch(source, bucket)
   window.fetches[bucket] = (window.fetches[bucket] or 0) + 1
 end
 
+-- A result came from this host.
+local function note_host(source, host, fine)
+  local window = window_of(source)
+  window.hosts = window.hosts or unpack_hosts(window.packed_hosts)
+  add_to_hosts(window.hosts, host, fine)
+end
+
+-- Where all errors come from one of several hosts, that host, as the end of a sentence.
+local function where_errors_come_from(source)
+  local window = window_of(source)
+  local host = failing_host(window.hosts or unpack_hosts(window.packed_hosts))
+  return host and ', all at ' .. shown_name(host) or ''
+end
+
 local function save_windows()
   for source, window in pairs(windows) do
     local key = K.window_of .. source
@@ -103,6 +117,7 @@ local function save_windows()
       'latency', string.format('%d:%d:%d', window.heard, window.usual, window.recent),
       'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors)}
     if window.fetches then fields[#fields + 1], fields[#fields + 2] = 'fetches', pack_fetches(window.fetches) end
+    if window.hosts then fields[#fields + 1], fields[#fields + 2] = 'hosts', pack_hosts(window.hosts) end
     local saved = attempt('HSET', key, unpack(fields))
     if saved and window.fresh then
       redis.call('PEXPIRE', key, text(math.max(rules_of(source).window / 1000, 600000)))
@@ -150,7 +165,7 @@ local function sample(source, generation, fine)
     all, errors = count_sample(source, fine)
   end
   if circuit.run >= rules.halt_after then
-    halt(source, text(circuit.run) .. ' errors in a row', circuit.run)
+    halt(source, text(circuit.run) .. ' errors in a row' .. where_errors_come_from(source), circuit.run)
   elseif decides and circuit.state == 'half_open' then
     if not fine then
       trip(source, 'a probe failed', all)
@@ -158,7 +173,8 @@ local function sample(source, generation, fine)
       close_if_passed(source)
     end
   elseif decides and all > rules.samples and errors > rules.errors * all then
-    trip(source, string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000), all)
+    local why = string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000)
+    trip(source, why .. where_errors_come_from(source), all)
   end
 end
 

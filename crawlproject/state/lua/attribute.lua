@@ -1,0 +1,21 @@
+-- Says which sources requests belong to, and why.
+-- needs: belonging
+--
+-- A: count; names (that their seeds give as sources) and domains (of their URLs), each at its number; either may be missing;
+--    min_rate.
+-- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
+--    'rate' of an operator, 'unknown'; '' where none is given; the domains that it is bound to}
+
+look_up_belonging(A.names, A.domains, A.count)
+local reply = {}
+for index = 1, A.count do
+  local name, domain = A.names[index], A.domains[index]
+  local belief, kind = name and belief_in(name), ''
+  if type(belief) == 'string' then
+    kind = 'bound'
+  elseif name then
+    kind = not belief and 'unknown' or redis.call('HEXISTS', K.limits, name) == 1 and 'row' or 'rate'
+  end
+  reply[index] = {source_of(name, domain) or '', kind, kind == 'bound' and belief or ''}
+end
+return reply

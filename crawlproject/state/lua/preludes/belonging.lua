@@ -1,0 +1,124 @@
+-- Which source a request belongs to: the one that its seed names, where that is to be believed, else the one that the
+-- domain of its URL is of.
+-- needs: names, hosts, rates
+-- types: hash hosts claims limits
+--
+-- A name is believed
+--    for the domains that the catalogue binds it to (K.claims), and for no other;
+--    for any domain, where the catalogue has a row that binds it to none, or an operator has given it a rate. A name that
+--    is itself a domain is not lent to others by such a rate.
+-- Any other name is for events only. A domain is of the source that the catalogue gives it to, else of itself.
+
+local beliefs = {} -- name -> the domains that it is believed for, with blanks around each; true for any; false for none
+local sources_of = {} -- domain -> its source
+
+local function is_domain(name)
+  return name:find('.', 1, true) ~= nil or name:find('^[%x:]*:[%x:]*$') ~= nil
+end
+
+-- Looks at several names at once.
+local function look_up_beliefs(names)
+  local asked, unknown, keys = {}, {}, {}
+  for _, name in ipairs(names) do
+    if beliefs[name] == nil then
+      beliefs[name] = false
+      asked[#asked + 1] = name
+    end
+  end
+  for first = 1, #asked, 1000 do
+    local last = math.min(first + 999, #asked)
+    local domains = redis.call('HMGET', K.claims, unpack(asked, first, last))
+    local sizes = redis.call('HMGET', K.limits, unpack(asked, first, last))
+    for index = 1, last - first + 1 do
+      local name = asked[first + index - 1]
+      beliefs[name] = domains[index] or sizes[index] and true
+      if not beliefs[name] and not is_domain(name) then
+        unknown[#unknown + 1], keys[#keys + 1] = name, K.override_rate_of .. name
+      end
+    end
+  end
+  for first = 1, #keys, 1000 do
+    local values = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
+    for index, value in ipairs(values) do beliefs[unknown[first + index - 1]] = override_of(value) ~= nil end
+  end
+end
+
+local function is_bound_to(belief, domain)
+  return type(belief) == 'string' and belief:find(' ' .. domain .. ' ', 1, true) ~= nil
+end
+
+local function belief_in(name)
+  if beliefs[name] == nil then look_up_beliefs({name}) end
+  return beliefs[name]
+end
+
+local function is_believed(name, domain)
+  local belief = belief_in(name)
+  return belief == true or is_bound_to(belief, domain)
+end
+
+local function note_source_of(domain, named)
+  sources_of[domain] = named and is_name(named) and is_believed(named, domain) and named or domain
+end
+
+local function source_of_domain(domain)
+  if not sources_of[domain] then note_source_of(domain, redis.call('HGET', K.hosts, domain)) end
+  return sources_of[domain]
+end
+
+-- The source that a request belongs to. Without a domain, `name` is that of a source already.
+local function source_of(name, domain)
+  if not domain or name and is_name(name) and is_believed(name, domain) then return name end
+  return source_of_domain(domain)
+end
+
+-- Looks at the names and domains of `count` requests at once; each may be missing.
+local function look_up_belonging(names, domains, count)
+  local asked, wanted, seen = {}, {}, {}
+  for index = 1, count do
+    local name, domain = names[index], domains[index]
+    if domain and name then asked[#asked + 1] = name end
+    if domain and not seen[domain] and not sources_of[domain] then
+      seen[domain], wanted[#wanted + 1] = true, domain
+    end
+  end
+  local owners = #wanted > 0 and redis.call('HMGET', K.hosts, unpack(wanted)) or {}
+  for index = 1, #wanted do
+    if owners[index] then asked[#asked + 1] = owners[index] end
+  end
+  look_up_beliefs(asked)
+  for index, domain in ipairs(wanted) do note_source_of(domain, owners[index]) end
+end
+
+-- Whether `source` is bound to a domain that `host` is in.
+local function is_bound_to_host(source, host)
+  local belief, domain = belief_in(source), host
+  while domain do
+    if is_bound_to(belief, domain) then return true end
+    domain = domain:match('^[^.]*%.(.+)$')
+  end
+  return false
+end
+
+-- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
+local function name_in(entry)
+  if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
+  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
+  local meta = good and type(request) == 'table' and request.meta
+  local name = type(meta) == 'table' and meta.source
+  return type(name) == 'string' and is_name(name) and name or nil
+end
+
+-- Whether a stored request belongs to the source that has it in its queue: the catalogue, the rates and the version
+-- may be others by now. For what cannot be told, it does.
+local function belongs(source, entry)
+  local belief = belief_in(source)
+  if belief == true then return true end
+  local host = host_of(entry)
+  if host == '' then return true end
+  if belief then return is_bound_to_host(source, host) end
+  if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
+  if source_of_domain(source) ~= source then return false end
+  local name = name_in(entry)
+  return not name or not is_believed(name, source)
+end

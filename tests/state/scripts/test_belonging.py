@@ -1,0 +1,293 @@
+"""Which source a request belongs to: a name in its seed counts only where the catalogue or an operator says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scrapy import Request
+
+from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.seeds import new_request
+from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Attribution, DeadRetry, EnqueueReply, Settlement
+from tests.robots_copies import keep_copy
+from tests.state.scripts.calls import db, join, lease, outstanding, rule
+
+SPIDER = ImagesSpider()
+
+
+def request_to(url: str, source: str | None = None, **meta: Any) -> Request:
+    meta |= {IDENTIFIER: url} | ({} if source is None else {SOURCE: source})
+    return Request(url, errback=SPIDER.failed, meta=meta)
+
+
+async def feed(state: State, *seeds: tuple[str, str | None], refuse_unknown: bool = False) -> EnqueueReply:
+    """Enqueue a request for each URL and the source that its seed names."""
+    items = [new_request(request_to(url, source), SPIDER, SeenFilter()) for url, source in seeds]
+    reply = await state.scripts.enqueue(
+        "w", items, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=refuse_unknown
+    )
+    assert reply is not None
+    return reply
+
+
+async def catalogue(state: State, claims: dict[str, str] | None = None, **rates: float) -> int:
+    """Lead, with a catalogue of these rates; `claims` are the domains that a row is bound to, and has."""
+    fence = await rule(state)
+    claims = claims or {}
+    rows = [(name, rate, rate) for name, rate in rates.items()]
+    padded = {name: f" {domains} " for name, domains in claims.items()}
+    hosts = {domain: name for name, domains in claims.items() for domain in domains.split()}
+    assert await state.scripts.set_rates(fence, rows, hosts, {}, padded)
+    return fence
+
+
+async def queued(state: State) -> dict[str, int]:
+    """Return how many requests wait in the queue of each source."""
+    prefix = f"{state.keys.queue_of}0:"
+    return {
+        key.decode().removeprefix(prefix): await db(state).llen(key)
+        for key in sorted(await db(state).keys(prefix + "*"))
+    }
+
+
+async def due(state: State) -> set[bytes]:
+    tiers = (state.keys.due_fast, state.keys.due_mid, state.keys.due_slow)
+    return {source for tier in tiers for source in await db(state).zrange(tier, 0, -1)}
+
+
+async def test_made_up_names_for_one_host_are_one_source(state: State) -> None:
+    await catalogue(state)
+    await feed(state, *((f"http://img{n}.victim.org/{n}.jpg", f"made-up-{n}") for n in range(60)))
+    assert await queued(state) == {"victim.org": 60}
+    assert await due(state) == {b"victim.org"}  # one entry for what is paced
+    assert await db(state).smembers(state.keys.sources) == {b"victim.org"}
+    await join(state)
+    assert len((await lease(state)).grants) == 1  # 0.2 requests a second, for all names together
+
+
+async def test_a_row_with_hosts_holds_for_these_and_for_no_others(state: State) -> None:
+    await catalogue(state, {"museum": "museum.org museum.net", "archive": "archive.org"}, museum=50, archive=5)
+    await feed(
+        state,
+        ("http://img.museum.org/1.jpg", "museum"),
+        ("http://museum.net/2.jpg", "museum"),
+        ("http://museum.net/3.jpg", None),
+        ("http://museum.net/4.jpg", "made-up"),  # belongs to whom the domain is of
+        ("http://archive.org/5.jpg", "museum"),
+        ("http://victim.org/6.jpg", "museum"),
+        ("http://notmuseum.org/7.jpg", "museum"),
+    )
+    assert await queued(state) == {"museum": 4, "archive": 1, "victim.org": 1, "notmuseum.org": 1}
+
+
+async def test_rows_that_share_a_domain_are_each_believed_there(state: State) -> None:
+    await catalogue(state, {"large": "shared.org", "small": "shared.org"}, large=50, small=5)
+    await feed(
+        state, ("http://shared.org/1", "large"), ("http://shared.org/2", "small"), ("http://shared.org/3", None)
+    )
+    assert await queued(state) == {"large": 1, "small": 2}
+
+
+async def test_a_row_without_hosts_is_believed_on_any(state: State) -> None:
+    await catalogue(state, photos=50)
+    await feed(state, ("http://cdn1.example/1.jpg", "photos"), ("http://cdn2.example/2.jpg", "photos"))
+    assert await queued(state) == {"photos": 2}
+
+
+async def test_an_operators_rate_makes_a_name_believed_until_it_is_taken_back(state: State) -> None:
+    await catalogue(state)
+    await join(state)
+    await db(state).set(state.keys.override_rate_of + "gallery", "100")
+    await db(state).set(state.keys.override_rate_of + "nonsense", "fast")  # no rate
+    await feed(state, *((f"http://cdn.example/{n}.jpg", "gallery") for n in range(5)))
+    await feed(state, ("http://cdn.example/5.jpg", "nonsense"))
+    assert await queued(state) == {"gallery": 5, "cdn.example": 1}
+    assert len((await lease(state)).strays) == 0
+    await db(state).delete(state.keys.override_rate_of + "gallery")
+    await feed(state, ("http://cdn.example/6.jpg", "gallery"))
+    assert (await queued(state))["cdn.example"] == 1  # the first one is leased
+
+
+@pytest.mark.parametrize("domain", ["museum.org", "127.0.0.1", "2001:db8::1"])
+async def test_a_rate_for_a_domain_is_lent_to_no_other(state: State, domain: str) -> None:
+    await catalogue(state)
+    await db(state).set(state.keys.override_rate_of + domain, "100")
+    host = f"[{domain}]" if ":" in domain else domain
+    await feed(state, ("http://victim.org/1.jpg", domain), (f"http://{host}/2.jpg", "made-up"))
+    assert await queued(state) == {"victim.org": 1, domain: 1}
+
+
+async def test_where_unknown_sources_are_refused_neither_name_nor_domain_may_be_unknown(state: State) -> None:
+    await catalogue(state, {"museum": "museum.org"}, museum=50)
+    seeds = [
+        ("http://museum.org/1.jpg", "museum"),
+        ("http://museum.org/2.jpg", "made-up"),
+        ("http://victim.org/3.jpg", "museum"),
+        ("http://victim.org/4.jpg", None),
+    ]
+    assert (await feed(state, *seeds, refuse_unknown=True)).dead == 3
+    reasons = [letter[b"reason"] for _, letter in await db(state).xrange(state.keys.dead)]
+    assert reasons == [b"unknown source: made-up", b"unknown source: victim.org", b"unknown source: victim.org"]
+    assert await queued(state) == {"museum": 1}
+
+
+async def test_what_is_excluded_by_the_name_in_its_seed_or_by_its_source_does_not_come_in(state: State) -> None:
+    await catalogue(state)
+    await db(state).sadd(state.keys.excluded, "made-up", "closed.org")
+    reply = await feed(
+        state, ("http://a.org/1", "made-up"), ("http://closed.org/2", "other"), ("http://a.org/3", "other")
+    )
+    assert (reply.admitted, reply.excluded) == (1, 2)
+    assert await queued(state) == {"a.org": 1}
+
+
+async def put_with(state: State, source: str, *requests: Request) -> None:
+    """Store requests in the queue of `source`, as an earlier version or catalogue had them."""
+    items = [new_request(request, SPIDER, SeenFilter()) for request in requests]
+    entries = [item.entry for item in items]
+    await db(state).rpush(f"{state.keys.queue_of}0:{source}", *entries)
+    await db(state).incrby(state.keys.outstanding, len(entries))
+    await db(state).zadd(state.keys.due_slow, {source: 0})
+
+
+async def test_what_an_earlier_version_has_stored_under_a_made_up_name_goes_to_its_domain(state: State) -> None:
+    await catalogue(state)
+    await join(state)
+    await put_with(state, "made-up", *(request_to(f"http://victim.org/{n}", "made-up") for n in range(3)))
+    reply = await lease(state)
+    assert (reply.grants, len(reply.strays)) == ([], 3)  # none of them goes out as it is
+    assert await db(state).hlen(state.keys.leases_of + "w") == 3  # and none is lost with its worker
+    back = [Settlement(one.id, "made-up", one.entry, domain="victim.org", name="made-up") for one in reply.strays]
+    await state.scripts.settle("w", back)
+    assert await queued(state) == {"victim.org": 3}
+    assert await outstanding(state) == 3
+    assert await due(state) == {b"victim.org"}
+    reply = await lease(state)
+    assert (len(reply.grants), reply.strays) == (1, [])
+
+
+async def test_what_waits_follows_the_catalogue(state: State) -> None:
+    fence = await catalogue(state, photos=50)
+    await join(state)
+    await feed(state, ("http://cdn.example/1.jpg", "photos"), ("http://museum.org/2.jpg", "later"))
+    assert await queued(state) == {"photos": 1, "museum.org": 1}
+    # One row leaves, another comes.
+    assert await state.scripts.forget(fence, ["photos"], [])
+    await state.scripts.set_rates(fence, [("later", 20, 20)], {}, {}, {})
+    reply = await lease(state)
+    assert reply.grants == []
+    homes = {"photos": ("cdn.example", "photos"), "museum.org": ("museum.org", "later")}
+    back = []
+    for stray in reply.strays:
+        waited_with = stray.id.partition(":")[2]
+        domain, name = homes[waited_with]
+        back.append(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name))
+    await state.scripts.settle("w", back)
+    assert await queued(state) == {"cdn.example": 1, "later": 1}
+    # A row comes that has the domain.
+    rows = [("cdn", 20.0, 20.0)]
+    await state.scripts.set_rates(fence, rows, {"cdn.example": "cdn"}, {}, {"cdn": " cdn.example "})
+    reply = await lease(state)
+    (stray,) = reply.strays
+    assert [grant.id.partition(":")[2] for grant in reply.grants] == ["later"]
+    await state.scripts.settle("w", [Settlement(stray.id, "cdn.example", stray.entry, domain="cdn.example")])
+    assert await queued(state) == {"cdn": 1}
+    assert [grant.id.partition(":")[2] for grant in (await lease(state)).grants] == ["cdn"]
+
+
+async def test_a_row_that_gets_hosts_lets_go_of_what_leads_elsewhere(state: State) -> None:
+    fence = await catalogue(state, museum=50)
+    await join(state)
+    await feed(state, ("http://museum.org/1.jpg", "museum"), ("http://victim.org/2.jpg", "museum"))
+    rows = [("museum", 50.0, 50.0)]
+    await state.scripts.set_rates(fence, rows, {"museum.org": "museum"}, {}, {"museum": " museum.org "})
+    reply = await lease(state)
+    assert [b"museum.org" in grant.entry for grant in reply.grants] == [True]
+    assert [b"victim.org" in stray.entry for stray in reply.strays] == [True]
+
+
+async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:
+    await catalogue(state)
+    await join(state)
+    circuit = state.keys.circuit_of + "made-up"
+    await put_with(state, "made-up", request_to("http://victim.org/1", "made-up"))
+    await db(state).hset(circuit, mapping={"state": "half_open", "generation": 4, "probing": 1})
+    (stray,) = (await lease(state)).strays
+    await state.scripts.settle("w", [Settlement(stray.id, "made-up", stray.entry, domain="victim.org")])
+    assert await db(state).hmget(circuit, "probing", "passed") == [b"1", None]
+
+
+async def test_a_redirect_elsewhere_is_of_whom_it_leads_to_and_stays_there(state: State) -> None:
+    await catalogue(state, photos=50)
+    await join(state)
+    await feed(state, ("http://museum.org/1.jpg", "photos"))
+    (grant,) = (await lease(state)).grants
+    moved = request_to("http://cdn.example/1.jpg", "photos", redirect_urls=["http://museum.org/1.jpg"])
+    entry = codec.encode(moved, SPIDER)
+    await state.scripts.settle("w", [Settlement(grant.id, "photos", entry, domain="cdn.example")])
+    reply = await lease(state)
+    assert [grant.id.partition(":")[2] for grant in reply.grants] == ["cdn.example"]
+    assert reply.strays == []
+
+
+async def test_a_dead_letter_that_is_retried_goes_where_it_belongs_by_now(state: State) -> None:
+    await catalogue(state, photos=50)
+    entry = codec.encode(request_to("http://victim.org/1.jpg", "made-up"), SPIDER)
+    await db(state).xadd(state.keys.dead, {"entry": entry, "source": "made-up", "reason": "status 500"}, "1-1")
+    letter = DeadRetry("1-1", "made-up", entry, None, domain="victim.org", name="made-up")
+    assert await state.scripts.retry_dead([letter]) == 1
+    assert await queued(state) == {"victim.org": 1}
+
+
+ORIGIN = "http://museum.org:80/robots.txt"
+
+
+async def test_permission_to_ignore_robots_txt_is_for_the_hosts_of_its_row(state: State) -> None:
+    fence = await catalogue(state, {"museum": "museum.org"}, museum=50)
+    options = {"museum": '{"robots": "ignore"}', "photos": '{"robots": "ignore"}'}
+    rows = [("museum", 50.0, 50.0), ("photos", 50.0, 50.0)]
+    await state.scripts.set_rates(fence, rows, {}, options, {"museum": " museum.org "})
+    for origin, source, what in (
+        (ORIGIN, "museum", "ignore"),
+        ("https://img.museum.org:443/robots.txt", "museum", "ignore"),
+        ("http://victim.org:80/robots.txt", "museum", "rules"),
+        ("http://victim.org:80/robots.txt", "photos", "rules"),  # options of an earlier version, without hosts
+        ("http://notmuseum.org:80/robots.txt", "museum", "rules"),
+    ):
+        await keep_copy(state, origin, source, body=b"User-agent: *\nDisallow: /")
+        assert (await state.scripts.look_robots(None, origin, source)).what == what, (origin, source)
+
+
+async def test_a_slot_without_a_lease_is_of_the_same_source(state: State) -> None:
+    await catalogue(state, {"museum": "museum.org"}, museum=50)
+    for name, domain, source in (
+        ("museum", "museum.org", "museum"),
+        ("museum", "victim.org", "victim.org"),
+        ("made-up", "museum.org", "museum"),
+        (None, "museum.org", "museum"),
+        ("museum", None, "museum"),
+    ):
+        reply = await state.scripts.acquire(source=name, domain=domain)
+        assert reply.slot is not None
+        assert reply.slot.source == source
+
+
+async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State) -> None:
+    await catalogue(state, {"museum": "museum.net museum.org"}, museum=50, photos=20)
+    await db(state).set(state.keys.override_rate_of + "gallery", "3")
+    told = {
+        ("museum", "museum.org"): Attribution("museum", "bound", ["museum.net", "museum.org"]),
+        ("museum", "victim.org"): Attribution("victim.org", "bound", ["museum.net", "museum.org"]),
+        ("photos", "victim.org"): Attribution("photos", "row", []),
+        ("gallery", "victim.org"): Attribution("gallery", "rate", []),
+        ("made-up", "victim.org"): Attribution("victim.org", "unknown", []),
+        (None, "museum.net"): Attribution("museum", "", []),
+        ("made-up", None): Attribution("made-up", "unknown", []),
+    }
+    for (name, domain), attribution in told.items():
+        assert await state.scripts.attribute(name, domain) == attribution

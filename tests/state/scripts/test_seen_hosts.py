@@ -1,0 +1,106 @@
+"""Which hosts a source was seen on in the last minutes, and the one that all of its errors come from."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import SeenHost, Settlement, SourceStatus
+from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.waiting import until_async
+
+
+async def crawl(state: State, *results: tuple[str, bool]) -> SourceStatus:
+    """Crawl a request for each host, well or not; return the status of the source then."""
+    await put(state, [entry(str(number)) for number in range(len(results))])
+    grants = (await lease(state, horizon=10.0)).grants
+    done = [
+        Settlement(
+            grant.id, "museum", event=("link_rot", "{}"), status="200" if fine else "500", fine=fine, host=host
+        )
+        for grant, (host, fine) in zip(grants, results, strict=True)
+    ]
+    await state.scripts.settle("w", done)
+    return (await state.scripts.inspect(["museum"]))[0]
+
+
+async def start(state: State) -> None:
+    """Begin when no turn, at whose end all numbers are halved, is about to end."""
+
+    async def is_turn_young() -> bool:
+        seconds, _ = await db(state).time()
+        return bool(seconds % 300 < 280)
+
+    await until_async(is_turn_young)
+    await join(state)
+    await rule(state, ("museum", 200))
+
+
+async def test_hosts_are_counted_with_their_successes_and_errors(state: State) -> None:
+    await start(state)
+    assert (await state.scripts.inspect(["museum"]))[0].hosts == []
+    await crawl(state, ("a.museum.org", True), ("b.museum.org", True))
+    status = await crawl(state, ("a.museum.org", True), ("a.museum.org", False))
+    assert status.hosts == [SeenHost("a.museum.org", 2, 1), SeenHost("b.museum.org", 1, 0)]
+    assert status.failing_host == "a.museum.org"
+
+
+async def test_of_many_hosts_eight_are_named_and_the_rest_counted_together(state: State) -> None:
+    await start(state)
+    many = [(f"h{number}.museum.org", True) for number in range(20)]
+    status = await crawl(state, *many, ("x" * 1000, False), ("h3.museum.org", True))
+    assert status.hosts == [
+        *(SeenHost(host, 2 if host.startswith("h3.") else 1, 0) for host, _ in many[:8]),
+        SeenHost("", 12, 1),
+    ]
+    assert status.failing_host == ""  # it is not known which
+    assert await db(state).hstrlen(state.keys.window_of + "museum", "hosts") < 300
+
+
+async def test_numbers_are_halved_and_hosts_without_any_make_room(state: State) -> None:
+    await start(state)
+    for _ in range(2):
+        await crawl(state, *((f"h{number}.museum.org", True) for number in range(7)), *[("busy", True)] * 8)
+    assert sum(one.successful for one in (await crawl(state, ("busy", True))).hosts) == 31
+    # As it would be two turns later: a turn is five minutes.
+    key = state.keys.window_of + "museum"
+    turn, *values = msgpack.unpackb(await db(state).hget(key, "hosts"))
+    await db(state).hset(key, "hosts", msgpack.packb([turn - 2, *values]))
+    assert (await crawl(state, ("new.museum.org", True))).hosts == [
+        SeenHost("busy", 4, 0),
+        SeenHost("new.museum.org", 1, 0),
+    ]
+
+
+async def test_what_others_have_written_there_counts_for_nothing(state: State) -> None:
+    await start(state)
+    await crawl(state, ("a", True))
+    await db(state).hset(state.keys.window_of + "museum", "hosts", b"\x93\x01\xc0\xff nonsense")
+    assert (await state.scripts.inspect(["museum"]))[0].hosts == []
+    assert (await crawl(state, ("b", True))).hosts == [SeenHost("b", 1, 0)]
+
+
+async def reasons(state: State) -> list[str]:
+    return [json.loads(fields[b"event"])["reason"] for _, fields in await db(state).xrange(state.keys.audit)]
+
+
+async def test_a_circuit_that_one_of_several_hosts_has_opened_says_so(state: State) -> None:
+    await start(state)
+    await crawl(state, *[("good.museum.org", True)] * 5, *[("bad.museum.org", False)] * 2)
+    assert (await reasons(state))[-1].endswith(", all at bad.museum.org")
+
+
+async def test_it_does_not_where_all_hosts_fail_or_there_is_but_one(state: State) -> None:
+    await start(state)
+    await crawl(state, *[("a.museum.org", True)] * 5, ("a.museum.org", False), ("b.museum.org", False))
+    assert "all at" not in (await reasons(state))[-1]
+
+
+async def test_a_halt_after_errors_in_a_row_says_so(state: State) -> None:
+    await start(state)
+    await crawl(state, *[("good.museum.org", True)] * 30)
+    await crawl(state, *[("bad.museum.org", False)] * 50)
+    halts = [reason for reason in await reasons(state) if "in a row" in reason]
+    assert halts == ["50 errors in a row, all at bad.museum.org"]
