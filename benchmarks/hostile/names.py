@@ -68,6 +68,12 @@ def _is_name(name: str) -> str | None:
         return None
 
 
+def _is_only_a_name(name: str) -> bool:
+    """Tell whether a shell, a parser of options and a terminal take a name for one."""
+    plain = all(char.isalnum() or char in "._-:" or not char.isascii() for char in name)
+    return plain and name.isprintable() and not name.startswith("-")
+
+
 def _scrapy(url: str, *args: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if name not in SETTINGS} | {"REDIS_URL": url}
     return forks().run(args, environ)
@@ -86,9 +92,11 @@ def _crawled(room: Room, tally: Tally) -> None:
         ran = crawl(room.folder, [*seeds, good], rows)
     for seed in seeds:
         fault = ran.fault(seed["uuid"], None)
-        taken = _is_name(seed["source"]) is not None
-        if not fault and taken != (ran.ends[seed["uuid"]] == [IMAGE]):
+        taken = _is_name(seed["source"])
+        if not fault and (taken is not None) != (ran.ends[seed["uuid"]] == [IMAGE]):
             fault = f"ended as {ran.ends[seed['uuid']]}"
+        if not fault and taken and not _is_only_a_name(taken):
+            fault = f"taken as {taken!r}, which is more than a name to a shell or a terminal"
         tally.judge(f"seed of {seed['source']!r}", fault)
     tally.judge("seed of an ordinary source", ran.fault("good", IMAGE))
     ran.judge(tally)
