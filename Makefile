@@ -1,19 +1,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 AT_ONCE ?= 4
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: venv demo quick test bench check clean
+.PHONY: venv demo quick test bench check lock audit clean
 
 venv: .venv/.runtime
 
-.venv/.runtime: requirements.txt
+.venv/.runtime: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(INSTALL) -r requirements.lock
 	touch $@
 
-.venv/.dev: .venv/.runtime requirements-dev.txt benchmarks/requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+.venv/.dev: .venv/.runtime requirements-dev.lock
+	$(INSTALL) -r requirements-dev.lock
 	touch $@
 
 demo: .venv/.runtime
@@ -43,6 +44,23 @@ check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# After a change of a requirements file: everything that they need in turn, for all platforms and versions of Python, by
+# version and hash. What is locked already stays as it is; `make lock UPGRADE=--upgrade` takes what is newest. Asks PyPI.
+LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" $(UPGRADE)
+
+lock: .venv/.dev
+	$(LOCK) requirements-build.txt --output-file requirements-build.lock
+	$(LOCK) requirements.txt --constraints requirements-build.txt --output-file requirements.lock
+	$(LOCK) requirements-dev.txt --constraints requirements.lock --output-file requirements-dev.lock
+
+# Known vulnerabilities of what is locked for workers. Asks PyPI's advisory database; what that does not know, as where a
+# mirror stands for PyPI, is no pass (--strict).
+audit: .venv/.dev
+	@$(BIN)/pip-audit --strict --progress-spinner off --require-hashes --disable-pip --requirement requirements.lock || { \
+		echo "make audit: not passed. If no vulnerable packages are listed above, the advisories at https://pypi.org" \
+			"could not be asked from here: nothing is known." >&2; exit 1; }
 
 clean:
 	rm -rf .venv .crawl build dist *.egg-info

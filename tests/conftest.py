@@ -8,14 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import dnslib
-import dnslib.server
 import hypothesis
 import pytest
 import pytest_asyncio
@@ -26,6 +22,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.defer import maybe_deferred_to_future
 from xdist.scheduler import LoadScopeScheduling
 
+from benchmarks.name_server import Zone, served
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
@@ -33,6 +30,8 @@ from crawlproject.state import embedded
 from crawlproject.state.client import State
 from tests.forks import forks
 from tests.kafka_broker import Broker
+
+__all__ = ["Zone"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -134,74 +133,13 @@ def local_network() -> dict[str, str]:
     return {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8,::1/128", "CRAWL_DNS_SERVERS": os.environ["CRAWL_DNS_SERVERS"]}
 
 
-class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
-    """The names in the tests: `.invalid` does not exist, all others are 127.0.0.1 unless `records` has them.
-
-    `records` maps a name to its successive answers, the last of which is repeated; an answer is a list of
-    addresses, or None for no reply, as from a name server that is down.
-    """
-
-    def __init__(self) -> None:
-        self.records: dict[str, list[list[str] | None]] = {}
-        self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
-        self.rcodes: dict[str, int] = {}  # error codes that replace the answers for a name; "*": for every name
-        self.away = False  # no reply to any query
-        self.asked: list[str] = []
-        self._kinds: dict[str, set[int]] = {}  # record types already queried of a name's present answer
-        self._lock = threading.Lock()
-
-    def forget(self) -> None:
-        """Reset everything."""
-        with self._lock:
-            self.records.clear()
-            self.delays.clear()
-            self.rcodes.clear()
-            self.away = False
-            self.asked.clear()
-            self._kinds.clear()
-
-    def resolve(self, request: Any, handler: Any) -> Any:
-        """Answer a query; resolvers query A and AAAA of a name together, in any order."""
-        name = str(request.q.qname).rstrip(".").lower()
-        time.sleep(self.delays.get(name, 0.0))
-        with self._lock:
-            if request.q.qtype == dnslib.QTYPE.A:
-                self.asked.append(name)
-            answers = self.records.get(name, [["127.0.0.1"]])
-            addresses = answers[0]
-            kinds = self._kinds.setdefault(name, set())
-            kinds.add(request.q.qtype)
-            if len(kinds) == 2:
-                kinds.clear()
-                if len(answers) > 1:
-                    answers.pop(0)
-        if addresses is None or self.away:
-            raise dnslib.DNSError("no reply")
-        reply = request.reply()
-        if rcode := self.rcodes.get(name) or self.rcodes.get("*"):
-            reply.header.rcode = rcode
-            return reply
-        if name.endswith("invalid") or not addresses:
-            reply.header.rcode = dnslib.RCODE.NXDOMAIN
-        for address in addresses:
-            kind = "AAAA" if ":" in address else "A"
-            if dnslib.QTYPE[request.q.qtype] == kind and not name.endswith("invalid"):
-                reply.add_answer(*dnslib.RR.fromZone(f"{name} 0 {kind} {address}"))
-        return reply
-
-
 @pytest.fixture(scope="session", autouse=True)
 def zone() -> Iterator[Zone]:
     """A private name server, so that no query leaves this machine."""
     names = Zone()
-    quiet = dnslib.server.DNSLogger("", prefix=False)
-    server = dnslib.server.DNSServer(names, address="127.0.0.1", port=0, logger=quiet)
-    server.start_thread()
-    host, port = server.server.server_address
-    os.environ["CRAWL_DNS_SERVERS"] = f"{host}:{port}"
-    yield names
-    server.stop()
-    server.server.server_close()
+    with served(names) as address:
+        os.environ["CRAWL_DNS_SERVERS"] = address
+        yield names
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,7 @@ def _say(text: str) -> None:
 def _report(events: int, skipped: int, opts: argparse.Namespace, what: str) -> None:
     if skipped:
         cli.remark(f"{skipped} entries of the streams were not written by crawlproject, and were left out")
-    print(json.dumps({"events": events, "skipped": skipped}) if opts.json else f"{events} events {what}")
+    cli.show(json.dumps({"events": events, "skipped": skipped}) if opts.json else f"{events} events {what}")
 
 
 def _forget(state: BlockingState, name: str, as_json: bool) -> None:

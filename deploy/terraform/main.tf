@@ -52,12 +52,24 @@ resource "aws_ecs_task_definition" "crawl" {
   execution_role_arn       = var.execution_role_arn
   task_role_arn            = var.task_role_arn
 
+  # All that a task can write to; the image has it as a volume of its user's.
+  volume {
+    name = "tmp"
+  }
+
   container_definitions = jsonencode([{
     name        = each.key
     image       = var.image
     command     = each.value.command
     essential   = true
     stopTimeout = 60 # CRAWL_SHUTDOWN_GRACE is 30
+
+    user                   = "10001:10001"
+    privileged             = false
+    readonlyRootFilesystem = true
+    linuxParameters        = { capabilities = { drop = ["ALL"] }, initProcessEnabled = true }
+    mountPoints            = [{ sourceVolume = "tmp", containerPath = "/tmp", readOnly = false }]
+
     environment = [for name, value in local.settings : { name = name, value = value }]
     secrets     = [{ name = "REDIS_URL", valueFrom = var.redis_url_secret_arn }]
     ulimits     = [{ name = "nofile", softLimit = 8192, hardLimit = 8192 }]

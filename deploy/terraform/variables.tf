@@ -5,7 +5,7 @@ variable "name" {
 }
 
 variable "image" {
-  description = "The image built from the Dockerfile, in a registry."
+  description = "The image built from the Dockerfile, in a registry: by digest (registry/name@sha256:...), so that it stays the same."
   type        = string
 }
 
@@ -42,7 +42,7 @@ variable "settings" {
 }
 
 variable "redis_url_secret_arn" {
-  description = "Secret (Secrets Manager or SSM) that holds REDIS_URL; the execution role may read it."
+  description = "Secret (Secrets Manager or SSM) that holds REDIS_URL, with Redis' password (rediss://:password@...); the execution role may read it."
   type        = string
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -15,9 +16,12 @@ from typing import Any
 import hcl2
 import kubernetes_validate
 import pytest
+import redis
 import yaml
 
 from crawlproject.config import SETTINGS
+from crawlproject.state import embedded
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -134,20 +138,136 @@ def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> 
     for service in services.values():
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:")
-        assert "build" in service or re.search(r":v?\d+\.\d+", service["image"])
+        assert "build" in service or re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", service["image"])
     assert services["worker"]["deploy"]["replicas"] == 2
-    assert services["redis"]["command"][1:3] == ["--appendonly", "yes"]
     assert services["worker"]["environment"].keys() - KNOWN == set()
+
+
+def test_every_container_is_read_only_and_without_privileges() -> None:
+    for name, service in compose()["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert not {"privileged", "cap_add", "pid", "ipc", "devices", "configs", "secrets"} & service.keys(), name
+    pods = [one["spec"]["template"]["spec"] for (kind, _), one in manifests().items() if kind == "Deployment"]
+    assert len(pods) == 2
+    for pod in pods:
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+    task = (DEPLOY / "terraform" / "main.tf").read_text().partition("container_definitions")[2]
+    for line in (
+        r'user += "10001:10001"',
+        r"privileged += false",
+        r"readonlyRootFilesystem += true",
+        r'capabilities = \{ drop = \["ALL"\] \}',
+        r'mountPoints += \[\{ sourceVolume = "tmp", containerPath = "/tmp", readOnly = false \}\]',
+    ):
+        assert re.search(line, task), line
+    assert 'VOLUME ["/data", "/tmp"]' in (ROOT / "Dockerfile").read_text()  # else root's, on Fargate
+
+
+def test_redis_has_a_network_of_its_own_that_leads_nowhere() -> None:
+    data = compose()
+    assert data["networks"] == {"outside": None, "redis": {"internal": True}}
+    networks = {name: service.get("networks") for name, service in data["services"].items()}
+    assert networks == {
+        "redis": ["redis"],
+        "worker": ["outside", "redis"],
+        "monitor": ["outside", "redis"],
+        "prometheus": None,  # the monitor's
+        "grafana": ["outside"],
+    }
+    assert "ports" not in data["services"]["redis"]
+
+
+@pytest.mark.slow
+def test_redis_of_compose_wants_its_password_and_keeps_its_data(tmp_path: Path) -> None:
+    service = compose()["services"]["redis"]
+    shell, option, script = service["command"]
+    password = "5ecretOfRedis"
+    place = tmp_path / "redis.sock"
+    wanted = {
+        "/tmp/redis.conf": str(tmp_path / "redis.conf"),
+        "exec redis-server": f"exec {embedded.find_server()}",
+    }
+    script = script.replace("$$", "$").rstrip() + f" --port 0 --unixsocket {place}\n"
+    for word, here in wanted.items():
+        assert word in script
+        script = script.replace(word, here)
+    environ = {"PATH": os.environ["PATH"], "REDIS_PASSWORD": password}
+    process = subprocess.Popen([shell, option, script], env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(unix_socket_path=str(place), password=password) as client:
+            until(client.ping, despite=redis.ConnectionError)
+            assert client.config_get("append*")["appendonly"] == "yes"
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        with redis.Redis(unix_socket_path=str(place)) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        assert password not in Path(f"/proc/{process.pid}/cmdline").read_text()
+    finally:
+        process.terminate()
+        process.wait()
+    assert (tmp_path / "redis.conf").stat().st_mode & 0o777 == 0o600
+    assert data_of(service["environment"]["REDIS_PASSWORD"]) == "REDIS_PASSWORD"
+    for name in ("worker", "monitor"):
+        url = compose()["services"][name]["environment"]["REDIS_URL"]
+        assert url == "redis://:${REDIS_PASSWORD}@redis:6379/0"
+
+
+def data_of(value: str) -> str:
+    """Return the variable without which Compose does not start, as it has no default."""
+    found = re.fullmatch(r"\$\{(\w+):\?.+\}", value)
+    assert found
+    return found[1]
+
+
+def test_what_is_installed_is_locked_by_hash() -> None:
+    pinned = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[\w,]+\])?==([\w.]+)", flags=re.MULTILINE)
+    locked: dict[str, set[tuple[str, str]]] = {}
+    for lock in ("requirements", "requirements-build", "requirements-dev"):
+        text = (ROOT / f"{lock}.lock").read_text()
+        blocks = re.split(r"\n(?=\S)", text)
+        packages = [block for block in blocks if pinned.match(block)]
+        assert all("--hash=sha256:" in block for block in packages), lock
+        locked[lock] = {(name.lower().replace("_", "-"), version) for name, version in pinned.findall(text)}
+        files = [
+            ROOT / f"{lock}.txt",
+            *([ROOT / "benchmarks" / "requirements.txt"] if lock.endswith("dev") else []),
+        ]
+        for wanted in files:
+            names = {
+                (name.lower().replace("_", "-"), version) for name, version in pinned.findall(wanted.read_text())
+            }
+            assert names <= locked[lock], f"make lock: {wanted.name} has what {lock}.lock has not"
+    assert locked["requirements"] | locked["requirements-build"] <= locked["requirements-dev"]
+    installs = [
+        line
+        for file in ("Makefile", "Dockerfile")
+        for line in (ROOT / file).read_text().replace("\\\n", " ").splitlines()
+        if "pip install" in line
+    ]
+    assert len(installs) == 3
+    for line in installs:
+        for part in line.split("&&"):
+            if "pip install" in part:
+                assert "--require-hashes" in part or "--no-deps --no-index" in part, part
 
 
 def test_compose_mounts_existing_files_and_prometheus_scrapes_the_monitor() -> None:
     services = compose()["services"]
     mounted = [one for service in services.values() for one in service.get("volumes", []) if str(one)[0] == "."]
-    assert len(mounted) == 3
+    assert len(mounted) == 5
     for mount in mounted:
         assert (DEPLOY / mount.partition(":")[0]).exists()
     home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert (DEPLOY / "grafana" / Path(home).name).is_file()
+    assert any(mount.partition(":")[2] == f"{home}:ro" for mount in mounted)
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["static_configs"][0]["targets"] == ["127.0.0.1:9410"]  # of the network that they share
     assert services["prometheus"]["network_mode"] == "service:monitor"
@@ -179,6 +299,28 @@ def test_kubernetes_objects_fit_together() -> None:
     assert found["HorizontalPodAutoscaler", "worker"]["spec"]["scaleTargetRef"]["name"] == "worker"
     assert found["PodDisruptionBudget", "worker"]["spec"]["selector"]["matchLabels"] == {"app": "worker"}
     assert found["Service", "monitor"]["spec"]["selector"] == {"app": "monitor"}
+
+
+def test_the_network_policies_let_the_pods_out_to_the_public_web_and_nobody_in_but_prometheus() -> None:
+    policies = {name: one["spec"] for (kind, name), one in manifests().items() if kind == "NetworkPolicy"}
+    assert policies.keys() == {"nothing", "crawl", "metrics"}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert policies["metrics"]["ingress"][0]["ports"] == [{"port": 9410, "protocol": "TCP"}]
+    (rule,) = [one for one in policies["crawl"]["egress"] if {"port": 443, "protocol": "TCP"} in one["ports"]]
+    kept: list[Any] = []
+    for block in rule["to"]:
+        network = ipaddress.ip_network(block["ipBlock"]["cidr"])
+        outside = [ipaddress.ip_network(one) for one in block["ipBlock"].get("except", [])]
+        kept.append((network, outside))
+
+    def passes(address: str) -> bool:
+        one = ipaddress.ip_address(address)
+        return any(one in network and not any(one in other for other in outside) for network, outside in kept)
+
+    for private in ("10.1.2.3", "127.0.0.1", "169.254.169.254", "172.20.0.1", "192.168.1.1", "fd00::1", "fe80::1"):
+        assert not passes(private)
+    for public in ("1.1.1.1", "93.184.215.14", "2606:4700::1"):
+        assert passes(public)
 
 
 def test_terraform_parses_and_refers_only_to_what_it_declares() -> None:

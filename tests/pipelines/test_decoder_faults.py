@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile.server import Server, plain
 from demo.gallery import Gallery
 from tests.imaging.test_decoders import is_decoder, picture, trap
 from tests.pipelines.test_outages import deliveries, logged
 from tests.test_crawl import KEYS, Crawl
-from tests.test_hostile_pictures import Server, decoders_of, plain
+from tests.test_hostile_pictures import decoders_of
 from tests.traps.sitecustomize import SLEEP
 from tests.waiting import PATIENCE_S
 

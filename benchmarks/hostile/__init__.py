@@ -1,0 +1,1 @@
+"""What strangers can send, tried against the project's own code, by kind: see `__main__.py`."""

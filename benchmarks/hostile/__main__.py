@@ -1,0 +1,91 @@
+"""What strangers can send, tried against the project's own code: a table by kind, anyone can run it in minutes.
+
+    python -m benchmarks.hostile [--only KIND ...] [--most N] [--json]
+
+Nothing is played: addresses go through the real guard and resolver (and a name server on loopback), redirects,
+robots.txt, headers, codings and names through real workers over real servers, pictures through decoder processes,
+the rest through the commands, the dashboard and the scripts over a real Redis. A case has held when it ended as it
+must: refused, or as one event or dead letter, in bounded time and memory, with nothing reached, changed or printed
+that must not be. What broke is listed, and the exit code is 1. `--most` tries at most so many cases of each sort.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.hostile.addresses import addresses
+from benchmarks.hostile.answers import content_codings, header_floods
+from benchmarks.hostile.dashboard import dashboard_requests
+from benchmarks.hostile.escapes import terminal_escapes
+from benchmarks.hostile.feed import feed_lines
+from benchmarks.hostile.foreign_data import foreign_data
+from benchmarks.hostile.names import names
+from benchmarks.hostile.pictures import pictures
+from benchmarks.hostile.redirects import redirects
+from benchmarks.hostile.robots import robots_bombs
+from benchmarks.hostile.room import Room
+from benchmarks.hostile.tally import Tally
+
+KINDS: dict[str, Callable[[Room], Tally]] = {
+    "addresses": addresses,
+    "redirects": redirects,
+    "robots": robots_bombs,
+    "headers": header_floods,
+    "codings": content_codings,
+    "feed": feed_lines,
+    "pictures": pictures,
+    "names": names,
+    "escapes": terminal_escapes,
+    "dashboard": dashboard_requests,
+    "foreign-data": foreign_data,
+}
+_SHOWN = 20  # of what broke, of each kind
+
+
+def run(kind: str, most: int = 0) -> Tally:
+    """Try what there is of a kind, or at most so many cases of each sort."""
+    with tempfile.TemporaryDirectory(prefix="crawl-hostile-") as folder:
+        return KINDS[kind](Room(Path(folder), most))
+
+
+def main() -> None:
+    """Try, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--most", type=int, default=0, help="cases of each sort at most")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    logging.disable()  # the scripts name what they are given, a thousand times
+    tallies = []
+    if not arguments.json:
+        print(f"{'kind':<20} {'tried':>6} {'held':>6} {'broken':>6} {'seconds':>7}")
+    for kind in arguments.only:
+        began = time.monotonic()
+        tally = run(kind, arguments.most)
+        seconds = time.monotonic() - began
+        tallies.append({**vars(tally), "held": tally.held, "seconds": round(seconds, 1)})
+        if arguments.json:
+            continue
+        counts = f"{tally.tried:6} {tally.held:6} {len(tally.broken):6} {seconds:7.0f}"
+        print(f"{tally.kind:<20} {counts}  {'; '.join(tally.notes)}".rstrip())
+        for line in tally.broken[:_SHOWN]:
+            print(f"    {line}")
+        sys.stdout.flush()
+    if arguments.json:
+        print(json.dumps(tallies, indent=1))
+    else:
+        tried, broken = sum(one["tried"] for one in tallies), sum(len(one["broken"]) for one in tallies)
+        print(f"{'all':<20} {tried:6} {tried - broken:6} {broken:6}")
+    if any(one["broken"] for one in tallies):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
