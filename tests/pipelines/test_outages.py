@@ -72,9 +72,11 @@ def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
     crawl.source("photos", 100, pictures=200)
     store, away = crawl.folder / "thumbnails", crawl.folder / "away"
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.redis.sadd(KEYS.halted, "photos")  # so that neither has nothing to do
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
         crawl.start(2)
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)  # both have found the folder
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
+        crawl.redis.srem(KEYS.halted, "photos")
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 40)
         store.rename(away)
         store.write_text("in its place")
