@@ -72,10 +72,11 @@ def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> None:
     settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 2}
     one = BlockingState.connect(config.load(settings), "images")
     try:
-        one.redis.hset(one.keys.hosts, "museum.org", name)
-        one.redis.rpush(f"{one.keys.overflow_of}0:{name}", "x", "x")
+        one.redis.hset(one.keys.hosts, "museum.org", name)  # which makes it no source
+        for source in (name, "museum.org"):
+            one.redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
         one.redis.set(one.keys.overflow, 2)
-        assert pasted(Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", seen(name)]]
+        assert pasted(Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
     finally:
         one.redis.close()
 
