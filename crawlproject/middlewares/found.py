@@ -10,7 +10,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproject.frontier.codec import is_stored
+from crawlproject.frontier.codec import is_stored, named_source
 from crawlproject.models import (
     AGAIN,
     FREE_RETRIES,
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 class FoundRequestsMiddleware:
     """Makes the requests that were found in a response independent of the one that led there.
 
-    Within the registrable domain of the response they belong to its source; another domain pays for itself. Meta
-    that will not be stored is named in the log, once.
+    Within the registrable domain of the response they belong to its source, unless a redirect has led there from
+    another; another domain pays for itself. Meta that will not be stored is named in the log, once.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -70,8 +70,9 @@ class FoundRequestsMiddleware:
                     name,
                     spider.name,
                 )
-        source = response.meta.get(SOURCE)
+        assert response.request is not None
+        source = named_source(response.request)
         if source is not None and domain_of_url(request.url) == domain_of_url(response.url):
             meta[SOURCE] = source
-        elif meta.get(SOURCE) == source:
+        elif meta.get(SOURCE) == response.meta.get(SOURCE):
             meta.pop(SOURCE, None)
