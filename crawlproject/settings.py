@@ -1,5 +1,7 @@
 """Scrapy's settings, in the order in which an image meets them. What they mean: docs/settings.md."""
 
+from scrapy.settings import default_settings
+
 from crawlproject.config import RESOLVER, environment
 
 BOT_NAME = "crawlproject"
@@ -42,7 +44,9 @@ HTTPCACHE_ENABLED = False
 DOWNLOAD_MAXSIZE = 50_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
-DOWNLOAD_HANDLERS = {
+# What follows stands in the settings called base: a spider's `custom_settings` add to it, and take nothing away.
+DOWNLOAD_HANDLERS_BASE = {
+    **default_settings.DOWNLOAD_HANDLERS_BASE,
     "http": "crawlproject.net.handler.CrawlDownloadHandler",
     "https": "crawlproject.net.handler.CrawlDownloadHandler",
     "file": None,
@@ -51,7 +55,10 @@ DOWNLOAD_HANDLERS = {
     "data": None,
 }
 # In the order of requests; responses pass in reverse, through redirects and decompression to the opt-outs.
-DOWNLOADER_MIDDLEWARES = {
+DOWNLOADER_MIDDLEWARES_BASE = {
+    **default_settings.DOWNLOADER_MIDDLEWARES_BASE,
+    "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
+    "crawlproject.middlewares.offsite.OffsiteMiddleware": 50,
     "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
     "crawlproject.middlewares.user_agent.UserAgentMiddleware": 500,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
@@ -66,7 +73,10 @@ DOWNLOADER_MIDDLEWARES = {
 
 # For spiders whose callbacks yield requests; `images` leaves out what it has no use for (spiders/images.py). Ours
 # sees what has passed all others.
-SPIDER_MIDDLEWARES = {"crawlproject.middlewares.found.FoundRequestsMiddleware": 10}
+SPIDER_MIDDLEWARES_BASE = {
+    **default_settings.SPIDER_MIDDLEWARES_BASE,
+    "crawlproject.middlewares.found.FoundRequestsMiddleware": 10,
+}
 
 # Items: Scrapy's default of 100 workers per response costs 0.7 ms
 CONCURRENT_ITEMS = 1
@@ -77,7 +87,8 @@ ITEM_PIPELINES = {
 }
 
 # Alongside the flow, in every worker
-EXTENSIONS = {
+EXTENSIONS_BASE = {
+    **default_settings.EXTENSIONS_BASE,
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
     "crawlproject.extensions.leadership.Leadership": 200,
     "crawlproject.extensions.status_report.StatusReport": 300,

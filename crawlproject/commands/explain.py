@@ -103,7 +103,8 @@ async def explain(
 
     """
     seed = seed_of({"url": url, "source": source, "uuid": uuid})
-    request = Request(seed.url, meta={IDENTIFIER: seed.identifier})
+    # Other spiders know a request by its URL alone.
+    request = Request(seed.url, meta={IDENTIFIER: seed.identifier} if state.keys.spider == "images" else {})
     domain = domain_of_url(request.url)
     found = await state.scripts.attribute(seed.source, domain)
     name = found.source

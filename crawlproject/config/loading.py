@@ -56,7 +56,7 @@ def load(settings: Mapping[str, Any]) -> Config:
 
 
 def check_guarded(settings: Mapping[str, Any]) -> None:
-    """Make sure that no Scrapy setting bypasses the address guard (net/resolver.py).
+    """Make sure that no Scrapy setting bypasses the address guard (net/resolver.py) or holds up requests.
 
     Raises:
         ConfigError: a setting does.
@@ -72,6 +72,16 @@ def check_guarded(settings: Mapping[str, Any]) -> None:
         raise ConfigError(f"TWISTED_DNS_RESOLVER must be {RESOLVER}, which guards the addresses: leave it out")
     if is_set_to("TWISTED_REACTOR_ENABLED", "false", "0"):
         raise ConfigError("without TWISTED_REACTOR_ENABLED nothing would guard the addresses: leave it out")
+    if not is_set_to("DOWNLOAD_DELAY", "none", "", "0", "0.0"):
+        raise ConfigError(
+            f"DOWNLOAD_DELAY={settings['DOWNLOAD_DELAY']} would hold requests until their send slots have passed: "
+            "leave it out, and set the rate of a source with scrapy rate"
+        )
+    if is_set_to("AUTOTHROTTLE_ENABLED", "true", "1"):
+        raise ConfigError(
+            "AUTOTHROTTLE_ENABLED would hold requests until their send slots have passed: leave it out; sources "
+            "that answer slowly are slowed down without it"
+        )
 
 
 def project_dir() -> Path:

@@ -145,6 +145,7 @@ class LeaseKeeper:
         """Note the status of what a callback is given."""
         if (lease := request.meta.get(LEASE)) is not None:
             self._statuses[lease.id] = response.status
+            lease.reached_spider = True
 
     def spider_error(self, failure: TwistedFailure, response: Response | TwistedFailure) -> None:
         """Return a request to the frontier whose callback has failed."""
@@ -155,6 +156,7 @@ class LeaseKeeper:
         request: Request = failure.request  # type: ignore[attr-defined]
         error = cast("BaseException", failure.value)
         found = _failure_of(error, request, self.crawler.settings.getint("DOWNLOAD_MAXSIZE"))
+        lease.reached_spider = True
         if found.outcome.becomes in {Becomes.IMAGE, Becomes.LINK_ROT}:
             return False  # a 404: the spider's errback may want to know, but that is all there is to it
         if found.outcome.becomes in _RETURNED:

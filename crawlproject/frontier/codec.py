@@ -39,6 +39,7 @@ _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
 _ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter", "headers"})
 _OF_FOUND = frozenset({"encoding"})  # `response.follow` sets it to that of the page
+_OF_BODY = frozenset({"Content-Type"})
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
 # Of Scrapy's middlewares: earlier versions have stored them. They are left out, and set again.
 _OF_MIDDLEWARES = frozenset({"Accept", "Accept-Encoding", "Accept-Language", "User-Agent"})
@@ -48,7 +49,7 @@ _HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends 
         *("Proxy-Authenticate", "Proxy-Authorization", "Content-Length", "Host", "Expect"),
     }
 )
-_METHODS = re.compile(r"parse(_[a-z0-9_]+)?|failed")  # of the spider: those that a stored request may name
+_METHODS = re.compile(r"(parse|failed)(_[a-z0-9_]+)?")  # of the spider: those that a stored request may name
 
 
 def _is_text(value: Any) -> bool:
@@ -168,9 +169,15 @@ def is_stored(name: str, spider: Spider) -> bool:
     return name in _META or name in getattr(spider, "stored_meta", ())
 
 
+def is_header_stored(name: bytes | str, spider: Spider) -> bool:
+    """Tell whether a header of a request is stored, or set again by a middleware."""
+    return _header(name) in _headers_of(spider) or _header(name) in _OF_MIDDLEWARES
+
+
 def _headers_of(spider: Spider) -> frozenset[str]:
-    """Return the names of the headers that are stored."""
-    return _storable(frozenset(getattr(spider, "stored_headers", _REFERER)))
+    """Return the names of the headers that are stored; with a body, its type is."""
+    of_body = _OF_BODY if "body" in getattr(spider, "stored_attributes", ()) else frozenset()
+    return _storable(frozenset(getattr(spider, "stored_headers", _REFERER)) | of_body)
 
 
 @lru_cache

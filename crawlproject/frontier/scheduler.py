@@ -15,8 +15,9 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.found import detached
 from crawlproject.frontier.lease_queue import LeaseQueue
-from crawlproject.frontier.seeds import SeedReader, check_seed_list, has_starts, new_request, requests_of
+from crawlproject.frontier.seeds import SeedReader, check_spider, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, Lease
 from crawlproject.net.download_budget import DownloadBudget
@@ -94,8 +95,10 @@ class FrontierScheduler(Scheduler):
         """Note a request to be stored; a request with a lease goes back in place of the leased request."""
         try:
             lease = request.meta.get(LEASE)
-            if lease is not None:
+            if lease is not None and not lease.reached_spider:
                 return self._put_back(lease, request)
+            if lease is not None:
+                request = detached(request)  # `Request(url, meta=...)` in an errback takes all meta along
             if self._is_alone:
                 self._own.append(request)
                 return True
@@ -131,7 +134,7 @@ class FrontierScheduler(Scheduler):
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
-        check_seed_list(spider)
+        check_spider(spider)
         self.state = State(self.config, spider.name)
         await self.state.open()
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
@@ -159,8 +162,9 @@ class FrontierScheduler(Scheduler):
             max_deliveries=self.config.max_deliveries,
         )
         self._loops = Loops(self.state)
-        self._loops.start(self._lease, self._settle, self._watch)
+        self._loops.start(self._watch)
         if not self._is_alone:
+            self._loops.start(self._lease, self._settle)
             self._reader = SeedReader(
                 self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
             )
@@ -296,7 +300,10 @@ class FrontierScheduler(Scheduler):
         if not patience:
             return
         now = asyncio.get_running_loop().time()
-        if self.queue.leases or self._new or not await self._is_idle():
+        if self._is_alone:
+            self._drained = True  # nothing but its own requests
+            self._wake()
+        elif self.queue.leases or self._new or not await self._is_idle():
             self._idle_since, self._drained = None, False
         elif self._idle_since is None:
             self._idle_since = now

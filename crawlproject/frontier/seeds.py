@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from scrapy import Request, Spider
+from scrapy.spiders import CrawlSpider
 from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadSeed, ConfigError
@@ -223,13 +224,23 @@ def has_starts(spider: Spider) -> bool:
     return bool(getattr(spider, "start_urls", ())) or type(spider).start is not Spider.start
 
 
-def check_seed_list(spider: Spider) -> None:
-    """Check that the list that a spider of scrapy-redis names is the one that is read.
+def check_spider(spider: Spider) -> None:
+    """Check that a spider can be crawled with.
 
     Raises:
-        ConfigError: it names another one.
+        ConfigError: it has rules, a delay, or a seed list of its own.
 
     """
+    if isinstance(spider, CrawlSpider):
+        raise ConfigError(
+            f"spider {spider.name} is a CrawlSpider, whose rules cannot be stored: make it a Spider, whose "
+            "callbacks yield the requests"
+        )
+    if delay := getattr(spider, "download_delay", 0):
+        raise ConfigError(
+            f"spider {spider.name} has download_delay {delay!r}, which would hold requests until their send slots "
+            "have passed: leave it out, and set the rate of a source with scrapy rate"
+        )
     named = getattr(spider, "redis_key", None)
     if named is not None and named % {"name": spider.name} != f"{spider.name}:start_urls":
         raise ConfigError(

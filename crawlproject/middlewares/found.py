@@ -1,35 +1,20 @@
-"""Requests that a spider's callbacks yield: each is new, whatever meta it was given."""
+"""Requests that a spider's callbacks yield."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproject.frontier.codec import is_stored, named_source
-from crawlproject.models import (
-    AGAIN,
-    FREE_RETRIES,
-    IDENTIFIER,
-    LEASE,
-    OPT_OUT,
-    PACED_AS,
-    PASSAGE,
-    RETRIES,
-    SLOT,
-    SOURCE,
-)
+from crawlproject.frontier.codec import is_header_stored, is_stored, named_source
+from crawlproject.frontier.found import detached
+from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
-
-# What belongs to the request that a response came of. `Request(url, meta=response.meta)` would take it along.
-_OF_ONE_REQUEST = (LEASE, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN, IDENTIFIER, OPT_OUT)
-_OF_ONE_DOWNLOAD = ("redirect_", "download_")
-
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +23,7 @@ class FoundRequestsMiddleware:
     """Makes the requests that were found in a response independent of the one that led there.
 
     Within the registrable domain of the response they belong to its source, unless a redirect has led there from
-    another; another domain pays for itself. Meta that will not be stored is named in the log, once.
+    another; another domain pays for itself. Meta and headers that will not be stored are named in the log, once.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -53,26 +38,34 @@ class FoundRequestsMiddleware:
     async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield what the callback yields."""
         async for one in result:
-            if isinstance(one, Request):
-                self._detach(one, response)
-            yield one
+            yield self._of_its_own(one, response) if isinstance(one, Request) else one
 
-    def _detach(self, request: Request, response: Response) -> None:
-        meta = request.meta
-        for name in [name for name in meta if name in _OF_ONE_REQUEST or name.startswith(_OF_ONE_DOWNLOAD)]:
-            del meta[name]
-        spider = worker_of(self.crawler).spider
-        for name in meta:
-            if name not in self._named and not is_stored(name, spider):
-                self._named.add(name)
-                logger.warning(
-                    "meta[%r] of a request is not stored, and so is lost: name it in stored_meta of the spider %s",
-                    name,
-                    spider.name,
-                )
+    def _of_its_own(self, request: Request, response: Response) -> Request:
         assert response.request is not None
+        own = detached(request)
         source = named_source(response.request)
-        if source is not None and domain_of_url(request.url) == domain_of_url(response.url):
-            meta[SOURCE] = source
-        elif meta.get(SOURCE) == response.meta.get(SOURCE):
-            meta.pop(SOURCE, None)
+        if source is not None and domain_of_url(own.url) == domain_of_url(response.url):
+            own.meta[SOURCE] = source
+        elif own.meta.get(SOURCE) == response.meta.get(SOURCE):
+            own.meta.pop(SOURCE, None)
+        for what, where in self._lost(own):
+            if what not in self._named:
+                self._named.add(what)
+                spider = worker_of(self.crawler).spider.name
+                logger.warning(
+                    "%s of a request is not stored, and so is lost: name it in %s of the spider %s",
+                    what,
+                    where,
+                    spider,
+                )
+        return own
+
+    def _lost(self, request: Request) -> Iterator[tuple[str, str]]:
+        """Yield what will not be stored, and where the spider would declare it."""
+        spider = worker_of(self.crawler).spider
+        for name in request.meta:
+            if not is_stored(name, spider):
+                yield f"meta[{name!r}]", "stored_meta"
+        for header in request.headers:
+            if not is_header_stored(header, spider):
+                yield f"the header {header.decode('latin-1')}", "stored_headers"

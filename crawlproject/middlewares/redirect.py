@@ -9,6 +9,7 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.http import Response
 
 from crawlproject.errors import AddressRefused
+from crawlproject.middlewares.offsite import OffsiteMiddleware
 from crawlproject.politeness.addresses import check_url
 from crawlproject.texts import LONGEST_URL
 
@@ -16,7 +17,8 @@ from crawlproject.texts import LONGEST_URL
 class CheckedRedirectMiddleware(RedirectMiddleware):
     """Scrapy's redirects, except to a URL that would not be accepted as a seed.
 
-    A Location with a user name or password is refused before it is logged, stored, or sent on as a Referer.
+    A Location with a user name or password is refused before it is logged, stored, or sent on as a Referer; one
+    beyond the spider's `allowed_domains` before it takes a slot there.
     """
 
     def process_response(self, request: Request, response: Response) -> Request | Response:  # type: ignore[override]
@@ -24,6 +26,7 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
 
         Raises:
             AddressRefused: the URL redirected to is not accepted.
+            IgnoreRequest: the spider does not want it.
 
         """
         try:
@@ -36,4 +39,6 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
             raise AddressRefused(f"redirect to a URL of {len(redirected.url)} characters, more than {LONGEST_URL}")
         if fault := check_url(redirected.url):
             raise AddressRefused(f"bad redirect: {fault}")
+        if (offsite := self.crawler.get_downloader_middleware(OffsiteMiddleware)) is not None:
+            offsite.process_request(redirected)
         return super()._redirect(redirected, request, reason)

@@ -38,7 +38,7 @@ from crawlproject.texts import printable, without_userinfo
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
 _UNUSED = {
     "DOWNLOADER_MIDDLEWARES": (
-        "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware",
+        "crawlproject.middlewares.offsite.OffsiteMiddleware",
         "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
     ),
     "SPIDER_MIDDLEWARES": (

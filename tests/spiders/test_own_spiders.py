@@ -24,6 +24,7 @@ KEYS = Keys("crawl", "shop")
 SPIDERS = '''
 import json
 import scrapy
+from scrapy.spiders import CrawlSpider
 from scrapy.exceptions import DropItem
 
 HOME = "http://127.0.0.1:{port}"
@@ -69,6 +70,56 @@ class Elsewhere(scrapy.Spider):
     redis_key = "other:list"
 
 
+class Rules(CrawlSpider):
+    name = "rules"
+    start_urls = [HOME + "/0"]
+
+
+class Delays(scrapy.Spider):
+    name = "delays"
+    start_urls = [HOME + "/0"]
+    custom_settings = {{"DOWNLOAD_DELAY": 0.5}}
+
+
+class Careless(scrapy.Spider):
+    """Its settings would leave out all of ours, if they could."""
+
+    name = "careless"
+    allowed_domains = ["127.0.0.1"]
+    start_urls = [HOME + "/3"]
+    custom_settings = {{
+        "DOWNLOADER_MIDDLEWARES": {{"scrapy.downloadermiddlewares.stats.DownloaderStats": 850}},
+        "SPIDER_MIDDLEWARES": {{"scrapy.spidermiddlewares.referer.RefererMiddleware": 700}},
+        "EXTENSIONS": {{"scrapy.extensions.corestats.CoreStats": 0}},
+        "DEFAULT_REQUEST_HEADERS": {{"User-Agent": "Mozilla/5.0"}},
+    }}
+
+    def parse(self, response):
+        yield response.follow("/7", meta=response.meta)
+        yield response.follow("/1", meta=response.meta, callback=self.parse_end)
+        yield response.follow("/away", meta=response.meta, callback=self.parse_end)
+
+    def parse_end(self, response):
+        pass
+
+
+class Errs(scrapy.Spider):
+    name = "errs"
+
+    async def start(self):
+        yield scrapy.Request("http://127.0.0.1:1/refused", errback=self.failed)
+        yield scrapy.Request(HOME + "/broken", errback=self.failed_once)
+
+    def parse(self, response):
+        pass
+
+    def failed(self, failure):
+        yield scrapy.Request(HOME + "/1", meta=failure.request.meta)
+
+    def failed_once(self, failure):
+        return [scrapy.Request(HOME + "/1", meta=failure.request.meta)]
+
+
 class Keep:
     """Appends each item to a file; drops those of /dropped."""
 
@@ -88,14 +139,16 @@ class Pages(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     most = 40
+    robots = b""
 
     def do_GET(self) -> None:
         seen: list[str] = self.server.seen  # type: ignore[attr-defined]
         status, body = 200, b""
         if self.path == "/robots.txt":
-            status = 404
+            status, body = (200, self.robots) if self.robots else (404, b"")
         else:
             seen.append(self.path)
+        self.server.agents.append(self.headers["User-Agent"])  # type: ignore[attr-defined]
         if self.path[1:].isdigit():
             number = int(self.path[1:])
             links = [f"/{other}" for other in (2 * number + 1, 2 * number + 2, 0) if other < self.most]
@@ -104,8 +157,12 @@ class Pages(BaseHTTPRequestHandler):
             body = text.encode()
         elif self.path in {"/broken", "/gone"}:
             status = {"/broken": 500, "/gone": 410}[self.path]
+        elif self.path == "/away":
+            status = 302
         self.send_response(status)
         self.send_header("Content-Type", "text/html")
+        if status == 302:
+            self.send_header("Location", "http://elsewhere.example/")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -120,6 +177,7 @@ class Project:
     def __init__(self, folder: Path, environ: dict[str, str], url: str, server: ThreadingHTTPServer) -> None:
         self.folder, self.server = folder, server
         self.seen: list[str] = server.seen  # type: ignore[attr-defined]
+        self.agents: list[str] = server.agents  # type: ignore[attr-defined]
         self.redis: Any = redis.Redis.from_url(url)
         (folder / "spiders_of_mine.py").write_text(SPIDERS.format(port=server.server_port))
         catalogue = folder / "catalogue.json"
@@ -167,7 +225,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Project]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    server.seen = []  # type: ignore[attr-defined]
+    server.seen, server.agents = [], []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     one = Project(tmp_path, environment, redis_url, server)
     yield one
@@ -232,13 +290,52 @@ def test_a_worker_that_is_killed_loses_no_page(project: Project) -> None:
     assert int(project.redis.get(KEYS.outstanding) or 0) == 0
 
 
-def test_a_list_of_another_name_is_refused(project: Project) -> None:
-    process = project.start("crawl", "elsewhere")
-    said, _ = process.communicate(timeout=PATIENCE_S)
-    assert "its seeds are read from elsewhere:start_urls" in said
+@pytest.mark.parametrize(
+    ("spider", "sentence"),
+    [
+        ("elsewhere", "its seeds are read from elsewhere:start_urls"),
+        ("rules", "is a CrawlSpider"),
+        ("delays", "DOWNLOAD_DELAY=0.5 would hold requests"),
+    ],
+)
+def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project, spider: str, sentence: str) -> None:
+    said, _ = project.start("crawl", spider).communicate(timeout=PATIENCE_S)
+    assert sentence in said
+    assert project.seen == []
 
 
-def test_scrapys_own_commands_work_and_store_nothing(project: Project) -> None:
+def test_custom_settings_take_nothing_of_ours_away(project: Project) -> None:
+    Pages.robots = b"User-agent: *\nDisallow: /7"
+    try:
+        project.run("crawl", "careless")
+    finally:
+        Pages.robots = b""
+    assert Counter(project.seen) == {"/3": 1, "/away": 1, "/1": 1}
+    assert set(project.agents) == {project.agents[0]}
+    assert project.agents[0].startswith("crawlproject/")
+    dead = json.loads(project.run("dead", "list", "--json", "--spider", "careless"))
+    reasons = sorted(letter["reason"] for letter in dead)
+    assert len(reasons) == 2
+    assert "offsite" in reasons[0]
+    assert reasons[1].startswith("robots.txt")
+    assert int(project.redis.get(Keys("crawl", "careless").outstanding) or 0) == 0
+
+
+def test_what_an_errback_yields_is_new_and_its_request_a_dead_letter(project: Project) -> None:
+    project.run("crawl", "errs", CRAWL_MAX_RETRIES="0")
+    assert Counter(project.seen) == {"/broken": 1, "/1": 1}
+    dead = json.loads(project.run("dead", "list", "--json", "--spider", "errs"))
+    assert sorted(letter["url"].rpartition("/")[2] for letter in dead) == ["broken", "refused"]
+    assert int(project.redis.get(Keys("crawl", "errs").outstanding) or 0) == 0
+
+
+def test_scrapys_own_commands_work_and_leave_the_frontier_alone(project: Project) -> None:
+    project.redis.sadd(KEYS.halted, "site")
+    waiting = project.start("crawl", "shop")
+    until(lambda: project.redis.get(KEYS.outstanding) == b"1")  # a request that is not theirs
+    waiting.terminate()
+    waiting.communicate(timeout=PATIENCE_S)
+    project.redis.srem(KEYS.halted, "site")
     home = f"http://127.0.0.1:{project.server.server_port}/7"
     leader = project.start("crawl", "seeded", MAX_IDLE_TIME_BEFORE_CLOSE="0")
     try:
@@ -250,4 +347,5 @@ def test_scrapys_own_commands_work_and_store_nothing(project: Project) -> None:
     finally:
         leader.terminate()
         leader.communicate(timeout=PATIENCE_S)
-    assert project.redis.get(KEYS.outstanding) is None
+    assert project.redis.get(KEYS.outstanding) == b"1"
+    assert set(project.seen) == {"/7"}
