@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import time
@@ -13,13 +14,22 @@ _LOOK_EVERY_S = 60.0  # an interface may get another address
 _NOBODYS = {4: ipaddress.ip_address("240.0.0.1"), 6: ipaddress.ip_address("100::1")}  # reserved; discard-only
 
 
+# What the kernel says of an address that is not here, also of a family that it has not got. Anything else, such as
+# no more files to open, says nothing about the address.
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
+
+
 def is_own(address: Address) -> bool:
     """Tell whether an address belongs to an interface of this machine, as this process sees it.
 
     An address that a NAT translates, as clouds' public ones often are, or a container's host's, belongs to none.
     Where the kernel lets processes bind to any address (`net.ipv4.ip_nonlocal_bind`), none is known to be its own.
+    As long as the kernel does not answer, every address may be.
     """
-    return _is_own(address, int(time.monotonic() / _LOOK_EVERY_S))
+    try:
+        return _is_own(address, int(time.monotonic() / _LOOK_EVERY_S))
+    except OSError:
+        return True
 
 
 @lru_cache(RECENT)
@@ -34,6 +44,8 @@ def _can_bind(address: Address) -> bool:
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as one:
             one.bind((str(address), 0))
-    except OSError:  # not here, or no such family
-        return False
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return False
+        raise
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_those_of_an_interface_are(address: str) -> None:
 @pytest.mark.parametrize("address", ["192.36.148.17", "8.8.8.8", "2001:7fe::53"])
 def test_others_are_not(address: str) -> None:
     assert not is_own(ipaddress.ip_address(address))
+
+
+def test_what_the_kernel_does_not_answer_is_refused_and_not_remembered() -> None:
+    address = ipaddress.ip_address("9.9.9.9")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # no more files to open: no socket to ask with
+    try:
+        unanswered = is_own(address)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert unanswered
+    assert not is_own(address)
 
 
 def unshared(*command: str) -> subprocess.CompletedProcess[str]:
