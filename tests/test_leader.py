@@ -355,7 +355,11 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     async with leading(scheduler, path):
         await until_async(lambda: redis.hget(keys.options, "museum"))
         stored = json.loads(await redis.hget(keys.options, "museum") or "")
-        assert stored == {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore"}
+        assert stored == {
+            "circuit": {"errors": 0.5, "open": 2_000_000},
+            "robots": "ignore",
+            "hosts": ["img.museum.org"],
+        }
         assert await redis.hget(keys.claims, "museum") == b" museum.example museum.org "
         path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
 

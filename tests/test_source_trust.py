@@ -87,6 +87,7 @@ def test_permission_of_one_source_opens_no_pictures_of_another(crawl: Crawl) -> 
         row("photos", 50, robots="ignore"),  # without hosts
     )
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        push(crawl, "museum", "img.museum.org", "museum", "p/1.jpg")
         push(crawl, "museum", "www.museum.org", "museum", "p/1.jpg")
         push(crawl, "victim", "victim.org", "museum", "p/1.jpg")
         push(crawl, "victim", "victim.org", "photos", "p/1.jpg")
@@ -95,7 +96,9 @@ def test_permission_of_one_source_opens_no_pictures_of_another(crawl: Crawl) -> 
         crawl.run()
         assert crawl.arrivals("victim") == []
         assert [arrival["path"] for arrival in crawl.arrivals("museum")] == ["/p/1.jpg"]
-    refused = {f"{name}-victim.org-p/1.jpg" for name in ("museum", "photos", "made-up")}
+    refused = {f"{name}-victim.org-p/1.jpg" for name in ("museum", "photos", "made-up")} | {
+        "museum-www.museum.org-p/1.jpg"
+    }
     assert set(crawl.dead()) == refused
     assert all("robots.txt: line 2, Disallow: /p/" in reason for reason in crawl.dead().values())
     assert thumbnails(crawl) == {"museum": 1}

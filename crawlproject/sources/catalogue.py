@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from crawlproject.config import CircuitRules
 from crawlproject.errors import CatalogueError
-from crawlproject.sources.domains import domain_of, domain_of_url
+from crawlproject.sources.domains import domain_of, domain_of_url, normal_host
 from crawlproject.sources.names import source_name
 from crawlproject.sources.rates import rate_for
 
@@ -47,9 +47,9 @@ class BadRow(NamedTuple):
 class Row(NamedTuple):
     """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
-    The JSON has `circuit` (rules as the scripts read them) and `robots` ("ignore"). `domains` are the registrable
-    domains of its `hosts` and its `source_url`, with a blank before and after each; `has_hosts` says whether it
-    has any of the former.
+    The JSON has `circuit` (rules as the scripts read them), and `robots` ("ignore") with the `hosts` that it is
+    for, and for those below them. `domains` are the registrable domains of its `hosts` and its `source_url`, with
+    a blank before and after each; `has_hosts` says whether it has any of the former.
     """
 
     source: str
@@ -96,9 +96,11 @@ class Catalogue:
             ValueError: it is invalid, or its source has one already.
 
         """
-        source, size, domains, has_hosts = _row(row)
-        options, rate = _options(row), rate_for(size)
+        source, size, hosts, domains = _row(row)
+        options, rate, has_hosts = _options(row), rate_for(size), bool(hosts)
         refused = [] if has_hosts else list(options)
+        if "robots" in options:
+            options["hosts"] = sorted(hosts)
         values = (
             source,
             rate,
@@ -321,7 +323,8 @@ def _refusal(options: list[str]) -> str:
     )
 
 
-def _row(row: Any) -> tuple[str, int, set[str], bool]:
+def _row(row: Any) -> tuple[str, int, set[str], set[str]]:
+    """Return the source of a row, its size, its hosts, and its registrable domains."""
     if not isinstance(row, dict):
         raise ValueError("not an object")  # noqa: TRY004
     source = source_name(row.get("source_name"))
@@ -334,16 +337,16 @@ def _row(row: Any) -> tuple[str, int, set[str], bool]:
     url = row.get("source_url") or ""
     if not isinstance(url, str):
         raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
-    domains = {domain_of(_host(host)) for host in hosts} - {""}
-    return source, size, (domains | {domain_of_url(url)}) - {""}, bool(domains)
+    own = {_host(host) for host in hosts} - {""}
+    return source, size, own, ({domain_of(host) for host in own} | {domain_of_url(url)}) - {""}
 
 
 def _host(text: str) -> str:
-    """Return the host in what a row may name as one: also `host:port`, an IPv6 address, or a URL."""
+    """Return the host in what a row may name as one: also `host:port`, `*.host`, an IPv6 address, or a URL."""
     text = text.strip()
     if text.count(":") > 1 and not text.startswith("[") and "/" not in text:
-        return text
-    return urlsplit(text if "://" in text else f"//{text}").hostname or ""
+        return normal_host(text)
+    return normal_host(urlsplit(text if "://" in text else f"//{text}").hostname or "").removeprefix("*.")
 
 
 def _options(row: Mapping[str, Any]) -> dict[str, Any]:

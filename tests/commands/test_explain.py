@@ -355,8 +355,12 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     assert said["obstacles"] == []
 
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
-    await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps({"robots": "ignore"})})
+    permission: dict[str, Any] = {"robots": "ignore"}
+    await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
+    permission["hosts"] = ["museum.org"]
+    await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
     await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])

@@ -172,7 +172,7 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
         set_copy(crawl, "weeks", since=-29.9 * DAY)
         set_copy(crawl, "month", since=-30.1 * DAY)
         options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
-        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore"}')
+        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore", "hosts": ["127.0.0.1"]}')
         crawl.redis.hset(KEYS.claims, "permitted", " 127.0.0.1 ")
         for name in ("fresh", "renewed", "stale", "weeks", "month"):
             crawl.seed(name, "1.jpg", "p/1.jpg")

@@ -93,19 +93,31 @@ def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> No
     rows = [
         row("photos", 10**9, robots="ignore", circuit={"errors": 0.5}, source_url="https://photos.org/"),
         row("museum", 1, robots="ignore", hosts=["museum.org"]),
+        row(
+            "large",
+            1,
+            robots="ignore",
+            hosts=["IMG.large.org:80", "*.cdn.large.org", "::1"],
+            source_url="http://a.b",
+        ),
         row("archive", 1, circuit={"errors": 0.5}, hosts=[]),
     ]
     catalogue = parse(json.dumps(rows))
-    assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "archive": 0.2}
+    assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "large": 0.2, "archive": 0.2}
     found = {one.source: one.options for some in catalogue.rows(9) for one in some}
-    assert found == {"photos": "", "museum": '{"robots": "ignore"}', "archive": ""}
+    assert found == {
+        "photos": "",
+        "museum": '{"robots": "ignore", "hosts": ["museum.org"]}',
+        "large": '{"robots": "ignore", "hosts": ["::1", "cdn.large.org", "img.large.org"]}',
+        "archive": "",
+    }
     assert catalogue.left_out == 0
     why = (
         'because the row has no "hosts": anybody\'s seed could name it. List there the hosts for which that holds'
     )
     assert [tuple(one) for one in catalogue.refusals] == [
         (1, "photos", f'its "circuit" and "robots" are not followed, {why}'),
-        (3, "archive", f'its "circuit" is not followed, {why}'),
+        (4, "archive", f'its "circuit" is not followed, {why}'),
     ]
 
 

@@ -1,5 +1,5 @@
 -- Looks for an origin's robots.txt, or has the caller fetch it: one at a time, whoever comes first.
--- needs: clock, belonging, circuit, robots_delays
+-- needs: clock, hosts, circuit, robots_delays
 --
 -- A: origin (scheme://host:port/robots.txt); source (that asks); token (of the caller's look-up, nobody else's; nil: says
 --    only what holds, notes nothing and has nobody fetch anything); fetches (whether the caller can fetch now); lock (us
@@ -29,8 +29,21 @@ local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
 
 require_type('hash', K.robots_of .. A.origin)
 require_type('zset', K.robots_delays_of .. A.source)
--- Permission is for the hosts of those who gave it.
-if options_of(A.source).robots == 'ignore' and is_bound_to_host(A.source, host_in(A.origin)) then
+
+-- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.
+local function is_exempt(options, host)
+  if options.robots ~= 'ignore' or type(options.hosts) ~= 'table' then return false end
+  local hosts = {}
+  for _, one in pairs(options.hosts) do hosts[tostring(one)] = true end
+  local above = host
+  repeat
+    if hosts[above] then return true end
+    above = above:match('^[^.]*%.(.+)$')
+  until not above or not above:find('.', 1, true)
+  return false
+end
+
+if is_exempt(options_of(A.source), host_in(A.origin)) then
   if A.token then set_delay(A.source, A.origin, 0) end
   return {'ignore', '', '60', '', 0, A.origin}
 end

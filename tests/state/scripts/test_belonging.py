@@ -249,15 +249,24 @@ ORIGIN = "http://museum.org:80/robots.txt"
 
 async def test_permission_to_ignore_robots_txt_is_for_the_hosts_of_its_row(state: State) -> None:
     fence = await catalogue(state, {"museum": "museum.org"}, museum=50)
-    options = {"museum": '{"robots": "ignore"}', "photos": '{"robots": "ignore"}'}
+    options = {
+        "museum": '{"robots": "ignore", "hosts": ["img.museum.org", "museum.github.io", "localhost", "net", 7]}',
+        "photos": '{"robots": "ignore"}',  # of an earlier version, without hosts
+    }
     rows = [("museum", 50.0, 50.0), ("photos", 50.0, 50.0)]
-    await state.scripts.set_rates(fence, rows, {}, options, {"museum": " museum.org "})
+    await state.scripts.set_rates(fence, rows, {}, options, dict.fromkeys(options, " github.io museum.org "))
     for origin, source, what in (
-        (ORIGIN, "museum", "ignore"),
         ("https://img.museum.org:443/robots.txt", "museum", "ignore"),
+        ("https://a.IMG.museum.org:443/robots.txt", "museum", "ignore"),
+        ("http://museum.github.io:80/robots.txt", "museum", "ignore"),
+        ("http://localhost:80/robots.txt", "museum", "ignore"),
+        (ORIGIN, "museum", "rules"),
+        ("http://www.museum.org:80/robots.txt", "museum", "rules"),
+        ("http://notimg.museum.org:80/robots.txt", "museum", "rules"),
+        ("http://victim.github.io:80/robots.txt", "museum", "rules"),
+        ("http://victim.net:80/robots.txt", "museum", "rules"),
         ("http://victim.org:80/robots.txt", "museum", "rules"),
-        ("http://victim.org:80/robots.txt", "photos", "rules"),  # options of an earlier version, without hosts
-        ("http://notmuseum.org:80/robots.txt", "museum", "rules"),
+        (ORIGIN, "photos", "rules"),
     ):
         await keep_copy(state, origin, source, body=b"User-agent: *\nDisallow: /")
         assert (await state.scripts.look_robots(None, origin, source)).what == what, (origin, source)
