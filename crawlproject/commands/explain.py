@@ -108,7 +108,7 @@ async def explain(
     domain = domain_of_url(request.url)
     found = await state.scripts.attribute(seed.source, domain)
     name = found.source
-    believed = seed.source == name and found.kind != "unknown"
+    believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
@@ -119,7 +119,7 @@ async def explain(
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
-    is_unknown = status.by_size is None or found.kind in {"unknown", "rate"}
+    is_unknown = status.by_size is None or found.kind in {"domain", "unknown", "rate"}
     refused = state.config.unknown_sources == "refuse" and is_unknown
     excluded = await exclusion_of(state, name, host_of_url(request.url))
     if excluded is None and seed.source is not None:

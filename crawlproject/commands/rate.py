@@ -58,6 +58,11 @@ class Command(cli.Command):
             except ValueError as error:
                 raise UsageError(str(error)) from None
             await cli.remark_unknown(state, [source])
+            if rate is not None and (await state.scripts.attribute(source, None)).kind == "domain":
+                cli.remark(
+                    f"{source} is a domain, and not in the catalogue: the rate is for what leads there, and not "
+                    "for seeds that name it and lead elsewhere"
+                )
             [status] = await state.scripts.inspect([source])
             by_size = MINIMUM_RATE if status.by_size is None else status.by_size
             delay, wanted = status.robots_delay, by_size if rate is None else rate

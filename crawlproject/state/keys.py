@@ -158,7 +158,7 @@ class Keys:
 
     @property
     def options(self) -> str:
-        """Hash: source to what else the catalogue says about it (JSON: circuit, robots, and the hosts that it is for)."""
+        """Hash: source to what else the catalogue says about it (JSON: circuit, robots, hosts)."""
         return f"{self.namespace}:options"
 
     @property

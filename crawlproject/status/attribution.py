@@ -39,7 +39,7 @@ def reason_for_name(found: Attribution, name: str, owner: Attribution, *, is_kno
             return "an operator has given it a rate: seeds that name it belong to it on any host"
     if owner.source != name:
         return f"nothing new: the catalogue gives this domain to {owner.source}"
-    if is_known:
+    if is_known or found.kind == "domain":
         return "what leads to this domain, because the catalogue gives it to no source"
     return (
         "nothing: neither the catalogue nor scrapy rate names it. Seeds that name it have it in their events "
@@ -50,6 +50,8 @@ def reason_for_name(found: Attribution, name: str, owner: Attribution, *, is_kno
 def _not_believed(found: Attribution) -> str:
     if found.kind == "bound":
         return f"the catalogue binds it to {_shown(found.domains)}"
+    if found.kind == "domain":
+        return "it is a domain, whose rate is lent to no other, and the catalogue does not name it"
     return "neither the catalogue nor scrapy rate names it"
 
 

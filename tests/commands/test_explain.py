@@ -148,6 +148,13 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
             "the catalogue gives museum.org to citymuseum",
         ),
         (elsewhere, "victim.org", "victim.org", by_domain),
+        (
+            elsewhere,
+            "lender.org",
+            "victim.org",
+            "lender.org is a name for its event only, because it is a domain, whose rate is lent to no other, and "
+            "the catalogue does not name it; " + by_domain,
+        ),
     ):
         said = explained(scrapy, url, "--source", named)
         assert (said["source"], said["belongs"]) == (source, why)
@@ -170,6 +177,7 @@ async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Fr
         ("gallery", "an operator has given it a rate"),
         ("made-up", "nothing: neither the catalogue nor scrapy rate names it."),
         ("museum.org", "nothing new: the catalogue gives this domain to citymuseum"),
+        ("lender.org", "what leads to this domain, because the catalogue gives it to no source"),
         ("victim.org", "what leads to this domain, because the catalogue gives it to no source"),
     ):
         said = explained(scrapy, name)

@@ -39,6 +39,23 @@ async def test_more_than_the_largest_source_gets_is_done_and_remarked(scrapy: Sc
     assert await frontier.redis.get(KEY) == b"250"
 
 
+async def test_it_is_said_that_the_rate_of_a_domain_is_lent_to_no_other(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    await frontier.catalogue({"museum": 5.0, "row.museum": 5.0})
+    await frontier.feed("cdn.museum", 1)
+    note = (
+        "note: cdn.museum is a domain, and not in the catalogue: the rate is for what leads there, "
+        "and not for seeds that name it and lead elsewhere\n"
+    )
+    assert scrapy("rate", "cdn.museum", "5").stderr == note
+    assert json.loads(scrapy("rate", "cdn.museum", "5", "--json").stdout)["override"] == 5
+    assert scrapy("rate", "cdn.museum", "auto").stderr == ""
+    assert scrapy("rate", "row.museum", "5").stderr == ""
+    await frontier.feed("collection.v2", 1)
+    assert scrapy("rate", "collection.v2", "5").stderr == ""
+
+
 async def test_a_crawl_delay_binds_and_is_named_unless_it_is_lifted(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 5.0})
     for host, delay in (("a.museum", 2.0), ("b.museum", 8.0)):

@@ -4,7 +4,7 @@
 -- A: count; names (that their seeds give as sources) and domains (of their URLs), each at its number; either may be missing;
 --    min_rate.
 -- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
---    'rate' of an operator, 'unknown'; '' where none is given; the domains that it is bound to}
+--    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
 
 look_up_belonging(A.names, A.domains, A.count)
 local reply = {}
@@ -14,7 +14,7 @@ for index = 1, A.count do
   if type(belief) == 'string' then
     kind = 'bound'
   elseif name then
-    kind = not belief and 'unknown' or redis.call('HEXISTS', K.limits, name) == 1 and 'row' or 'rate'
+    kind = not belief and (is_domain(name) and 'domain' or 'unknown') or redis.call('HEXISTS', K.limits, name) == 1 and 'row' or 'rate'
   end
   reply[index] = {source_of(name, domain) or '', kind, kind == 'bound' and belief or ''}
 end

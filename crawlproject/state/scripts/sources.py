@@ -66,7 +66,8 @@ class Attribution(NamedTuple):
     """Which source a request belongs to, and why.
 
     `kind` is what is known of the name in its seed: "bound" by the catalogue to `domains`, a "row" of it that is
-    bound to none, the "rate" of an operator, "unknown"; "" where there is no name.
+    bound to none, the "rate" of an operator, a "domain", which is lent to no other, "unknown"; "" where there is
+    no name.
     """
 
     source: str

@@ -6,14 +6,31 @@
 -- A name is believed
 --    for the domains that the catalogue binds it to (K.claims), and for no other;
 --    for any domain, where the catalogue has a row that binds it to none, or an operator has given it a rate. A name that
---    is itself a domain is not lent to others by such a rate.
+--    can itself be a domain is not lent to others by such a rate.
 -- Any other name is for events only. A domain is of the source that the catalogue gives it to, else of itself.
 
 local beliefs = {} -- name -> the domains that it is believed for, with blanks around each; true for any; false for none
 local sources_of = {} -- domain -> its source
 
+-- Whether a name in lower case can be an IPv6 address, as URLs have it.
+local function is_ipv6(name)
+  if name:find('[^%x:]') or name:find(':::', 1, true) or name:find('%x%x%x%x%x') then return false end
+  local _, groups = name:gsub('%x+', '')
+  local _, gaps = name:gsub('::', '')
+  if gaps == 0 then return groups == 8 and name:find('^%x.*%x$') ~= nil end
+  return gaps == 1 and groups < 8 and not name:find('^:%x') and not name:find('%x:$')
+end
+
+-- Whether a name in lower case can be a registrable domain or an address: labels of letters, digits and hyphens (beyond
+-- ASCII any), the last one of letters. A name without a dot is lent: a host of that name is within one's own network.
 local function is_domain(name)
-  return name:find('.', 1, true) ~= nil or name:find('^[%x:]*:[%x:]*$') ~= nil
+  if name:find('^%d+%.%d+%.%d+%.%d+$') or is_ipv6(name) then return true end
+  local above, last = name:match('^([%w\128-\255.-]+)%.([^.]+)$')
+  if not above or not (last:find('^[%a\128-\255]+$') or last:find('^xn%-%-[%w-]+$')) then return false end
+  for label in (above .. '.'):gmatch('([^.]*)%.') do
+    if label == '' or label:find('^%-') or label:find('%-$') then return false end
+  end
+  return true
 end
 
 -- Looks at several names at once.
