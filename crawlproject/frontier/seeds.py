@@ -19,8 +19,8 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
 from crawlproject.politeness.addresses import check_url
-from crawlproject.sources.domains import domain_of_url
-from crawlproject.sources.names import source_name
+from crawlproject.sources.domains import domain_of_url, host_of_url
+from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
@@ -108,11 +108,13 @@ def _identifier(value: Any, url: str) -> str:
 
 
 def _source(value: Any, url: str) -> str | None:
+    if not is_name(domain_of_url(url)):  # whose it may become, whatever it names: not so of http://-a/
+        raise BadSeed(
+            f"URL with the host {host_of_url(url)!r:.60}, whose domain is no name of a source: 1 to "
+            f"{LONGEST_NAME} letters, digits and . _ : - with no - in front"
+        )
     try:
-        if value is None or value == "":
-            source_name(domain_of_url(url))  # whose it may become: not so of http://-a/
-            return None
-        return source_name(value)
+        return None if value is None or value == "" else source_name(value)
     except ValueError as error:
         raise BadSeed(str(error)) from None
 
