@@ -137,8 +137,10 @@ BOUNDS: dict[str, Bounds] = {
             ("", ()),
             ("203.0.113.0/24, 2001:db8::/32", (ip_network("203.0.113.0/24"), ip_network("2001:db8::/32"))),
             (["192.0.2.1"], (ip_network("192.0.2.1/32"),)),
+            ("::ffff:203.0.114.0/120, ::ffff:8.8.8.8", (ip_network("203.0.114.0/24"), ip_network("8.8.8.8"))),
+            ("::ffff:0:0/96, 64:ff9b::/96", (ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96"))),
         ],
-        ["example.org", "203.0.113.1/24", "203.0.113.0/33", 5],
+        ["64:ff9b::203.0.114.0/120", "example.org", "203.0.113.1/24", "203.0.113.0/33", 5],
     ),
     "CRAWL_NAT64_PREFIXES": (
         [
@@ -207,6 +209,11 @@ BOUNDS: dict[str, Bounds] = {
     ),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
+
+
+def test_the_ipv4_network_is_named_for_one_behind_nat64() -> None:
+    with pytest.raises(ConfigError, match=r"not 64:ff9b::cb00:7200/120: 203\.0\.114\.0/24 closes"):
+        load({"CRAWL_DENY_NETWORKS": "64:ff9b::cb00:7200/120"})
 
 
 def test_the_bounds_of_every_setting_are_tried() -> None:

@@ -14,6 +14,9 @@ from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Parser = Callable[[Any], Any]
 
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+
 
 def whole(low: int, high: int | None = None) -> Parser:
     """Return a parser for whole numbers from `low` to `high`."""
@@ -71,10 +74,24 @@ def items(value: Any) -> list[str]:
 
 
 def networks(value: Any) -> tuple[Network, ...]:
+    """Return the networks; one that is IPv4-mapped as that of IPv4, by which its addresses are judged."""
     try:
-        return tuple(ipaddress.ip_network(item) for item in items(value))
+        networks = tuple(ipaddress.ip_network(item) for item in items(value))
     except (TypeError, ValueError) as error:
         raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
+    for network in networks:
+        if (meant := _ipv4_in(network, _NAT64)) is not None:
+            raise ValueError(
+                f"networks such as 127.0.0.0/8, not {network}: {meant} closes or opens these, also by NAT64"
+            )
+    return tuple(_ipv4_in(network, _MAPPED) or network for network in networks)
+
+
+def _ipv4_in(network: Network, prefix: ipaddress.IPv6Network) -> ipaddress.IPv4Network | None:
+    """Return the IPv4 network that a part of `prefix`, of 96 bits, stands for; None for another, or all of it."""
+    if network.version == 4 or network.prefixlen <= 96 or not network.subnet_of(prefix):
+        return None
+    return ipaddress.IPv4Network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - 96))
 
 
 def nat64_prefixes(value: Any) -> tuple[ipaddress.IPv6Network, ...]:
