@@ -360,7 +360,7 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
             "robots": "ignore",
             "hosts": ["img.museum.org"],
         }
-        assert await redis.hget(keys.claims, "museum") == b" museum.example museum.org "
+        assert await redis.hget(keys.claims, "museum") == b" museum.org "
         path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
 
         async def gone() -> bool:

@@ -48,8 +48,8 @@ class Row(NamedTuple):
     """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
     The JSON has `circuit` (rules as the scripts read them), and `robots` ("ignore") with the `hosts` that it is
-    for, and for those below them. `domains` are the registrable domains of its `hosts` and its `source_url`, with
-    a blank before and after each; `has_hosts` says whether it has any of the former.
+    for, and for those below them. `domains` are the registrable domains of its `hosts`, with a blank before and
+    after each, or that of its `source_url` where it has no hosts, which `has_hosts` says.
     """
 
     source: str
@@ -337,8 +337,9 @@ def _row(row: Any) -> tuple[str, int, set[str], set[str]]:
     url = row.get("source_url") or ""
     if not isinstance(url, str):
         raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
-    own = {_host(host) for host in hosts} - {""}
-    return source, size, own, ({domain_of(host) for host in own} | {domain_of_url(url)}) - {""}
+    own, page = {_host(host) for host in hosts} - {""}, domain_of_url(url)
+    # A museum with hosts of its own may have its page on a platform, and has no say there.
+    return source, size, own, {domain_of(host) for host in own} or {page} - {""}
 
 
 def _host(text: str) -> str:
