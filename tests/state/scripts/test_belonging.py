@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -242,6 +243,51 @@ async def test_a_row_that_gets_hosts_lets_go_of_what_leads_elsewhere(state: Stat
     reply = await lease(state)
     assert [b"museum.org" in grant.entry for grant in reply.grants] == [True]
     assert [b"victim.org" in stray.entry for stray in reply.strays] == [True]
+
+
+@pytest.mark.parametrize("claims", [" museum-cdn.net ", " "], ids=["of another domain", "of none"])
+@pytest.mark.parametrize("name", [None, "museum.org"], ids=["unnamed", "named"])
+async def test_a_domain_whose_row_is_not_bound_to_it_is_crawled_all_the_same(
+    state: State, claims: str, name: str | None
+) -> None:
+    fence = await rule(state)
+    rows = [("museum.org", 50.0, 50.0)]
+    assert await state.scripts.set_rates(fence, rows, {"museum-cdn.net": "museum.org"}, {}, {"museum.org": claims})
+    await join(state)
+    await feed(state, ("http://www.museum.org/1.jpg", name))
+    assert await queued(state) == {"museum.org": 1}
+    reply = await lease(state)
+    assert (len(reply.grants), reply.strays) == (1, [])
+
+
+@pytest.mark.parametrize("case", range(48))
+async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: State, case: int) -> None:
+    """Else it would be moved to that source again and again, and never go out."""
+    chance = random.Random(case)
+    hosts = {"a.org": "a.org", "i.a.org": "a.org", "b.net": "b.net", "1.2.3.4": "1.2.3.4", "[::5]": "::5"}
+    domains = sorted(set(hosts.values()))
+    sources = ["x", "y", *domains]
+    await join(state)
+    fence = await rule(state)
+    bound = {name: chance.sample(domains, chance.randint(0, 2)) for name in sources if chance.random() < 0.5}
+    rows = [(name, 50.0, 50.0) for name in sources if name in bound or chance.random() < 0.2]
+    claims = {name: f" {' '.join(found)} " if found else " " for name, found in bound.items()}
+    owners = {domain: name for name, found in bound.items() for domain in found}
+    assert await state.scripts.set_rates(fence, rows, owners, {}, claims)
+    for name in sources:
+        if chance.random() < 0.15:
+            await db(state).set(state.keys.override_rate_of + name, "100")
+    for host, domain in hosts.items():
+        named = chance.choice([None, "made-up", *sources])
+        redirected = chance.random() < 0.2
+        request = request_to(
+            f"http://{host}/1", named, **({"redirect_urls": ["http://c.org/"]} if redirected else {})
+        )
+        source = (await state.scripts.attribute(codec.named_source(request), domain)).source
+        await put_with(state, source, request)
+        reply = await lease(state)
+        assert (len(reply.grants), reply.strays) == (1, []), (host, named, redirected, source, bound)
+        await db(state).delete(state.keys.slots)
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:

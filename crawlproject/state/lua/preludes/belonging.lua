@@ -133,7 +133,7 @@ local function belongs(source, entry)
   if belief == true then return true end
   local host = host_of(entry)
   if host == '' then return true end
-  if belief then return is_bound_to_host(source, host) end
+  if belief and is_bound_to_host(source, host) then return true end
   if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
   if source_of_domain(source) ~= source then return false end
   local name = name_in(entry)
