@@ -347,7 +347,9 @@ class LeaseQueue:
         else:
             self.stats.inc_value("frontier/sent_home")
             domain, name = domain_of_url(request.url), codec.named_source(request)
-            self._settlements.append(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name))
+            self._settlements.append(
+                Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True)
+            )
         self.settled.set()
 
     def _decoded(self, lease: Lease) -> Request | None:
@@ -386,6 +388,7 @@ class LeaseQueue:
             reply = await self.state.scripts.settle(
                 self.state.worker_id,
                 self._sending,
+                high_water=self.state.config.high_water,
                 latency_backoff=self.state.config.strain,
                 dead_maxlen=self.state.config.dead_maxlen,
                 refuse_unknown=self.state.config.unknown_sources == "refuse",

@@ -60,7 +60,7 @@ def _without_unused(text: str) -> str:
     kept, end = "", len(text)
     for found in reversed(list(_FUNCTION.finditer(text))):
         kept = text[found.end() : end] + kept
-        if re.search(rf"\b{found[1]}\b", kept):
+        if re.search(rf"\b(?<!K\.){found[1]}\b", kept):
             kept = found[0] + kept
         end = found.start()
     return text[:end] + kept

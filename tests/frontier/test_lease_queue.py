@@ -72,7 +72,7 @@ class Worker:
         await until_async(lambda: self.resolver.knows(url))
         assert await self.robots.look_up(url, "museum") is not None
 
-    async def put(self, *names: str) -> None:
+    async def put(self, *names: str, source: str = "museum") -> None:
         entries = [
             codec.encode(
                 Request(f"http://museum.localhost/{name}", meta={"identifier": name}, errback=self.spider.failed),
@@ -80,10 +80,10 @@ class Worker:
             )
             for name in names
         ]
-        await self.put_entries(*entries)
+        await self.put_entries(*entries, source=source)
 
-    async def put_entries(self, *entries: bytes) -> None:
-        items = [NewRequest(e, "00000", n, again=True, source="museum") for n, e in enumerate(entries)]
+    async def put_entries(self, *entries: bytes, source: str = "museum") -> None:
+        items = [NewRequest(e, "00000", n, again=True, source=source) for n, e in enumerate(entries)]
         await self.state.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
 
     async def popped(self, count: int) -> list[Request]:
@@ -357,6 +357,18 @@ async def test_waiting_leases_go_back_in_order_at_shutdown(state: State) -> None
     await worker.queue.flush()
     await worker.queue.fill()
     assert [request.url[-1] for request in await worker.popped(4)] == ["a", "b", "c", "d"]
+
+
+async def test_what_belongs_to_another_source_goes_behind_what_waits_there_in_order(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready()
+    await worker.put("a", "b", source="museum.localhost")
+    await worker.put("c", "d", "e", source="made-up")
+    await worker.redis.sadd(state.keys.halted, "museum.localhost")
+    await worker.queue.fill()
+    await worker.queue.flush()
+    entries = await worker.redis.lrange(state.keys.queue_of + "0:museum.localhost", 0, -1)
+    assert [codec.url_of(entry)[-1] for entry in entries] == ["a", "b", "c", "d", "e"]
 
 
 async def test_statistics_name_a_bounded_number_of_sources(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,12 +140,7 @@ if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
 if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
 outstanding = outstanding + queued
 for source, count in pairs(beyond) do
-  local excess = excess_of(backlog_of(source), outstanding)
-  if excess > 0 then
-    outstanding = outstanding - demote(source, math.min(excess, count, added[source] or 0))
-  else
-    outstanding = outstanding + promote(source, outstanding)
-  end
+  outstanding = outstanding + keep_to_share(source, math.min(count, added[source] or 0), outstanding)
   touched[source] = true
 end
 for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end

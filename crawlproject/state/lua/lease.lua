@@ -229,23 +229,34 @@ end
 
 -- Leases those of `entries` that do not belong to their source, without slots. Returns the others, and whether that is
 -- enough: in all, a call moves `may_move` requests or a few more.
+--
+-- Where they come to they are outstanding as before: what their source has in its overflow may take their places only as
+-- far as the frontier is not full. Else the last one stays for now, so that a source with an overflow has a queue.
 local may_move = 250
+local has_moved = {} -- sources
 local function move_strays(source, entries)
   if belief_in(source) == true then return entries, false end
-  local stored, stays = {}, {}
+  local strays, stored, stays, waits = {}, {}, {}, false
   for _, entry in ipairs(entries) do
-    if belongs(source, entry) then
-      stays[#stays + 1] = entry
-    else
-      sequence = sequence + 1
-      local id, place = text(sequence) .. '.0:' .. source, #reply -- of no generation: it is no probe
-      stored[#stored + 1], stored[#stored + 2] = id, entry
-      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, '', '', entry
-      may_move = may_move - 1
-    end
+    local list = belongs(source, entry) and stays or strays
+    list[#list + 1] = entry
   end
+  if #strays == 0 then return entries, false end
+  has_moved[source] = true
+  if overflow > 0 and outstanding >= A.high_water and backlog_of(source) == 0 and has_overflow(source) then
+    put_back(source, table.remove(strays))
+    set_slot(source, math.max(next_slot(source), now + 1000000))
+    waits = true
+  end
+  for _, entry in ipairs(strays) do
+    sequence = sequence + 1
+    local id, place = text(sequence) .. '.0:' .. source, #reply -- of no generation: it is no probe
+    stored[#stored + 1], stored[#stored + 2] = id, entry
+    reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, '', '', entry
+  end
+  may_move = may_move - #strays
   if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
-  return stays, #stored > 0 and may_move <= 0
+  return stays, waits or may_move <= 0
 end
 
 -- Takes out of `entries` what is to be leased alone.
@@ -287,7 +298,10 @@ local function grant(source, tier, budget)
     if enough then break end
   end
   rooms[source] = (rooms[source] or A.room) - given
-  if overflow > 0 then promote(source, outstanding) end
+  if overflow > 0 then
+    local most = has_moved[source] and A.high_water - outstanding or nil
+    outstanding = outstanding + promote(source, outstanding, most)
+  end
   schedule(source)
   return given
 end

@@ -1,18 +1,19 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
 -- needs: belonging, exclusions, leases, samples, due
--- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding
+-- types: stream image_events link_rot_events, hash totals latencies, zset active, counter outstanding overflow
 -- reads: halted options
 --
--- A: worker; min_rate; circuit; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow answers
---    slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
+-- A: worker; high_water; min_rate; circuit; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow
+--    answers slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot)
 --    nothing of what stands here              done, without an event
 --    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
 --                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head; if
 --                                             that is excluded, or its source, it is dropped. With `names` beside
---                                             domains: of that source, where the name is believed
+--                                             domains: of that source, where the name is believed; `strays`: it
+--                                             goes behind what waits there
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
@@ -22,6 +23,9 @@
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
 --
+-- What comes to a source from another one, by a redirect or because it belongs there, takes no more of the frontier than
+-- that source's share: the rest goes to its overflow.
+--
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
 
@@ -29,22 +33,26 @@ local leases = K.leases_of .. A.worker
 require_type('hash', leases)
 local event_streams = {K.image_events, K.link_rot_events}
 
-local payers, generations, names, chosen = {}, {}, {}, {}
-for index, id in ipairs(A.ids) do
-  local _, generation, payer = parts_of(id)
-  generations[index], payers[index] = generation or false, payer or false
-  if payer and not chosen[payer] then
-    chosen[payer] = true
-    names[#names + 1] = payer
+local payers, generations = {}, {}
+do -- blocks: Lua has room for 200 variables at a time
+  local names, chosen = {}, {}
+  for index, id in ipairs(A.ids) do
+    local _, generation, payer = parts_of(id)
+    generations[index], payers[index] = generation or false, payer or false
+    if payer and not chosen[payer] then
+      chosen[payer] = true
+      names[#names + 1] = payer
+    end
   end
+  has_exclusions()
+  look_up_halted(names)
+  look_up_circuits(names)
+  look_up_rules(names)
+  look_up_statuses(names)
 end
-has_exclusions()
-look_up_halted(names)
-look_up_circuits(names)
-look_up_rules(names)
-look_up_statuses(names)
 
 local reply, ended, touched, counts, buckets, looked_at = {}, 0, {}, {}, {}, {}
+local arrived = {} -- source -> requests that have come to its queues from those of others
 
 local function count(name, source, number)
   local of_name = counts[name]
@@ -115,11 +123,39 @@ local function give_back(index, source)
   local stored
   if A.delays[index] > 0 then
     stored = delay(source, entry, A.ids[index], A.delays[index])
+  elseif A.strays[index] then
+    local list = overflow_lists_of(source)[rank_of(entry)]
+    if (attempt('LLEN', list) or 0) == 0 then
+      stored = append(source, {entry})
+    elseif store(source, {entry}, 'RPUSH', list, entry) then -- behind those of its priority, and not outstanding
+      redis.call('INCR', K.overflow)
+    end
   else
     stored = put_back(source, entry)
   end
   if stored then touched[source] = true end
+  if source ~= payers[index] or A.strays[index] then arrived[source] = (arrived[source] or 0) + (stored and 1 or 0) end
   return stored
+end
+
+local function save_counts()
+  for name, numbers in pairs(A.counts) do
+    for index = 1, #A.ids do
+      if numbers[index] and reply[index] == 1 then count(name, A.sources[index] or payers[index] or '', numbers[index]) end
+    end
+  end
+  local active, totals, recent = {}, {}, {}
+  for name, of_sources in pairs(counts) do
+    local total = 0
+    for source, number in pairs(of_sources) do total, active[source] = total + number, true end
+    add_all(K.counts_of .. name, of_sources)
+    totals[name] = total
+  end
+  if next(totals) then add_all(K.totals, totals) end
+  if next(buckets) then add_all(K.latencies, buckets) end
+  for payer in pairs(looked_at) do active[payer] = true end
+  for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
+  if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
 end
 
 -- Each lease ends before anything else is written for it, and Redis never denies that write. One at a time: should a
@@ -142,26 +178,15 @@ for index, id in ipairs(A.ids) do
     if payer then learn(index, payer, generations[index]) end
   end
 end
-for name, numbers in pairs(A.counts) do
-  for index = 1, #A.ids do
-    if numbers[index] and reply[index] == 1 then count(name, A.sources[index] or payers[index] or '', numbers[index]) end
+if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+if next(arrived) then
+  local outstanding = require_counter(K.outstanding)
+  for source, number in pairs(arrived) do
+    outstanding = outstanding + keep_to_share(source, number, outstanding)
+    touched[source] = true
   end
 end
-
-if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
-local active, totals = {}, {}
-for name, of_sources in pairs(counts) do
-  local total = 0
-  for source, number in pairs(of_sources) do total, active[source] = total + number, true end
-  add_all(K.counts_of .. name, of_sources)
-  totals[name] = total
-end
-if next(totals) then add_all(K.totals, totals) end
-if next(buckets) then add_all(K.latencies, buckets) end
-for payer in pairs(looked_at) do active[payer] = true end
-local recent = {}
-for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(now), source end
-if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
+save_counts()
 for source in pairs(changed) do touched[source] = true end
 schedule_all(touched)
 save_statuses()

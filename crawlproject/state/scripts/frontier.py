@@ -32,7 +32,7 @@ _SETTLE_COLUMNS = (
         "holds",
         "answered",
     ),
-    *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "delays"),
+    *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "strays", "delays"),
 )
 
 
@@ -165,7 +165,8 @@ class Settlement:
     With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
     reason (a `refusal`: the site forbids the picture), and `image` is what is known of its image (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
-    source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua).
+    source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
+    `stray` behind what waits there.
     `counts` are added to those of `source`.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
@@ -186,6 +187,7 @@ class Settlement:
     delay: float = 0.0
     domain: str | None = None
     name: str | None = None
+    stray: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     status: str | None = None
     fine: bool | None = None
@@ -313,12 +315,14 @@ class FrontierScripts(ScriptRunner):
         worker: str,
         settlements: Sequence[Settlement],
         *,
+        high_water: int = 1_000_000,
         latency_backoff: bool = True,
         refuse_unknown: bool = False,
         dead_maxlen: int | None = None,
     ) -> SettleReply:
         """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
 
+        `high_water`: what the sources' shares are parts of.
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
         if not settlements:
@@ -329,6 +333,7 @@ class FrontierScripts(ScriptRunner):
             worker=worker,
             ids=[one.id for one in settlements],
             counts={name: [one.counts.get(name) for one in settlements] for name in names},
+            high_water=high_water,
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
@@ -370,7 +375,7 @@ class FrontierScripts(ScriptRunner):
             found |= {name: value for name, value in optional.items() if value is not None}
         elif not one.done:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
-            optional = {"domains": one.domain, "names": one.name}
+            optional = {"domains": one.domain, "names": one.name, "strays": one.stray or None}
             found |= {name: value for name, value in optional.items() if value is not None}
         return found
 

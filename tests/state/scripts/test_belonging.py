@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -12,11 +13,13 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Attribution, DeadRetry, EnqueueReply, Settlement
+from crawlproject.state.scripts import Attribution, DeadRetry, EnqueueReply, Grant, LeaseReply, Settlement
 from tests.robots_copies import keep_copy
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
+from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
 
@@ -288,6 +291,122 @@ async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: S
         reply = await lease(state)
         assert (len(reply.grants), reply.strays) == (1, []), (host, named, redirected, source, bound)
         await db(state).delete(state.keys.slots)
+
+
+async def put_beyond_its_share(state: State, source: str, urls: list[str], high_water: int) -> None:
+    """Feed seeds of a source without hosts, as far as they fit its share of the frontier; the rest overflows."""
+    urls_of = iter(urls)
+    while some := list(itertools.islice(urls_of, 50)):
+        await db(state).lpush(state.keys.seeds, *some)
+        seeds = await state.scripts.take_seeds("w", 50)
+        items = [new_request(request_to(url.decode(), source), SPIDER, SeenFilter()) for url in seeds]
+        reply = await state.scripts.enqueue(
+            "w",
+            items,
+            seeds=seeds,
+            high_water=high_water,
+            overflow_maxlen=10_000,
+            dead_maxlen=1000,
+            refuse_unknown=False,
+        )
+        assert reply is not None
+        assert reply.admitted == len(some)
+
+
+async def send_home(state: State, reply: LeaseReply, high_water: int) -> None:
+    """Settle strays as a worker does."""
+    back = []
+    for stray in reply.strays:
+        request = codec.decode(stray.entry, SPIDER)
+        domain, name = domain_of_url(request.url), codec.named_source(request)
+        source = stray.id.partition(":")[2]
+        back.append(Settlement(stray.id, source, stray.entry, domain=domain, name=name, stray=True))
+    await state.scripts.settle("w", back, high_water=high_water)
+
+
+async def urls_in(state: State, prefix: str, source: str) -> list[str]:
+    return [codec.url_of(entry) for entry in await db(state).lrange(f"{prefix}0:{source}", 0, -1)]
+
+
+async def test_what_moves_keeps_to_the_share_of_the_source_that_it_comes_to(state: State) -> None:
+    """What waited beyond the share of the one does not flood the frontier, and keeps its order."""
+    fence = await catalogue(state, photos=50)
+    await join(state)
+    urls = [f"http://cdn.example/{n}" for n in range(200)]
+    await put_beyond_its_share(state, "photos", urls, high_water=64)
+    assert (await queued(state), await outstanding(state)) == ({"photos": 16}, 16)
+    assert await state.scripts.forget(fence, ["photos"], [])
+    await db(state).sadd(state.keys.halted, "cdn.example")  # none of it goes out meanwhile
+
+    async def moved() -> bool:
+        reply = await lease(state, high_water=64)
+        assert await outstanding(state) <= 64
+        await send_home(state, reply, high_water=64)
+        return not reply.strays and "photos" not in await queued(state)
+
+    await until_async(moved)
+    assert await outstanding(state) <= 32
+    there = await urls_in(state, state.keys.queue_of, "cdn.example")
+    apart = await urls_in(state, state.keys.overflow_of, "cdn.example")
+    assert there + apart == urls
+    assert (await outstanding(state), await db(state).get(state.keys.overflow)) == (len(there), b"%d" % len(apart))
+    await put_beyond_its_share(state, "other", ["http://other.example/1"], high_water=64)
+
+
+async def test_redirects_keep_to_the_share_of_the_source_that_they_lead_to(state: State) -> None:
+    await catalogue(state, photos=500)
+    await join(state)
+    urls = [f"http://photos.example/{n}" for n in range(40)]
+    await put_beyond_its_share(state, "photos", urls, high_water=16)
+    await db(state).sadd(state.keys.halted, "cdn.example")
+    redirected: list[str] = []
+
+    async def all_redirected() -> bool:
+        for grant in (await lease(state, high_water=16)).grants:
+            url = codec.url_of(grant.entry)
+            moved = request_to(f"http://cdn.example/{len(redirected)}", "photos", redirect_urls=[url])
+            back = Settlement(grant.id, "photos", codec.encode(moved, SPIDER), domain="cdn.example", answered=True)
+            await state.scripts.settle("w", [back], high_water=16)
+            redirected.append(url)
+        assert await outstanding(state) <= 16
+        return len(redirected) == 40
+
+    await until_async(all_redirected)
+    assert redirected == urls
+    apart = await urls_in(state, state.keys.overflow_of, "cdn.example")
+    assert len(apart) + await outstanding(state) == 40
+    assert await db(state).get(state.keys.overflow) == b"%d" % len(apart)
+
+
+async def test_what_moves_to_many_sources_waits_while_the_frontier_is_full(state: State) -> None:
+    fence = await catalogue(state, photos=50)
+    await join(state)
+    urls = [f"http://cdn{n}.example/{n}" for n in range(100)]
+    await put_beyond_its_share(state, "photos", urls, high_water=32)
+    assert await state.scripts.forget(fence, ["photos"], [])
+    granted: list[Grant] = []
+
+    async def exchange() -> None:
+        reply = await lease(state, want=1, high_water=32)
+        granted.extend(reply.grants)
+        await send_home(state, reply, high_water=32)
+
+    for _ in range(60):  # while nothing comes to an end
+        await exchange()
+        assert await outstanding(state) <= 32
+    settled: list[Grant] = []
+
+    async def all_settled() -> bool:
+        await exchange()
+        await state.scripts.settle("w", [Settlement(grant.id, "", done=True) for grant in granted], high_water=32)
+        settled.extend(granted)
+        granted.clear()
+        assert await outstanding(state) <= 32
+        return len(settled) == 100
+
+    await until_async(all_settled)
+    assert sorted(codec.url_of(grant.entry) for grant in settled) == sorted(urls)
+    assert (await outstanding(state), await db(state).get(state.keys.overflow)) == (0, b"0")
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:

@@ -121,11 +121,12 @@ local function overflow_of(source)
   return count
 end
 
--- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes;
--- of each priority in order, the highest first. Returns by how many requests the frontier grows.
-local function promote(source, outstanding)
+-- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes,
+-- and by `most` requests if that is given; of each priority in order, the highest first. Returns by how many requests the
+-- frontier grows.
+local function promote(source, outstanding, most)
   if not has_overflow(source) then return 0 end
-  local room = math.min(-excess_of(backlog_of(source), outstanding), 250) -- at a call
+  local room = math.min(-excess_of(backlog_of(source), outstanding), most or 250, 250) -- at a call
   local taken, stored, lists = 0, 0, overflow_lists_of(source)
   for index = #lists, 1, -1 do
     local entries = taken < room and attempt('LPOP', lists[index], room - taken)
@@ -156,6 +157,14 @@ local function demote(source, count)
   redis.call('DECRBY', K.outstanding, taken)
   redis.call('INCRBY', K.overflow, stored)
   return taken
+end
+
+-- Keeps a source to its share when `count` requests have been added to its queues: moves as many of them, at most, to its
+-- overflow; where it has room, fills its queues up from there. Returns by how many requests the frontier grows.
+local function keep_to_share(source, count, outstanding)
+  local excess = excess_of(backlog_of(source), outstanding)
+  if excess > 0 then return -demote(source, math.min(excess, count)) end
+  return promote(source, outstanding)
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil.
