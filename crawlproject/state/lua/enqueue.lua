@@ -103,7 +103,7 @@ for index = 1, A.count do
   local seed, source, name, entry = seeds[index], sources[index], A.sources[index], A.entries[index]
   if A.dead[index] then
     reject(seed, nil, source or '', A.dead[index])
-  elseif is_request_excluded(source, entry) or name and is_excluded(name) then
+  elseif is_request_excluded(source, entry, name) then
     excluded_of[source] = (excluded_of[source] or 0) + 1
   elseif name and refused(name) then
     reject(seed, entry, name, 'unknown source: ' .. name)

@@ -21,6 +21,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
+from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
 
@@ -53,6 +54,34 @@ async def dropped(state: State, source: str, what: str = "excluded") -> int:
 
 async def audit(state: State) -> list[dict[str, Any]]:
     return [json.loads(fields[b"event"]) for _, fields in await db(state).xrange(state.keys.audit)]
+
+
+async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(state: State) -> None:
+    """A name without a row or a rate is for events only, and can be excluded all the same."""
+    await start(state)
+    named = [image(f"http://a.example/{n}", source="made-up") for n in range(3)]
+    others = [image("http://a.example/8", source="other-name"), image("http://a.example/9", source=None)]
+    moved = Request(
+        "http://a.example/moved",
+        errback=SPIDER.failed,
+        meta={IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]},
+    )
+    await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
+    (grant,) = (await lease(state)).grants
+    await db(state).sadd(state.keys.excluded, "made-up")
+    assert grant.entry == named[0].entry
+    await state.scripts.settle("w", [Settlement(grant.id, "a.example", grant.entry, delay=60)])  # a retry
+    assert await dropped(state, "a.example") == 1
+    left: list[str] = []
+
+    async def all_leased() -> bool:
+        await db(state).delete(state.keys.slots)
+        left.extend(await urls(state))
+        return await dropped(state, "a.example") == 3 and len(left) == 3
+
+    await until_async(all_leased)
+    assert left == ["http://a.example/8", "http://a.example/9", "http://a.example/moved"]
+    assert await outstanding(state) == 3
 
 
 async def start(state: State) -> int:

@@ -1,9 +1,10 @@
 -- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
--- needs: dead_letters, hosts
+-- needs: dead_letters, hosts, names
 -- reads: excluded dropped
 --
 -- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
--- without a dot is no domain that others are below: "museum" is a source, not all of .museum.
+-- without a dot is no domain that others are below: "museum" is a source, not all of .museum. It stands for seeds that
+-- name it, too, whatever source their requests belong to.
 --
 -- What is dropped leaves the frontier at once, and is counted. It stays in K.dropped until its place in the seen filter has
 -- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
@@ -50,10 +51,13 @@ local function is_host_excluded(host)
   return false
 end
 
--- Whether a request of a source is excluded, by that source or by where it goes.
-local function is_request_excluded(source, entry)
+-- Whether a request of a source is excluded: by that source, by where it goes, or by the `name` in its seed, which is
+-- looked for where it is not given.
+local function is_request_excluded(source, entry, name)
   if not has_exclusions() then return false end
-  return is_excluded(source) or is_host_excluded(host_of(entry))
+  if is_excluded(source) or is_host_excluded(host_of(entry)) then return true end
+  name = name or name_in(entry)
+  return name ~= nil and is_excluded(name)
 end
 
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.

@@ -24,3 +24,12 @@ local function is_name(source)
   end
   return valid
 end
+
+-- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
+local function name_in(entry)
+  if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
+  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
+  local meta = good and type(request) == 'table' and request.meta
+  local name = type(meta) == 'table' and meta.source
+  return type(name) == 'string' and is_name(name) and name or nil
+end
