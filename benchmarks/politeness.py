@@ -49,7 +49,7 @@ HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the la
 _START_S = 60.0  # for workers to start
 _AFTERWARDS_S = 0.5  # in which an end too many would show
 _FEED_S = 60.0  # for scrapy feed
-_SEEDS_S = 60.0  # for all seeds to end, beyond twice the scenario's length
+_SEEDS_S = 120.0  # for all seeds to end, beyond twice the scenario's length; robots.txt may be put off for 60
 _END_S = 60.0  # for a worker to stop
 _SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
 
