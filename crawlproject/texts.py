@@ -38,6 +38,11 @@ def visible(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things, as in `1 seed` and `2 seeds`; `what` is the singular."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def scrapy_command(*words: str, of: Iterable[str] = ()) -> str:
     """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
 

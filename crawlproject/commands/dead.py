@@ -21,7 +21,7 @@ from crawlproject.state.client import BlockingState
 from crawlproject.state.scripts import DeadRetry
 from crawlproject.state.streams import dead_letters
 from crawlproject.status.dead_letters import read_dead_letter
-from crawlproject.texts import printable
+from crawlproject.texts import counted, printable
 
 _BATCH = 500  # dead letters a call
 
@@ -53,10 +53,14 @@ class Command(cli.Command):
             _print(letters, as_json=opts.json)
         elif args == ["retry"]:
             moved = asyncio.run(self._retry(letters, opts.spider))
-            print(json.dumps({"retried": moved}) if opts.json else f"{moved} dead letters are back in the crawl")
+            print(
+                json.dumps({"retried": moved})
+                if opts.json
+                else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
+            )
         else:
             dropped = asyncio.run(self._drop(letters, opts.spider))
-            print(json.dumps({"dropped": dropped}) if opts.json else f"{dropped} dead letters deleted")
+            print(json.dumps({"dropped": dropped}) if opts.json else f"{counted(dropped, 'dead letter')} deleted")
 
     async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
         """Return how many were moved."""
@@ -104,7 +108,7 @@ def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
         what = letter["url"] or letter["seed"]
         reason = printable(letter["reason"], 1000) + _known(letter["image"])
         cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}")
-    print(f"{count} dead letters")
+    print(counted(count, "dead letter"))
 
 
 def _known(image: dict[str, Any] | None) -> str:

@@ -22,7 +22,7 @@ from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.health import fault_of, known_fault
 from crawlproject.state.readers import ReaderStatus, forget, readers
-from crawlproject.texts import printable
+from crawlproject.texts import counted, printable
 
 _BLOCK_S = 1.0
 _TIMEOUT_S = 5.0  # for an answer of Redis
@@ -126,7 +126,9 @@ def _say(text: str) -> None:
 def _report(events: int, skipped: int, opts: argparse.Namespace, what: str) -> None:
     if skipped:
         cli.remark(f"{skipped} entries of the streams were not written by crawlproject, and were left out")
-    cli.show(json.dumps({"events": events, "skipped": skipped}) if opts.json else f"{events} events {what}")
+    cli.show(
+        json.dumps({"events": events, "skipped": skipped}) if opts.json else f"{counted(events, 'event')} {what}"
+    )
 
 
 def _forget(state: BlockingState, name: str, as_json: bool) -> None:
@@ -160,7 +162,7 @@ def _list(state: BlockingState, as_json: bool) -> None:
             f"{printable(reader.name):<{width}} {reader.behind:>10}  {state_now:<8} {_short(reader.since):<20} "
             f"{_short(reader.last_read):<20} {who or '-'}"
         )
-    print(f"{len(found)} readers")
+    print(counted(len(found), "reader"))
 
 
 def _as_json(reader: ReaderStatus) -> dict[str, object]:

@@ -21,7 +21,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
 from crawlproject.state.feeders import Feeder
-from crawlproject.texts import visible
+from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -109,7 +109,7 @@ class Command(cli.Command):
                 fed += pusher.push(batch)
         finally:
             counts = {"fed": fed, "rejected": rejected}
-            print(json.dumps(counts) if opts.json else f"{fed} seeds fed, {rejected} rejected")
+            print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
         if rejected and not fed:
             self.exitcode = 1
 
@@ -148,7 +148,7 @@ class Command(cli.Command):
                         note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
                         progress.update(bar, advance=count, note=note)
         finally:
-            people = f"{fed} seeds fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
+            people = f"{counted(fed, 'seed')} fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
             print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
 
 

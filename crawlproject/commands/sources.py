@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from crawlproject import cli
 from crawlproject.state.source_table import known_sources
 from crawlproject.status.source_status import SourceRow, duration, pause, seen_on, source_statuses
+from crawlproject.texts import counted
 
 
 class Command(cli.Command):
@@ -68,4 +69,4 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow]) -> None
         cells = " ".join(f"{cell(row):>10}" for cell in _COLUMNS.values())
         hosts = seen_on(row.hosts)
         cli.show(f"{row.source:<{width}} {cells}  {row.reason}" + (f"; seen on {hosts}" if hosts else ""))
-    print(f"{len(names)} sources")
+    print(counted(len(names), "source"))

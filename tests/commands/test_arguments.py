@@ -50,8 +50,8 @@ async def test_a_url_or_a_file_may_follow_two_dashes(scrapy: Scrapy, frontier: F
     done = scrapy(
         "feed", "--", "-rf", cwd=tmp_path, PYTHONPATH=str(ROOT), SCRAPY_SETTINGS_MODULE="crawlproject.settings"
     )
-    assert (done.returncode, done.stdout) == (0, "1 seeds fed, 0 rejected\n"), done.stderr
-    assert scrapy("feed", "--", "-", stdin="http://museum.org/b.jpg\n").stdout == "1 seeds fed, 0 rejected\n"
+    assert (done.returncode, done.stdout) == (0, "1 seed fed, 0 rejected\n"), done.stderr
+    assert scrapy("feed", "--", "-", stdin="http://museum.org/b.jpg\n").stdout == "1 seed fed, 0 rejected\n"
 
 
 @pytest.mark.parametrize("command", ["feed", "explain", "events", "dead", "excluded", "stats", "redis"])

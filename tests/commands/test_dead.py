@@ -153,7 +153,7 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     await reject(state, (b"http://a/", "unknown source: a"))
 
     done = scrapy("dead", "retry", "--source", "flickr", "--reason", "timeout")
-    assert (done.returncode, done.stdout) == (0, "1 dead letters are back in the crawl\n")
+    assert (done.returncode, done.stdout) == (0, "1 dead letter is back in the crawl\n")
     assert [letter["reason"] for letter in listed(scrapy)] == ["status 403", "status 403", "unknown source: a"]
 
     assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 3}
@@ -191,7 +191,7 @@ async def test_a_drop_deletes_what_is_selected_and_nothing_else(scrapy: Scrapy, 
     await reject(state, *((b"line %d" % number, "no url") for number in range(600)))
 
     done = scrapy("dead", "drop", "--source", "FLICKR", "--reason", "403")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letters deleted\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 dead letter deleted\n", "")
     assert [letter["identifier"] for letter in listed(scrapy, "--reason", "t")][:2] == ["1", "2"]
     assert json.loads(scrapy("dead", "drop", "--reason", "no url", "--json").stdout) == {"dropped": 600}
     assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]

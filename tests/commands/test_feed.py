@@ -183,7 +183,7 @@ def test_on_a_terminal_there_is_a_progress_bar(
     assert "100%" in shown
     assert f"{path}:2: URL must begin with http:// or https://: ftp://a/[red]" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
-    assert done.stdout == b"1 seeds fed, 1 rejected\n"
+    assert done.stdout == b"1 seed fed, 1 rejected\n"
 
 
 @pytest.mark.parametrize("knows", [True, False])

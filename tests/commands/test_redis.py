@@ -40,7 +40,7 @@ def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> 
     assert run("redis", "start") == (0, f"unix://{socket}\n", "")
     assert run("redis", "socket") == (0, f"{socket}\n", "")
     (project / "seeds").write_text("http://a/\n")
-    assert run("feed", "seeds") == (0, "1 seeds fed, 0 rejected\n", "")
+    assert run("feed", "seeds") == (0, "1 seed fed, 0 rejected\n", "")
     with redis.Redis(unix_socket_path=str(socket)) as client:
         assert client.lrange("images:start_urls", 0, -1) == [b"http://a/"]
     assert run("redis", "stop") == (0, "stopped\n", "")
