@@ -24,7 +24,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import DeadRetry, Grant, NewRequest, Rejected, Settlement
+from crawlproject.state.scripts import Budget, DeadRetry, Grant, LinkGroup, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
 
 KEYS = Keys("crawl", "images")
@@ -38,6 +38,7 @@ SUFFIXES = {
     "leases_of": [ME, SILENT],
     "queue_of": [f"{priority}:{SPOILT}" for priority in range(5)],
     "overflow_of": [f"{priority}:{SPOILT}" for priority in range(5)],
+    "found_hosts_of": [SPOILT, "museum.org"],
     "seen_of": ["00000"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
@@ -65,7 +66,9 @@ TYPES = {
         ],
         "zset",
     ),
-    **dict.fromkeys(["seen_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"),
+    **dict.fromkeys(
+        ["seen_of", "found_hosts_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"
+    ),
     **dict.fromkeys(
         ["rates", "limits", "hosts", "claims", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
@@ -84,6 +87,7 @@ TYPES = {
             "ordered_by_of",
             "excluded_by",
             "excluded_by_file",
+            "ledger",
         ],
         "hash",
     ),
@@ -209,6 +213,23 @@ async def overflow(state: State, source: str, seeds: list[bytes]) -> None:
     )
 
 
+async def discover(state: State, source: str) -> None:
+    """Admit links, more than the window of the source."""
+    number = random.randrange(1 << 40)
+    links = range(number, number + 12)
+    group = LinkGroup(
+        "museum.org" if source == SPOILT else source,
+        None,
+        [bytes((1, 0, n % 3)) + str(n).encode() for n in links],
+        ["00000" if source == SPOILT else "00001"] * len(links),
+        [str(n) for n in links],
+        [n % 1000 for n in links],
+    )
+    await state.scripts.discover(
+        [group], high_water=40, overflow_maxlen=100, refuse_unknown=False, budget=Budget(8, 1, 100, 100)
+    )
+
+
 async def reject(state: State, seeds: list[bytes]) -> None:
     """Make dead letters of the seeds on the processing list."""
     rejected = [Rejected("no url") for _ in seeds]
@@ -263,6 +284,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(db(state).lpush(state.keys.seeds, *range(20)))
         if seeds := await attempt(scripts.take_seeds(ME, 20)):
             await attempt(overflow(state, source, seeds))
+        await attempt(discover(state, source))
         await attempt(lease(state))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))

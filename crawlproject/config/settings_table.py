@@ -138,6 +138,34 @@ class Config:
         "most seeds that wait beyond their sources' shares of the frontier; then seeds stay in the list",
         unit="requests",
     )
+    pages_budget: int = _setting(
+        "CRAWL_PAGES_BUDGET",
+        1_000,
+        whole(1),
+        "links found on pages that a source may always admit",
+        unit="links",
+    )
+    pages_budget_per_page: int = _setting(
+        "CRAWL_PAGES_BUDGET_PER_PAGE",
+        4,
+        whole(0),
+        "and this many more for each good page of it: fetched, indexable, with new content",
+        unit="links",
+    )
+    pages_budget_max: int = _setting(
+        "CRAWL_PAGES_BUDGET_MAX",
+        1_000_000,
+        whole(0),
+        "most of these links a source admits in all, a quarter of them poor ones; 0: no budget at all",
+        unit="links",
+    )
+    pages_budget_hosts: int = _setting(
+        "CRAWL_PAGES_BUDGET_HOSTS",
+        100,
+        whole(1),
+        "most hosts below one registrable domain that found links may lead to",
+        unit="hosts",
+    )
     dead_maxlen: int = _setting(
         "CRAWL_DEAD_MAXLEN",
         1_000_000,

@@ -197,7 +197,7 @@ class State:
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
-        self.scripts = Scripts(self.redis, self.keys, self.clock, self.health, self.config.circuit)
+        self.scripts = self.scripts_of(self.keys.spider)
         try:
             _check_version(url, await self.redis.info("server"))
         except _CONNECT_ERRORS as error:
@@ -208,6 +208,11 @@ class State:
             raise
         if sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+
+    def scripts_of(self, spider: str) -> Scripts:
+        """Return the scripts for the frontier of `spider`, over this connection."""
+        keys = Keys(self.config.namespace, spider)
+        return Scripts(self.redis, keys, self.clock, self.health, self.config.circuit)
 
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""

@@ -88,6 +88,16 @@ class Keys:
         return self._of_spider("overflow")
 
     @property
+    def ledger(self) -> str:
+        """Hash: source to how many links found on pages it has admitted, and how many of them are poor ones."""
+        return self._of_spider("ledger")
+
+    @property
+    def found_hosts_of(self) -> str:
+        """Prefix + source, set of integers: 32-bit hashes of the hosts below its domain that links led to."""
+        return self._of_spider("found_hosts:")
+
+    @property
     def dropped(self) -> str:
         """List: stored requests that were dropped, and still have their places in the seen filter."""
         return self._of_spider("dropped")

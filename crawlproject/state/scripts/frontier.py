@@ -83,6 +83,45 @@ class EnqueueReply(NamedTuple):
     outstanding: int
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many links found on pages each source may admit; see preludes/budget.lua."""
+
+    base: int
+    per_page: int
+    most: int
+    hosts: int
+
+    def packed(self) -> dict[str, int]:
+        """Return it as discover.lua takes it."""
+        return {"base": self.base, "per_page": self.per_page, "most": self.most, "hosts": self.hosts}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGroup:
+    """Links to one registrable domain, and the source that they name, if any.
+
+    Of each link: its stored request, its place in the seen filter (bucket, member), and the 32-bit hash of its
+    host, None for one that does not count towards the hosts of its domain.
+    """
+
+    domain: str
+    source: str | None
+    entries: list[bytes] = field(default_factory=list)
+    buckets: list[str] = field(default_factory=list)
+    members: list[str] = field(default_factory=list)
+    hosts: list[int | None] = field(default_factory=list)
+
+
+class DiscoverReply(NamedTuple):
+    """Answer to `discover`: what became of each link, by the letters in discover.lua; whether the groups' sources
+    take more: 0, 1 (no more poor links), 2 (none).
+    """
+
+    letters: str
+    closed: list[int]
+
+
 class DropReply(NamedTuple):
     """Answer to `drop_queued`: the requests dropped by this call, and those that still wait."""
 
@@ -259,6 +298,32 @@ class FrontierScripts(ScriptRunner):
             refuse_unknown=refuse_unknown,
         )
         return EnqueueReply(*reply) if reply else None
+
+    async def discover(
+        self,
+        groups: Sequence[LinkGroup],
+        *,
+        high_water: int,
+        overflow_maxlen: int,
+        refuse_unknown: bool,
+        budget: Budget | None,
+    ) -> DiscoverReply | None:
+        """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua)."""
+        reply = await self._run(
+            "discover",
+            sources=[group.source for group in groups],
+            domains=[group.domain for group in groups],
+            sizes=[len(group.entries) for group in groups],
+            entries=[entry for group in groups for entry in group.entries],
+            buckets=[bucket for group in groups for bucket in group.buckets],
+            members=[member for group in groups for member in group.members],
+            hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
+            high_water=high_water,
+            overflow_maxlen=overflow_maxlen,
+            refuse_unknown=refuse_unknown,
+            budget=budget and budget.packed(),
+        )
+        return DiscoverReply(reply[0].decode(), reply[1]) if reply else None
 
     async def lease(
         self,

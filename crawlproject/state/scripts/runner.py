@@ -35,6 +35,7 @@ class ScriptRunner:
     """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
+    `pace`: the requests a second at most that the spider sends to a source; None: the source's rate alone binds.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class ScriptRunner:
         clock: RedisClock,
         health: Health | None = None,
         rules: CircuitRules | None = None,
+        pace: float | None = None,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
+        self._pace = pace
         self._emitted = [
             key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
         ]  # as in settle.lua
@@ -59,7 +62,7 @@ class ScriptRunner:
         loaded = self._loaded.get(verb)
         if loaded is None:
             text = ScriptText(verb, self._known)
-            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules}
+            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules, "pace": self._pace}
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         args = [packed(arguments | loaded.arguments)]

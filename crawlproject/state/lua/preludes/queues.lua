@@ -1,7 +1,8 @@
 -- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
--- needs: clock, dead_letters
+-- needs: clock, dead_letters, rates
 --
--- A: high_water (most requests outstanding; a source's share is a part of it).
+-- A: high_water (most requests outstanding; a source's share is a part of it); pace (requests a second at most that the
+--    spider sends to a source; nil: the source's rate alone binds).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
@@ -9,6 +10,11 @@
 -- the seen filter, and not outstanding. Whatever takes from a queue fills it up from there, so that a source with an
 -- overflow is never without a queue, and none needs to be looked for. Of two requests of one source the one of the
 -- higher priority is never in the overflow while the other is in a queue, unless that came back from a worker.
+--
+-- Links found on pages have the priorities 0 and 1, and a page has hundreds: of these a source's queues are filled up to
+-- its window, what it can be sent in ten minutes, and its overflow is their tail.
+
+local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1
 
 local queues = {} -- source -> the keys of its queues
 local has_queued, has_delayed = {}, {} -- source -> whether it has requests queued, or delayed, where that is known
@@ -112,6 +118,12 @@ local function excess_of(held, outstanding)
   return math.min(math.ceil((3 * held + outstanding - A.high_water) / 4), held - least)
 end
 
+-- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
+local function window_size(source)
+  local rate = rate_of(source)
+  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace or rate))))
+end
+
 local function has_overflow(source) return redis.call('EXISTS', unpack(overflow_lists_of(source))) > 0 end
 
 -- How many requests of a source are in its overflow.
@@ -122,13 +134,15 @@ local function overflow_of(source)
 end
 
 -- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes,
--- and by `most` requests if that is given; of each priority in order, the highest first. Returns by how many requests the
--- frontier grows.
+-- and by `most` requests if that is given; of each priority in order, the highest first. The lowest priorities wait until
+-- half of the source's window is used up. Returns by how many requests the frontier grows.
 local function promote(source, outstanding, most)
   if not has_overflow(source) then return 0 end
-  local room = math.min(-excess_of(backlog_of(source), outstanding), most or 250, 250) -- at a call
+  local held, window = backlog_of(source), window_size(source)
+  local room = math.min(-excess_of(held, outstanding), most or 250, 250) -- at a call
   local taken, stored, lists = 0, 0, overflow_lists_of(source)
   for index = #lists, 1, -1 do
+    if index == FOUND_RANKS then room = math.min(room, 2 * held <= window and window - held or 0) end
     local entries = taken < room and attempt('LPOP', lists[index], room - taken)
     if entries then
       taken = taken + #entries

@@ -1,0 +1,230 @@
+"""Links found on pages: into the frontier of the page's spider, or of another one, never being a request."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgpack
+
+from crawlproject.config import Config
+from crawlproject.frontier.codec import VERSION
+from crawlproject.frontier.dupefilter import address_of
+from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
+from crawlproject.sources.domains import domain_of
+from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.state.scripts import Budget, LinkGroup, Scripts
+
+LINKS_A_CALL = 512  # to one script call: a millisecond
+POOR, FOUND, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; others; those of sitemaps, revisits
+
+_TABLE = 1 << 18  # hashes of 8 bytes: 2 MB a worker
+_FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be found again after this long
+_CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long
+_MOST_CLOSED = 50_000
+_OPEN, _NO_POOR, _CLOSED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link found on a page: its canonical URL, and what is to be stored of it.
+
+    `identifier` and `url` are what it is known by, as with a seed; `source` is the name that its seed had, if any;
+    `meta` has what the spider declares in `stored_meta`.
+    """
+
+    url: str
+    priority: int = FOUND
+    depth: int = 0
+    identifier: str = ""
+    source: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Discovered(NamedTuple):
+    """What became of links: new; seen before; beyond the budget of their source, or the bound of the
+    overflows; of an unknown source where those are refused, or not to be stored; excluded.
+    """
+
+    admitted: int = 0
+    known: int = 0
+    over_budget: int = 0
+    refused: int = 0
+    excluded: int = 0
+
+
+_FIELDS = {"a": "admitted", "k": "known", "b": "over_budget", "h": "over_budget", "f": "over_budget"} | {
+    "r": "refused",
+    "x": "excluded",
+}
+
+
+class _Batch(NamedTuple):
+    """Links of one call, by the source that they name and their domain; the hashes they are known by here."""
+
+    groups: dict[tuple[str | None, str], LinkGroup]
+    hashes: dict[tuple[str | None, str], list[int]]
+
+
+class Discovery:
+    """Admits links to the frontier of one spider.
+
+    What this worker has lately seen admitted, or known, is not asked for again: a direct-mapped table of 64-bit
+    hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
+    fails, for then nobody knows what Redis still has.
+
+    `callback` and `errback` are the names of the spider's methods for these requests; none: Scrapy's own.
+    """
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        config: Config,
+        *,
+        callback: str | None = None,
+        errback: str | None = None,
+    ) -> None:
+        self._scripts = scripts
+        self._config = config
+        methods = {"callback": callback, "errback": errback}
+        self._methods = {name: method for name, method in methods.items() if method is not None}
+        self._pack = msgpack.Packer().pack
+        self._known = array("q", bytes(8 * _TABLE))
+        self._forget_at = 0.0
+        self._closed: dict[tuple[str | None, str], tuple[int, float]] = {}
+        most = config.pages_budget_max
+        self._budget = most and Budget(
+            config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
+        )
+
+    async def admit(self, links: Iterable[Link]) -> Discovered | None:
+        """Admit links; return what became of them, None if that has to wait for a leader that knows the catalogue.
+
+        Admitting the same links again does no harm: they are known then. So a page's lease is settled only after
+        this.
+
+        Raises:
+            RedisError, OSError: Redis fails. Some of the links may be admitted.
+
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self._forget_at:
+            self._forget(now)
+        counts: Counter[str] = Counter()
+        for batch in self._batches(links, now, counts):
+            if not await self._send(batch, now, counts):
+                return None
+        return Discovered(**counts)
+
+    def _batches(self, links: Iterable[Link], now: float, counts: Counter[str]) -> Iterable[_Batch]:
+        """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
+        batch, size = _Batch({}, {}), 0
+        for link in links:
+            number = hash((link.identifier, link.url))
+            if self._known[number & (_TABLE - 1)] == number:
+                counts["known"] += 1
+                continue
+            host = _host_of(link.url)
+            if host is None:
+                counts["refused"] += 1
+                continue
+            group = (link.source, domain_of(host))
+            state = self._state_of(group, now)
+            if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
+                counts["over_budget"] += 1
+                continue
+            self._add(batch, group, link, host, number)
+            size += 1
+            if size == LINKS_A_CALL:
+                yield batch
+                batch, size = _Batch({}, {}), 0
+        if size:
+            yield batch
+
+    def _add(self, batch: _Batch, group: tuple[str | None, str], link: Link, host: str, number: int) -> None:
+        found = batch.groups.get(group)
+        if found is None:
+            source, domain = group
+            found = batch.groups[group] = LinkGroup(domain, source)
+            batch.hashes[group] = []
+        bucket, member = address_of(link.identifier, link.url)
+        found.entries.append(self.stored(link))
+        found.buckets.append(bucket)
+        found.members.append(str(member))
+        domain = found.domain
+        found.hosts.append(None if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
+        batch.hashes[group].append(number)
+
+    def stored(self, link: Link) -> bytes:
+        """Return the stored form of the request for a link; `codec.decode` reads it."""
+        meta: dict[str, Any] = {**link.meta}
+        if link.depth:
+            meta["depth"] = link.depth
+        if link.identifier:
+            meta[IDENTIFIER] = link.identifier
+        if link.source is not None:
+            meta[SOURCE] = link.source
+        data = {"url": link.url, **self._methods, "meta": meta} if meta else {"url": link.url, **self._methods}
+        body: bytes = self._pack(data)
+        return bytes((VERSION, 0, min(max(link.priority, 0), PRIORITIES - 1))) + body
+
+    async def _send(self, batch: _Batch, now: float, counts: Counter[str]) -> bool:
+        groups = list(batch.groups.values())
+        config = self._config
+        try:
+            reply = await self._scripts.discover(
+                groups,
+                high_water=config.high_water,
+                overflow_maxlen=config.overflow_maxlen,
+                refuse_unknown=config.unknown_sources == "refuse",
+                budget=self._budget or None,
+            )
+        except REDIS_TROUBLE:
+            self._forget(now)
+            raise
+        if reply is None:
+            return False
+        numbers = [number for hashes in batch.hashes.values() for number in hashes]
+        for letter, number in zip(reply.letters, numbers, strict=True):
+            counts[_FIELDS[letter]] += 1
+            if letter in "ak":
+                self._known[number & (_TABLE - 1)] = number
+        self._close(batch.groups, reply.closed, now)
+        return True
+
+    def _close(self, groups: Iterable[tuple[str | None, str]], states: Sequence[int], now: float) -> None:
+        """Note which sources take no more links for now."""
+        for group, state in zip(groups, states, strict=True):
+            if state != _OPEN:
+                self._closed[group] = (state, now + _CLOSED_S)
+        if len(self._closed) > _MOST_CLOSED:
+            self._closed = {group: found for group, found in self._closed.items() if found[1] > now}
+            if len(self._closed) > _MOST_CLOSED:
+                self._closed.clear()
+
+    def _state_of(self, group: tuple[str | None, str], now: float) -> int:
+        state, until = self._closed.get(group, (_OPEN, 0.0))
+        return state if now < until else _OPEN
+
+    def _forget(self, now: float) -> None:
+        self._known = array("q", bytes(8 * _TABLE))
+        self._forget_at = now + _FORGET_S
+
+
+def _host_of(url: str) -> str | None:
+    """Return the host of a URL that can be stored, None if it cannot."""
+    if not url.startswith(("http://", "https://")):
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        url.encode()
+    except ValueError:
+        return None
+    return host if host and port != 0 else None

@@ -1,0 +1,135 @@
+-- Admits the links that were found on a page: counts their sources' budgets, dedupes them, and stores what is new, all
+-- at once.
+-- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, due
+-- types: hash totals
+-- reads: outstanding overflow pulse rates slots halted
+--
+-- A: high_water; overflow_maxlen (most requests in all overflows); refuse_unknown; min_rate; budget (see
+--    preludes/budget.lua). The links come in groups, of each of which at its number: sources (that their seed names; or
+--    none), domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, buckets,
+--    members (places in the seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
+-- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
+--    at their bound, `f`ull overflows, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
+--    more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says whose they are.
+--
+-- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
+-- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
+-- overflow, behind those that wait there; others go to its queues.
+
+local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
+outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
+if not pulse then return {} end
+local groups = #A.sizes
+look_up_belonging(A.sources, A.domains, groups)
+local sources, payers, names, chosen = {}, {}, {}, {}
+for group = 1, groups do
+  local name, source = A.sources[group], source_of(A.sources[group], A.domains[group])
+  sources[group] = source
+  if not chosen[source] then
+    chosen[source] = true
+    payers[#payers + 1], names[#names + 1] = source, source
+  end
+  if name and name ~= source then names[#names + 1] = name end
+end
+look_up(payers)
+look_up_excluded(names)
+look_up_budgets(payers)
+
+local letters, closed, counts = {}, {}, {}
+local batches, batch_of = {}, {} -- what is to be stored, by list
+local rooms = {} -- queue -> how many more requests its source's window takes of that priority
+local growth, spilled = 0, 0 -- of the frontier, and of the overflows
+
+-- How many more requests of a rank the queues of a source take: none while there are some in its overflow.
+local function room_of(source, rank)
+  local queue, lists = queues_of(source)[rank], overflow_lists_of(source)
+  if not rooms[queue] then
+    rooms[queue] = math.huge
+    if rank <= FOUND_RANKS then
+      local held = 0
+      for index = 1, FOUND_RANKS do held = held + (attempt('LLEN', queues_of(source)[index]) or 0) end
+      local apart = overflow > 0 and redis.call('EXISTS', unpack(lists, rank, FOUND_RANKS)) > 0
+      rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
+    end
+  end
+  return rooms[queue]
+end
+
+local function note(source, rank, list, entry)
+  local batch = batch_of[list]
+  if not batch then
+    batch = {source = source, list = list, entries = {}, is_queue = list == queues_of(source)[rank]}
+    batch_of[list], batches[#batches + 1] = batch, batch
+  end
+  batch.entries[#batch.entries + 1] = entry
+end
+
+-- What becomes of a link.
+local function judge(source, name, index)
+  local entry = A.entries[index]
+  if is_request_excluded(source, entry, name) then return 'x' end
+  local rank = rank_of(entry)
+  if is_over_budget(source, rank) then return 'b' end
+  if is_host_beyond(source, A.hosts[index]) then return 'h' end
+  local room = room_of(source, rank)
+  if room <= 0 and overflow + spilled >= A.overflow_maxlen then return 'f' end
+  local key = K.seen_of .. A.buckets[index]
+  local new = attempt('SADD', key, A.members[index])
+  if not new then
+    add_dead_letter('entry', entry, source, wrong(key), 0)
+    return 'r'
+  end
+  if new == 0 then return 'k' end
+  spend_budget(source, rank, A.hosts[index])
+  local queue = queues_of(source)[rank]
+  if room > 0 then
+    rooms[queue], growth = room - 1, growth + 1
+    for below = 1, rank - 1 do
+      local other = queues_of(source)[below]
+      if rank <= FOUND_RANKS and rooms[other] then rooms[other] = rooms[other] - 1 end
+    end
+    note(source, rank, queue, entry)
+  else
+    spilled = spilled + 1
+    note(source, rank, overflow_lists_of(source)[rank], entry)
+  end
+  return 'a'
+end
+
+local index = 0
+for group = 1, groups do
+  local source, name = sources[group], A.sources[group]
+  local whole = (is_excluded(source) or name and is_excluded(name)) and 'x' or nil
+  if not is_name(source) or refused(source) then whole = 'r' end
+  for _ = 1, A.sizes[group] do
+    index = index + 1
+    local letter = whole or judge(source, name, index)
+    letters[index], counts[letter] = letter, (counts[letter] or 0) + 1
+    if letter == 'a' then register_source(source) end
+    if letter == 'f' then whole = 'f' end
+  end
+  closed[group] = whole and 2 or budget_state(source)
+end
+
+local touched, queued, waiting = {}, 0, 0
+for _, batch in ipairs(batches) do
+  local source, entries = batch.source, batch.entries
+  if store(source, entries, 'RPUSH', batch.list, unpack(entries)) then
+    if batch.is_queue then
+      has_queued[source], touched[source], queued = true, true, queued + #entries
+    else
+      waiting = waiting + #entries
+    end
+  end
+end
+if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
+if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
+save_budgets()
+local totals = {}
+for letter, name in pairs({a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'over_budget',
+  r = 'refused', x = 'excluded'}) do
+  if counts[letter] then totals['links_' .. name] = (totals['links_' .. name] or 0) + counts[letter] end
+end
+if next(totals) then add_all(K.totals, totals) end
+schedule_all(touched)
+return {table.concat(letters), closed}

@@ -1,0 +1,86 @@
+-- Budgets: how many links found on pages each source may admit.
+-- needs: numbers
+-- types: hash counts_at_rest
+-- reads: ledger
+--
+-- A: budget: {base, per_page, most, hosts}, or nil: there is none. A source may admit `base` links and `per_page` more for
+--    each good page of it, `most` at most; a quarter of that may be poor ones, those of priority 0. A good page is counted when
+--    its lease ends (settle.lua), as `good_pages`. Links to further hosts than `hosts` below a domain are over it.
+--
+-- Junk that is found in the ledger counts as nothing admitted.
+
+local admitted_of, poor_of, allowed_of = {}, {}, {} -- source -> links admitted; poor ones; its budget, where it was asked for
+local hosts_of_source = {} -- source -> {host -> whether it counts already}
+local changed_budgets = {} -- source -> true
+
+local function look_up_budgets(sources)
+  for index, line in ipairs(#sources > 0 and read('hash', 'HMGET', K.ledger, unpack(sources)) or {}) do
+    local all, poor = (line or ''):match('^(%d+) (%d+)$')
+    admitted_of[sources[index]], poor_of[sources[index]] = number(all) or 0, number(poor) or 0
+  end
+end
+
+-- The good pages of a source; those from before it last rested are counted apart (rest.lua).
+local function good_pages_of(source)
+  local good = number(attempt('HGET', K.counts_of .. 'good_pages', source) or '', 0) or 0
+  local kept = attempt('HGET', K.counts_at_rest, source)
+  local fine, counts = pcall(cmsgpack.unpack, kept or '')
+  return good + (fine and type(counts) == 'table' and number(counts.good_pages, 0) or 0)
+end
+
+-- The budget of a source; its pages are only looked at where the base does not reach.
+local function budget_of(source)
+  local limits = A.budget
+  local needed = math.max(admitted_of[source], 4 * poor_of[source])
+  if needed < limits.base then return math.min(limits.base, limits.most) end
+  if not allowed_of[source] then
+    allowed_of[source] = math.min(limits.base + limits.per_page * good_pages_of(source), limits.most)
+  end
+  return allowed_of[source]
+end
+
+local function is_over_budget(source, rank)
+  if not A.budget then return false end
+  local budget = budget_of(source)
+  return admitted_of[source] >= budget or rank == 1 and poor_of[source] >= math.floor(budget / 4)
+end
+
+-- Whether a host would be one too many below the domain of a source.
+local function is_host_beyond(source, host)
+  if not A.budget or not host or host == '' then return false end
+  local known = hosts_of_source[source]
+  if not known then
+    known = {}
+    hosts_of_source[source] = known
+  end
+  if known[host] == nil then
+    local key = K.found_hosts_of .. source
+    known[host] = attempt('SISMEMBER', key, host) == 1
+    if not known[host] and (attempt('SCARD', key) or 0) < A.budget.hosts then known[host] = 0 end
+  end
+  return known[host] == false
+end
+
+local function spend_budget(source, rank, host)
+  admitted_of[source] = admitted_of[source] + 1
+  if rank == 1 then poor_of[source] = poor_of[source] + 1 end
+  changed_budgets[source] = true
+  local known = hosts_of_source[source]
+  if known and known[host] == 0 then
+    attempt('SADD', K.found_hosts_of .. source, host)
+    known[host] = true
+  end
+end
+
+-- 0, 1 (no more poor links) or 2 (nor any other).
+local function budget_state(source)
+  return is_over_budget(source, 2) and 2 or is_over_budget(source, 1) and 1 or 0
+end
+
+local function save_budgets()
+  local fields = {}
+  for source in pairs(changed_budgets) do
+    fields[#fields + 1], fields[#fields + 2] = source, text(admitted_of[source]) .. ' ' .. text(poor_of[source])
+  end
+  if #fields > 0 then redis.call('HSET', K.ledger, unpack(fields)) end
+end

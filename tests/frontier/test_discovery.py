@@ -1,0 +1,131 @@
+"""Links found on pages, from the worker's side: their stored form, and what it does not ask Redis for."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import LINKS_A_CALL, POOR, Discovered, Discovery, Link
+from crawlproject.models import IDENTIFIER, SOURCE, Seed
+from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.client import State
+from crawlproject.state.scripts import DiscoverReply, LinkGroup
+from tests.leading import lead
+from tests.state.scripts.calls import db
+
+PAGE = [Link(f"https://museum.example/{n}") for n in range(20)]
+
+
+class Counted:
+    """The scripts of a frontier, and how many links each call had; fails once for each of `faults`."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.calls: list[int] = []
+        self.faults: list[Exception] = []
+
+    async def discover(self, groups: list[LinkGroup], **more: object) -> DiscoverReply | None:
+        self.calls.append(sum(len(group.entries) for group in groups))
+        reply = await self.state.scripts.discover(groups, **more)  # type: ignore[arg-type]
+        if self.faults:
+            raise self.faults.pop()
+        return reply
+
+
+def discovery_of(scripts: object, **settings: object) -> Discovery:
+    settings = {name.upper(): value for name, value in settings.items()}
+    return Discovery(scripts, config.load(settings), errback="failed")  # type: ignore[arg-type]
+
+
+async def test_a_stored_link_is_the_request_of_the_same_seed(state: State) -> None:
+    spider = ImagesSpider()
+    link = Link("https://museum.example/ü?a=1#x", identifier="id 1", source="museum", priority=3)
+    request = spider.request_for(Seed(link.url, "id 1", "museum", 3))
+    found = codec.decode(discovery_of(state.scripts).stored(link), spider)
+    assert found.to_dict(spider=spider) == codec.decode(codec.encode(request, spider), spider).to_dict(
+        spider=spider
+    )
+    assert (found.meta, found.priority, found.errback) == (
+        {IDENTIFIER: "id 1", SOURCE: "museum"},
+        3,
+        spider.failed,
+    )
+    deep = Link("http://a.example/", identifier="x", depth=7)
+    assert codec.decode(discovery_of(state.scripts).stored(deep), spider).meta["depth"] == 7
+
+
+async def test_links_are_admitted_once_and_then_known_without_asking(state: State) -> None:
+    await lead(state)
+    scripts = Counted(state)
+    one, other = discovery_of(scripts), discovery_of(scripts)
+    assert await one.admit([*PAGE, *PAGE[:5]]) == Discovered(admitted=20, known=5)
+    assert await one.admit(PAGE) == Discovered(known=20)
+    assert scripts.calls == [25]
+    assert await other.admit(PAGE) == Discovered(known=20)  # another worker
+    assert scripts.calls == [25, 20]
+    entries = await db(state).lrange(f"{state.keys.queue_of}1:museum.example", 0, -1)
+    assert [codec.url_of(entry) for entry in entries] == [link.url for link in PAGE]
+
+
+async def test_after_a_fault_of_redis_nothing_is_taken_as_known(state: State) -> None:
+    await lead(state)
+    scripts = Counted(state)
+    one = discovery_of(scripts)
+    await one.admit(PAGE)
+    scripts.faults.append(redis.ConnectionError("gone"))
+    with pytest.raises(redis.ConnectionError):
+        await one.admit([Link("https://museum.example/lost-reply")])
+    await db(state).flushall()  # it was started again, without its last writes
+    await lead(state)
+    assert await one.admit(PAGE) == Discovered(admitted=20)
+
+
+async def test_without_a_leader_links_wait(state: State) -> None:
+    one = discovery_of(state.scripts)
+    assert await one.admit(PAGE) is None
+    await lead(state)
+    assert await one.admit(PAGE) == Discovered(admitted=20)
+
+
+async def test_many_links_go_in_several_calls(state: State) -> None:
+    await lead(state)
+    scripts = Counted(state)
+    links = [Link(f"https://site{n % 7}.example/{n}") for n in range(2 * LINKS_A_CALL + 3)]
+    assert await discovery_of(scripts).admit(links) == Discovered(admitted=len(links))
+    assert scripts.calls == [LINKS_A_CALL, LINKS_A_CALL, 3]
+
+
+async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: State) -> None:
+    await lead(state)
+    scripts = Counted(state)
+    one = discovery_of(scripts, crawl_pages_budget=8)
+    poor = [Link(f"https://museum.example/?{n}", priority=POOR) for n in range(3)]
+    assert await one.admit(poor) == Discovered(admitted=2, over_budget=1)
+    assert await one.admit([Link("https://museum.example/?9", priority=POOR)]) == Discovered(over_budget=1)
+    assert await one.admit(PAGE) == Discovered(admitted=6, over_budget=14)
+    assert await one.admit(PAGE[10:]) == Discovered(over_budget=10)
+    assert await one.admit([Link("https://other.example/")]) == Discovered(admitted=1)
+    assert scripts.calls == [3, 20, 1]
+
+
+async def test_what_cannot_be_stored_is_refused(state: State) -> None:
+    await lead(state)
+    bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]
+    assert await discovery_of(state.scripts).admit(map(Link, bad)) == Discovered(refused=len(bad))
+
+
+async def test_hosts_below_a_domain_are_counted_but_for_the_first_ones(state: State) -> None:
+    await lead(state)
+    one = discovery_of(state.scripts, crawl_pages_budget_hosts=2)
+    links = [Link(f"https://{host}museum.example/") for host in ("", "www.", "a.", "b.", "c.", "d.")]
+    assert await one.admit(links) == Discovered(admitted=4, over_budget=2)
+
+
+async def test_links_go_to_the_frontier_of_another_spider(state: State) -> None:
+    await lead(state)
+    one = discovery_of(state.scripts_of("other"))
+    assert await one.admit(PAGE) == Discovered(admitted=20)
+    assert await db(state).get("crawl:other:outstanding") == b"20"
+    assert await db(state).get(state.keys.outstanding) is None

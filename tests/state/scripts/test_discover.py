@@ -1,0 +1,220 @@
+"""Links found on pages: budgets, windows, and that none is admitted twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
+from tests.leading import lead
+from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
+from tests.waiting import until_async
+
+WIDE = Budget(1000, 4, 1_000_000, 100)
+
+
+def group(
+    *links: str, priority: int = 1, domain: str = "museum.org", source: str | None = None, host: int | None = None
+) -> LinkGroup:
+    """Return a group of links; each is spelled as its request, and equal ones are equal links."""
+    return LinkGroup(
+        domain,
+        source,
+        [entry(link, priority=priority) for link in links],
+        ["00000"] * len(links),
+        [str(int.from_bytes(link.encode())) for link in links],
+        [host] * len(links),
+    )
+
+
+async def discover(state: State, *groups: LinkGroup, **more: Any) -> DiscoverReply:
+    arguments: dict[str, Any] = {
+        "high_water": 1_000_000,
+        "overflow_maxlen": 1_000_000,
+        "refuse_unknown": False,
+        "budget": WIDE,
+    }
+    reply = await state.scripts.discover(groups, **arguments | more)
+    assert reply is not None
+    return reply
+
+
+async def stands(state: State, prefix: str, source: str = "museum.org") -> dict[int, list[str]]:
+    """Return the names of the requests in the lists of a source, by priority."""
+    found = {}
+    for priority in range(5):
+        if entries := await db(state).lrange(f"{prefix}{priority}:{source}", 0, -1):
+            found[priority] = [one[3:].decode() for one in entries]
+    return found
+
+
+async def counters(state: State) -> tuple[int, int]:
+    values = await db(state).mget(state.keys.outstanding, state.keys.overflow)
+    return int(values[0] or 0), int(values[1] or 0)
+
+
+async def test_a_link_is_admitted_once_however_often_it_is_found(state: State) -> None:
+    await lead(state)
+    links = group("a", "b", "a")
+    assert await discover(state, links) == ("aak", [0])
+    assert await discover(state, links) == ("kkk", [0])
+    assert await stands(state, state.keys.queue_of) == {1: ["a", "b"]}
+    assert await counters(state) == (2, 0)
+    assert await db(state).hgetall(state.keys.totals) == {b"links_admitted": b"2", b"links_known": b"4"}
+
+
+async def test_an_admitted_link_is_leased(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.org", 100))
+    await discover(state, group("a", "b"), group("c", domain="other.org"))
+    assert sorted(names(await lease(state))) == ["a", "b", "c"]
+
+
+async def test_without_a_pulse_nothing_is_admitted(state: State) -> None:
+    arguments: Any = {"high_water": 9, "overflow_maxlen": 9, "refuse_unknown": False, "budget": WIDE}
+    assert await state.scripts.discover([group("a")], **arguments) is None
+    assert await db(state).keys("*") == []
+
+
+async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.org", 100))
+    await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
+    links = [f"{n:02}" for n in range(40)]
+    assert (await discover(state, group(*links[:30]))).letters == "a" * 30
+    assert await stands(state, state.keys.queue_of) == {1: links[:12]}
+    assert await stands(state, state.keys.overflow_of) == {1: links[12:30]}
+    assert await counters(state) == (12, 18)
+    await discover(state, group(*links[30:]), group("00", "poor", priority=0), group("top", priority=2))
+    assert await stands(state, state.keys.queue_of) == {1: links[:12], 2: ["top"]}
+    assert await stands(state, state.keys.overflow_of) == {0: ["poor"], 1: links[12:]}
+    await db(state).hset(state.keys.rates, "museum.org", "100")
+    given: list[str] = []
+    while len(given) < 42:
+        reply = await lease(state, want=2)
+        given += names(reply)
+        await state.scripts.settle("w", [Settlement(grant.id, "museum.org", dead="x") for grant in reply.grants])
+    assert given == ["top", *links, "poor"]
+    assert await counters(state) == (0, 0)
+
+
+async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
+    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=0.02)  # of the spider: 12 in ten minutes
+    await join(state)
+    await rule(state, ("museum.org", 200))
+    await discover(state, group(*(f"{n:02}" for n in range(30))))
+    for taken, queued in enumerate([11, 10, 9, 8, 7, 12, 11]):
+        grants = await until_async(lambda: one_lease(state))
+        assert [grant.entry[3:] for grant in grants] == [b"%02d" % taken]
+        assert len((await stands(state, state.keys.queue_of))[1]) == queued
+
+
+async def one_lease(state: State) -> list[Grant]:
+    return (await lease(state, want=1)).grants
+
+
+@pytest.mark.parametrize(("rate", "window"), [("0.001", 8), ("0.2", 120), ("100", 4096)])
+async def test_a_window_is_what_ten_minutes_take_within_bounds(state: State, rate: str, window: int) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.org", rate)
+    for first in range(0, 4200, 500):
+        await discover(state, group(*(str(n) for n in range(first, first + 500))), budget=None)
+    assert await counters(state) == (window, 4500 - window)
+
+
+async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_keeps_out(state: State) -> None:
+    await join(state)
+    await lead(state)
+    small = Budget(2, 3, 6, 100)
+    links = group("a", "b", "c", "d", "e", "f", "g")
+    assert await discover(state, links, budget=small) == ("aabbbbb", [2])
+    assert await discover(state, group("x", domain="other.org"), budget=small) == ("a", [1])
+    [grant] = [one for one in (await lease(state, room=1)).grants if one.id.endswith("museum.org")]
+    done = Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})
+    for _ in range(3):  # again, as after a lost reply
+        await state.scripts.settle("w", [done])
+    assert await discover(state, links, budget=small) == ("kkaaabb", [2])
+    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 100)
+    assert await discover(state, links, budget=small) == ("kkkkkab", [2])  # at most that many
+    assert await discover(state, links, budget=None) == ("kkkkkka", [0])
+
+
+async def test_good_pages_count_after_a_rest(state: State) -> None:
+    await join(state)
+    fence = await lead(state)
+    small = Budget(2, 3, 6, 100)
+    assert await discover(state, group("a", "b", "c"), budget=small) == ("aab", [2])
+    [grant] = (await lease(state, room=1)).grants
+    await state.scripts.settle("w", [Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})])
+    assert await state.scripts.rest(fence, quiet=0.0, count=9) == 1
+    assert not await db(state).hexists(state.keys.counts_of + "good_pages", "museum.org")
+    assert await discover(state, group("c"), budget=small) == ("a", [0])
+
+
+async def test_poor_links_have_a_quarter_of_the_budget(state: State) -> None:
+    await lead(state)
+    small = Budget(8, 0, 100, 100)
+    assert await discover(state, group("p", "q", "r", priority=0), budget=small) == ("aab", [1])
+    assert await discover(state, group("a", "b"), group("s", priority=0), budget=small) == ("aab", [1, 1])
+    assert await discover(state, group("c", "d", "e", "f", "g"), budget=small) == ("aaaab", [2])
+
+
+async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State) -> None:
+    await lead(state)
+    small = Budget(100, 0, 100, 2)
+    groups = [group(f"h{n}", host=n) for n in (1, 2, 3, 1)]
+    assert (await discover(state, *groups, group("top"), budget=small)).letters == "aahka"
+    assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ah"
+
+
+async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
+    await lead(state)
+    await db(state).sadd(state.keys.excluded, "museum.org")
+    named = group("c", domain="cdn.example", source="museum.org")
+    assert await discover(state, group("a"), group("b", domain="other.org"), named) == ("xax", [2, 0, 2])
+    await db(state).delete(state.keys.excluded)
+    assert (await discover(state, group("a"), named)).letters == "aa"
+
+
+async def test_unknown_sources_are_refused_where_the_catalogue_names_all(state: State) -> None:
+    fence = await lead(state)
+    assert await state.scripts.set_rates(fence, [("museum", 1, 1)], {"museum.org": "museum"})
+    reply = await discover(state, group("a"), group("b", domain="other.org"), refuse_unknown=True)
+    assert reply == ("ar", [0, 2])
+    assert await stands(state, state.keys.queue_of, "museum") == {1: ["a"]}  # by its domain
+    assert (await discover(state, group("b", domain="other.org"))).letters == "a"
+
+
+async def test_a_domain_that_is_no_name_of_a_source_is_refused(state: State) -> None:
+    await lead(state)
+    assert await discover(state, group("a", domain="-a"), group("b", domain="")) == ("rr", [2, 2])
+    assert await db(state).keys(state.keys.seen_of + "*") == []
+
+
+async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
+    links = group(*(str(n) for n in range(12)))
+    assert await discover(state, links, overflow_maxlen=2) == ("a" * 10 + "ff", [2])
+    assert await discover(state, links, overflow_maxlen=3) == ("k" * 10 + "af", [2])
+    assert await counters(state) == (8, 3)
+
+
+async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
+    await lead(state)
+    await db(state).set(state.keys.outstanding, 1_000_000)
+    await db(state).hset(state.keys.rates, "museum.org", "100")
+    await discover(state, group(*(str(n) for n in range(150))))
+    assert await counters(state) == (1_000_100, 50)
+
+
+async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
+    await join(state)
+    await rule(state)
+    seed = NewRequest(entry("a"), "00000", ord("a"), again=False, source="museum", domain=None)
+    await feed(state, seed)
+    assert (await discover(state, group("a", "b"))).letters == "ka"
+    assert (await feed(state, *requests("b"))).duplicates == 1
+    assert await outstanding(state) == 2
