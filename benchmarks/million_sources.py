@@ -26,6 +26,7 @@ from redis.asyncio import Redis
 
 from crawlproject import config
 from crawlproject import leader as leaders
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.leader import Leader
 from crawlproject.state import embedded
 from crawlproject.state.client import State
@@ -124,7 +125,7 @@ async def crawl_twice(state: State, sources: Sequence[str]) -> None:
     ):
         if number != 1:  # then it is there, from the retry
             items = [
-                NewRequest(_ENTRY, "00000", number, again=True, source=source)
+                NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=source)
                 for number, source in enumerate(sources)
             ]
             await scripts.enqueue("w", items, high_water=10**9, dead_maxlen=10**6, refuse_unknown=False)
@@ -257,7 +258,7 @@ async def measure(url: str, folder: Path, count: int) -> None:
             if first % 5_000 == 0:
                 await state.scripts.lead(state.worker_id, ready=True)
             items = [
-                NewRequest(_ENTRY, f"{number % 1000:05x}", number, again=True, source=f"source{number}")
+                NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=f"source{number}")
                 for number in range(first, min(first + 200, count))
             ]
             await state.scripts.enqueue(

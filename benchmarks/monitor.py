@@ -24,6 +24,7 @@ from prometheus_client import generate_latest
 from rich.console import Console
 
 from crawlproject import config
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.metrics.collectors import CrawlCollector, registry
 from crawlproject.state import embedded
 from crawlproject.state.client import State
@@ -64,7 +65,7 @@ async def prepare(state: State, names: list[str]) -> None:
 async def _enqueue(state: State, names: list[str], number: count[int]) -> None:
     for first in range(0, len(names), _CHUNK):
         items = [
-            NewRequest(b"\x01\x00\x00x", "00000", n, again=True, source=name)
+            NewRequest(b"\x01\x00\x00x", digest_of("", str(n)), again=True, source=name)
             for name, n in zip(names[first : first + _CHUNK], number, strict=False)
         ]
         await state.scripts.enqueue("w0", items, high_water=10**8, refuse_unknown=False)

@@ -82,6 +82,19 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_PAGES_BUDGET_PER_PAGE": ([("0", 0), (9, 9)], ["-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET_MAX": ([("0", 0), ("100_000", 100_000)], ["-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET_HOSTS": ([("1", 1), (500, 500)], ["0", "-1", "1.5", "", True]),
+    "CRAWL_SEEN_CAPACITY": (
+        [("1000", 1000), ("4_000_000_000", 4 * 10**9)],
+        ["999", "4000000001", "-1", "", "1e6"],
+    ),
+    "CRAWL_SEEN_LINKS": (
+        [
+            ("exact", "exact"),
+            ("bloom:0.001", "bloom:0.001"),
+            (" Bloom:1e-5 ", "bloom:1e-5"),
+            ("bloom:.1", "bloom:.1"),
+        ],
+        ["", "bloom", "bloom:", "bloom:0", "bloom:0.11", "bloom:0.000009", "bloom:-1", "bloom:nan", "0.001", True],
+    ),
     "CRAWL_DEAD_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),

@@ -18,6 +18,7 @@ import pytest
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.errors import CatalogueError
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import reader
@@ -321,7 +322,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
     redis, keys = scheduler.state.redis, scheduler.state.keys
     async with leading(scheduler) as one:
         await until_async(lambda: redis.get(keys.pulse))
-        items = [NewRequest(bytes((1, 0, 0)) + b"x", "00000", 1, again=True, source="museum")]
+        items = [NewRequest(bytes((1, 0, 0)) + b"x", digest_of("", "1"), again=True, source="museum")]
         await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
         await redis.sadd(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.halted_events))
@@ -421,7 +422,7 @@ async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has
     try:
         async with leading(scheduler):
             await until_async(lambda: state.redis.exists(state.keys.pulse))
-            new = NewRequest(b"\x01\x00\x00body", "00000", 1, again=False, source="museum")
+            new = NewRequest(b"\x01\x00\x00body", digest_of("", "1"), again=False, source="museum")
             assert await other.scripts.enqueue(other.worker_id, [new], high_water=9, refuse_unknown=False)
             await state.scripts.exclude({"museum": ""}, by="me")
             follower = Leader(state.config)

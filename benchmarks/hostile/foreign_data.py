@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -39,7 +40,8 @@ SUFFIXES = {
     "queue_of": [f"{priority}:{SPOILT}" for priority in range(5)],
     "overflow_of": [f"{priority}:{SPOILT}" for priority in range(5)],
     "found_hosts_of": [SPOILT, "museum.org"],
-    "seen_of": ["00000"],
+    "seen_of": ["e0:0", "00000"],
+    "seen_bloom_of": ["0:0"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
@@ -69,6 +71,8 @@ TYPES = {
     **dict.fromkeys(
         ["seen_of", "found_hosts_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"
     ),
+    "seen_bloom_of": "string",
+    "seen_meta": "hash",
     **dict.fromkeys(
         ["rates", "limits", "hosts", "claims", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
     ),
@@ -151,6 +155,7 @@ FIELDS = [
     *(name.encode() for name in ("kind", "body", "until", "delay", "retry", "since", "reason", "rests")),
     *(name.encode() for name in ("seen", "ahead", "resume", "admitted", "refused", "deliveries_lost")),
     *(name.encode() for name in ("at", "counters", "thumbnails", "59")),
+    *(b"exact", b"exact_count", b"bloom", b"bloom_count"),
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
     b"1.0:museum",
     b"1.0:mu seum",
@@ -167,15 +172,17 @@ def db(state: State) -> Any:
     return state.redis
 
 
+def digest(source: str, number: int) -> bytes:
+    """Return a digest of a request that the seen filter has among those of its source."""
+    place = 0 if source == SPOILT else 1
+    return struct.pack(">IHH", place, place, number % (1 << 16)) + random.randbytes(24)
+
+
 async def put(state: State, source: str, count: int) -> None:
     number = random.randrange(1 << 40)
     requests = [
         NewRequest(
-            bytes((1, 0, 0)) + str(n).encode(),
-            "00000" if source == SPOILT else "00001",
-            n,
-            again=True,
-            source=source,
+            bytes((1, 0, 0)) + str(n).encode(), digest(source, n), again=True, source=source, found=n % 2 == 0
         )
         for n in range(number, number + count)
     ]
@@ -200,7 +207,8 @@ async def lease(state: State) -> list[Grant]:
 async def overflow(state: State, source: str, seeds: list[bytes]) -> None:
     """Make requests of the seeds on the processing list, more than the source's share of a frontier of 40."""
     requests = [
-        NewRequest(bytes((1, 0, n % 5)) + b"x", "00000", n, again=True, source=source) for n in range(len(seeds))
+        NewRequest(bytes((1, 0, n % 5)) + b"x", digest(source, n), again=True, source=source)
+        for n in range(len(seeds))
     ]
     await state.scripts.enqueue(
         ME,
@@ -221,8 +229,7 @@ async def discover(state: State, source: str) -> None:
         "museum.org" if source == SPOILT else source,
         None,
         [bytes((1, 0, n % 3)) + str(n).encode() for n in links],
-        ["00000" if source == SPOILT else "00001"] * len(links),
-        [str(n) for n in links],
+        [digest(source, n) for n in links],
         [n % 1000 for n in links],
     )
     await state.scripts.discover(
@@ -326,6 +333,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(scripts.include(["nobody", "nobody.org"], by="me"))
         await attempt(scripts.include(["nobody"], fence=fence))
         await attempt(forget_dropped(state, calls=2))
+        await attempt(scripts.look_seen(digest(source, 1)))
     return refused
 
 
@@ -391,7 +399,8 @@ WRONG = ["string", "list", "set", "zset", "hash", "stream"]
 @asynccontextmanager
 async def opened(redis_url: str) -> AsyncIterator[State]:
     """Open a crawl in which all kinds of keys are in use, and close it."""
-    state = State(config.load({"REDIS_URL": redis_url}), "images")
+    seen = {"CRAWL_SEEN_CAPACITY": 1000, "CRAWL_SEEN_LINKS": "bloom:0.01"}
+    state = State(config.load({"REDIS_URL": redis_url, **seen}), "images")
     await state.open()
     scripts = state.scripts
     fence = await scripts.lead("leader", ready=True)
@@ -422,6 +431,10 @@ async def try_junk(crawl: State, name: str, spelling: str, seed: int) -> None:
         sentence = f"WRONGTYPE {spelling} does not hold a whole number: remove it"
         assert all(sentence in words for words in refused), refused
         await db(crawl).delete(spelling)
+    elif name == "seen_meta":
+        sentence = f"WRONGTYPE {spelling} does not say how what was seen is kept: restore it from a backup"
+        assert all(sentence in words for words in refused), refused
+        await db(crawl).delete(spelling)
     else:
         assert refused == set(), refused
     if name in {"paused", "readers"}:  # whoever sets it, or reads no events, stops the crawl, and is named
@@ -445,7 +458,7 @@ async def try_type_of_one(crawl: State, name: str, spelling: str, kind: str) -> 
         await spoil(crawl, key, kind, chance)
     refused = await everything(crawl)
     # Calls that are about the spoilt key alone.
-    allowed = {"robots_of", "robots_delays_of", "robots_fetch_of"}
+    allowed = {"robots_of", "robots_delays_of", "robots_fetch_of", "seen_of", "seen_bloom_of"}
     assert all(name in allowed and "WRONGTYPE" in words for words in refused), refused
     assert await goes_on(crawl), "the sound source does not go on"
     for key in keys:

@@ -26,7 +26,6 @@ from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
 from crawlproject.state.scripts import RobotsReply
-from crawlproject.state.seen import was_seen
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import reason_for_name, reason_for_url
@@ -115,7 +114,7 @@ async def explain(
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
     if ended is None:
         ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
-    seen = await was_seen(state, *SeenFilter().address(request))
+    seen = await state.scripts.look_seen(SeenFilter().digest(request))
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
@@ -126,7 +125,7 @@ async def explain(
         excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
         excluded and f"{excluded} is excluded: see scrapy excluded",
-        seen and 'seen before: a seed for it is a duplicate unless it says "again"',
+        seen == "exact" and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",
@@ -148,7 +147,8 @@ async def explain(
         "named": seed.source,
         "source_from": source_from,
         "belongs": reason_for_url(found, seed.source, domain),
-        "seen": seen,
+        "seen": seen == "exact",
+        "seen_as_link": seen == "bloom",
         "ended": None if ended is None else ended._asdict(),
         "looked_back": looked_back,
         "excluded_by": excluded,
@@ -274,11 +274,17 @@ def _listed(lines: dict[str, str]) -> str:
     return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
 
 
+def _seen(said: dict[str, Any]) -> str:
+    if said["seen_as_link"]:
+        return "seen on a page before, unless the Bloom filter of links errs (CRAWL_SEEN_LINKS)"
+    return "seen before" if said["seen"] else "not seen yet"
+
+
 def _for_people(said: dict[str, Any]) -> str:
     robots = said["robots"]
     lines = {
         "url": said["url"],
-        "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
+        "identifier": f"{said['identifier']}, {_seen(said)}",
         "outcome": _outcome(said),
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "because": said["belongs"],

@@ -9,6 +9,7 @@ from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import SentinelAddress, sentinel_address
+from crawlproject.config.seen_rules import SeenRules
 from crawlproject.config.settings_table import SETTINGS, Config
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CircuitRules",
     "Config",
     "Network",
+    "SeenRules",
     "SentinelAddress",
     "check_guarded",
     "environment",

@@ -31,6 +31,7 @@ from crawlproject.config.parsers import (
     whole,
 )
 from crawlproject.config.redis_url import redis_url
+from crawlproject.config.seen_rules import SeenRules, rate_of_links, seen_links
 from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS
 
 
@@ -165,6 +166,20 @@ class Config:
         whole(1),
         "most hosts below one registrable domain that found links may lead to",
         unit="hosts",
+    )
+    seen_capacity: int = _setting(
+        "CRAWL_SEEN_CAPACITY",
+        10_000_000,
+        whole(1_000, 4_000_000_000),
+        "requests that the seen filter of a new crawl is made for; when full, one for four times as many is added",
+        unit="requests",
+    )
+    seen_links: str = _setting(
+        "CRAWL_SEEN_LINKS",
+        "exact",
+        seen_links,
+        "how links found on pages are kept in the seen filter: `exact`, or `bloom:RATE`, in less memory: "
+        "then at most this share of new links is taken for seen; seeds are always kept exactly",
     )
     dead_maxlen: int = _setting(
         "CRAWL_DEAD_MAXLEN",
@@ -404,6 +419,11 @@ class Config:
     def circuit(self) -> CircuitRules:
         """The rules of every circuit that has no rules of its own in the catalogue."""
         return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
+
+    @property
+    def seen(self) -> SeenRules:
+        """The rules of the seen filter."""
+        return SeenRules(self.seen_capacity, rate_of_links(self.seen_links))
 
     @property
     def user_agent(self) -> str:

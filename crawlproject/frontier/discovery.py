@@ -15,7 +15,7 @@ import msgpack
 
 from crawlproject.config import Config
 from crawlproject.frontier.codec import VERSION
-from crawlproject.frontier.dupefilter import address_of
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
 from crawlproject.state.client import REDIS_TROUBLE
@@ -153,10 +153,8 @@ class Discovery:
             source, domain = group
             found = batch.groups[group] = LinkGroup(domain, source)
             batch.hashes[group] = []
-        bucket, member = address_of(link.identifier, link.url)
         found.entries.append(self.stored(link))
-        found.buckets.append(bucket)
-        found.members.append(str(member))
+        found.digests.append(digest_of(link.identifier, link.url))
         domain = found.domain
         found.hosts.append(None if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
         batch.hashes[group].append(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenAddress, address_of
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import oldest_dropped
@@ -41,12 +41,12 @@ async def forget_dropped(state: State, calls: int | None = None) -> None:
         entries = await oldest_dropped(state, DROPPED_A_CALL)
         if not entries:
             return
-        await state.scripts.forget_dropped(entries, [_place(entry) for entry in entries])
+        await state.scripts.forget_dropped(entries, [_digest(entry) for entry in entries])
         calls = None if calls is None else calls - 1
 
 
-def _place(entry: bytes) -> SeenAddress | None:
-    """Return the place of a stored request in the seen filter: that of its seed, before any redirect."""
+def _digest(entry: bytes) -> bytes | None:
+    """Return the digest by which the seen filter has a stored request: that of its seed, before any redirect."""
     data = codec.peek(entry)
     meta: dict[str, Any] = data.get("meta", {})
     urls = meta.get("redirect_urls")
@@ -55,6 +55,6 @@ def _place(entry: bytes) -> SeenAddress | None:
     if not isinstance(url, str) or not isinstance(identifier, str):
         return None
     try:
-        return address_of(identifier, url)
+        return digest_of(identifier, url)
     except UnicodeEncodeError:
         return None

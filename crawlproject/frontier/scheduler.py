@@ -27,6 +27,7 @@ from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.scripts import NewRequest
+from crawlproject.state.seen import seen_filter_notes
 from crawlproject.texts import printable, without_userinfo
 from crawlproject.worker import Leasing, Shutdown, Worker
 
@@ -102,7 +103,8 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            self._new.append(new_request(request, self.spider, self.df))
+            is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
+            self._new.append(new_request(request, self.spider, self.df, found=is_found))
         except Exception:
             url = printable(without_userinfo(request.url))
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
@@ -161,6 +163,10 @@ class FrontierScheduler(Scheduler):
             timeout=self.config.heartbeat_timeout,
             max_deliveries=self.config.max_deliveries,
         )
+        kept, warnings = await seen_filter_notes(self.state)
+        logger.info("%s", kept)
+        for warning in warnings:
+            logger.warning("%s", warning)
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:

@@ -279,8 +279,10 @@ def _request_of(seed: Seed) -> Request:
     return Request(seed.url, meta=meta, priority=seed.priority, dont_filter=seed.again)
 
 
-def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
+def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bool = False) -> NewRequest:
     """Return `request` as the enqueue script takes it, with the source that it names, and its domain.
+
+    `found`: it was found on a page.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).
@@ -288,8 +290,9 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewReques
     """
     return NewRequest(
         codec.encode(request, spider),
-        *seen.address(request),
+        seen.digest(request),
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
         source=request.meta.get(SOURCE),
         domain=domain_of_url(request.url),
+        found=found,
     )

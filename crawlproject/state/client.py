@@ -212,7 +212,7 @@ class State:
     def scripts_of(self, spider: str) -> Scripts:
         """Return the scripts for the frontier of `spider`, over this connection."""
         keys = Keys(self.config.namespace, spider)
-        return Scripts(self.redis, keys, self.clock, self.health, self.config.circuit)
+        return Scripts(self.redis, keys, self.clock, self.health, self.config.circuit, seen=self.config.seen)
 
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""

@@ -69,8 +69,18 @@ class Keys:
 
     @property
     def seen_of(self) -> str:
-        """Prefix + bucket, set of integers: the 64-bit hashes of all that was ever enqueued."""
+        """Prefix + bucket, or `e` + generation + `:` + bucket, set of integers: hashes of what was enqueued."""
         return self._of_spider("seen:")
+
+    @property
+    def seen_bloom_of(self) -> str:
+        """Prefix + generation + `:` + partition, string: a Bloom filter of links (`CRAWL_SEEN_LINKS`)."""
+        return self._of_spider("seen_bloom:")
+
+    @property
+    def seen_meta(self) -> str:
+        """Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has."""
+        return self._of_spider("seen_meta")
 
     @property
     def outstanding(self) -> str:

@@ -1,13 +1,86 @@
-"""What was ever enqueued. Only enqueue.lua adds to it."""
+"""How what was seen is kept, for the log: which settings hold, and what the Redis at hand makes of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import redis
+
+from crawlproject.config import SeenRules
 from crawlproject.state.client import State
 
+_LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 
-async def was_seen(state: State, bucket: str, member: int) -> bool:
-    """Tell whether a request with this place in the seen filter was ever enqueued."""
-    redis: Any = state.redis
-    return bool(await redis.sismember(state.keys.seen_of + bucket, member))
+
+async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
+    """Return how what was seen is kept, as a sentence, and what of the settings or of Redis does not fit that."""
+    client: Any = state.redis
+    kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count")
+    exact, exact_count, bloom, bloom_count = ((value or b"").decode(errors="replace") for value in kept)
+    rules, warnings = state.config.seen, []
+    if exact == "sets":
+        said = "in the sets of a crawl that an older version began"
+        if rules.seen_capacity != SeenRules().seen_capacity:
+            warnings.append(
+                f"CRAWL_SEEN_CAPACITY={rules.seen_capacity} changes nothing: this crawl was begun by an older "
+                "version, and keeps what it has seen in its sets; one under another CRAWL_NAMESPACE heeds it"
+            )
+    elif not exact:
+        said = f"not begun; exact, for {rules.seen_capacity} requests at first"
+    else:
+        said = f"exact, {_generations(exact.split(), exact_count)}"
+        if (last := _capacity(exact)) and rules.seen_capacity > last:
+            warnings.append(
+                f"CRAWL_SEEN_CAPACITY={rules.seen_capacity} holds from the next generation of the seen filter on; "
+                f"the present one was made for {last} requests"
+            )
+    if bloom:
+        said += f"; links in Bloom filters, {_generations(bloom.split(), bloom_count)}"
+        if not rules.seen_rate:
+            warnings.append(
+                "CRAWL_SEEN_LINKS=exact: new links are kept exactly from now on; what the Bloom filters have of "
+                "former ones is still looked up there, with their false positives"
+            )
+        elif (rate := _promised(bloom)) is not None and abs(rate / rules.seen_rate - 1) > 0.001:
+            warnings.append(
+                f"CRAWL_SEEN_LINKS=bloom:{rules.seen_rate:g} holds from the next Bloom filter on; the present "
+                f"one was made for bloom:{rate:g}"
+            )
+    elif rules.seen_rate:
+        said += f"; new links in Bloom filters (CRAWL_SEEN_LINKS=bloom:{rules.seen_rate:g})"
+    if (longest := await _longest_intset(client)) is not None and longest < _LARGEST_BUCKET:
+        warnings.append(
+            f"set-max-intset-entries of this Redis is {longest}: above it each seen request takes ten times the "
+            f"memory; set it to {_LARGEST_BUCKET}, its default"
+        )
+    return f"Seen filter: {said}", warnings
+
+
+def _capacity(words: str) -> int:
+    """Return the capacity of the last generation; 0 where it cannot be told."""
+    last = words.rsplit(maxsplit=1)[-1].partition("/")[0]
+    return int(last) if last.isdecimal() else 0
+
+
+def _promised(words: str) -> float | None:
+    """Return the rate for which Bloom filters were made: the last one has its own share of it."""
+    generations = words.split()
+    try:
+        return float(generations[-1].rpartition("/")[2]) * float(2 ** len(generations))
+    except ValueError:
+        return None
+
+
+def _generations(words: Sequence[str], count: str) -> str:
+    """Return how full the last of several generations is."""
+    return f"generation {len(words)} with {count or 0} of {words[-1].partition('/')[0]}"
+
+
+async def _longest_intset(client: Any) -> int | None:
+    """Return up to how many integers this Redis keeps a set of them small; None where it does not tell."""
+    try:
+        found = await client.config_get("set-max-intset-entries")
+        return int(found["set-max-intset-entries"])
+    except (redis.ResponseError, KeyError, ValueError):  # a managed Redis may not let anyone ask
+        return None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from crawlproject.config import CircuitRules
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 
@@ -39,7 +40,7 @@ class Frontier:
     async def feed(self, source: str, count: int) -> None:
         first, self.number = self.number, self.number + count
         requests = [
-            NewRequest(b"\x01\x00\x00%d" % number, "00000", number, again=False, source=source)
+            NewRequest(b"\x01\x00\x00%d" % number, digest_of("", str(number)), again=False, source=source)
             for number in range(first, self.number)
         ]
         await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)

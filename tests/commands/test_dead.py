@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
@@ -31,7 +32,7 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
         url = f"https://{source}.org/{identifier}"
         request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
         entry = codec.encode(request, SPIDER, deliveries=2)
-        new = NewRequest(entry, "00000", number, again=False, source=source)
+        new = NewRequest(entry, digest_of("", str(number)), again=False, source=source)
         await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
         reply = await state.scripts.lease(
             "w", 1, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100

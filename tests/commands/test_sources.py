@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crawlproject.config import CircuitRules
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.robots_copies import keep_copy
@@ -148,7 +149,10 @@ async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
     await frontier.redis.lpush(frontier.state.keys.seeds, *range(20))
     await frontier.scripts.enqueue(
         "w",
-        [NewRequest(b"\x01\x00\x00x", "00000", number, again=False, source="museum") for number in range(20)],
+        [
+            NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=False, source="museum")
+            for number in range(20)
+        ],
         seeds=await frontier.scripts.take_seeds("w", 20),
         high_water=40,
         overflow_maxlen=100,

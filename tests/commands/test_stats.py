@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.state.scripts.calls import db
@@ -21,7 +22,10 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
     assert fence is not None
     await scripts.set_rates(fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
     await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-    requests = [NewRequest(b"\x01\x00\x00%d" % n, "00000", n % 5, again=False, source="museum") for n in range(6)]
+    requests = [
+        NewRequest(b"\x01\x00\x00%d" % n, digest_of("", str(n % 5)), again=False, source="museum")
+        for n in range(6)
+    ]
     await scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
     reply = await scripts.lease(
         "w", 4, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100

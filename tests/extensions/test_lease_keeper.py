@@ -21,6 +21,7 @@ from crawlproject.errors import (
 )
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import FETCH_TIME, IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
 from crawlproject.politeness.outcomes import (
@@ -62,7 +63,7 @@ class Case:
         await self.scheduler.state.scripts.set_rates(fence, [("museum", 200, 200)], {})
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
-        item = NewRequest(entry, "00000", 1, again=True, source="museum")
+        item = NewRequest(entry, digest_of("", "1"), again=True, source="museum")
         await self.scheduler.state.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
 
         async def next_request() -> Request | None:

@@ -15,6 +15,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject import config
 from crawlproject.frontier import codec
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
@@ -83,7 +84,7 @@ class Worker:
         await self.put_entries(*entries, source=source)
 
     async def put_entries(self, *entries: bytes, source: str = "museum") -> None:
-        items = [NewRequest(e, "00000", n, again=True, source=source) for n, e in enumerate(entries)]
+        items = [NewRequest(e, digest_of("", str(n)), again=True, source=source) for n, e in enumerate(entries)]
         await self.state.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
 
     async def popped(self, count: int) -> list[Request]:
@@ -243,7 +244,10 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
     for number, name in enumerate(names):
         entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
         await worker.state.scripts.enqueue(
-            "w", [NewRequest(entry, "00000", number, again=True, source=name)], high_water=99, refuse_unknown=False
+            "w",
+            [NewRequest(entry, digest_of("", str(number)), again=True, source=name)],
+            high_water=99,
+            refuse_unknown=False,
         )
     while not worker.stat("frontier/turned_away"):
         await worker.queue.flush()

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import Lease
 from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.slots import LATE_S, tolerance
@@ -21,7 +22,9 @@ async def leases(state: State, count: int, rate: float) -> list[Lease]:
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
     fence = await lead(state)
     await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
-    requests = [NewRequest(bytes((1, 0, 0, n)), "00000", n, again=True, source="museum") for n in range(count)]
+    requests = [
+        NewRequest(bytes((1, 0, 0, n)), digest_of("", str(n)), again=True, source="museum") for n in range(count)
+    ]
     await state.scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
     reply = await state.scripts.lease(
         state.worker_id,

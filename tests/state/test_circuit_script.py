@@ -16,6 +16,7 @@ import redis
 
 from crawlproject.config import CircuitRules
 from crawlproject.controls import halt, set_rate
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import Slot
 from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
@@ -51,7 +52,7 @@ class Crawl:
     async def feed(self, count: int, source: str = MUSEUM) -> None:
         first, self.number = self.number, self.number + count
         requests = [
-            NewRequest(bytes((1, 0, 0)) + str(n).encode(), "00000", n, again=True, source=source)
+            NewRequest(bytes((1, 0, 0)) + str(n).encode(), digest_of("", str(n)), again=True, source=source)
             for n in range(first, self.number)
         ]
         await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)

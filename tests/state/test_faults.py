@@ -19,6 +19,7 @@ import redis
 
 from crawlproject import config
 from crawlproject.frontier.dropped import forget_dropped
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
 from crawlproject.sinks.forwarder import Forwarder
@@ -211,7 +212,10 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
 
     def requests(*numbers: int) -> list[NewRequest]:
-        return [NewRequest(b"\x01\x00\x00x", "00000", number, again=False, source="museum") for number in numbers]
+        return [
+            NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=False, source="museum")
+            for number in numbers
+        ]
 
     async def enqueue(*numbers: int) -> Any:
         return await scripts.enqueue(

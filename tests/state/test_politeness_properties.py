@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.config import CircuitRules
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
@@ -52,7 +53,7 @@ def run(redis_url: str, play: Any) -> None:
 
 async def feed(scripts: Scripts, first: int, count: int) -> None:
     requests = [
-        NewRequest(bytes((1, 0, 0)) + str(n).encode(), "00000", n, again=True, source=MUSEUM)
+        NewRequest(bytes((1, 0, 0)) + str(n).encode(), digest_of("", str(n)), again=True, source=MUSEUM)
         for n in range(first, first + count)
     ]
     await scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)

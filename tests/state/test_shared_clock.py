@@ -20,6 +20,7 @@ import pytest
 import redis
 
 from crawlproject import config
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.politeness.slots import MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
@@ -67,7 +68,7 @@ async def begin(state: State) -> int:
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     await state.scripts.heartbeat("v", join=True, timeout=30, max_deliveries=3)
     requests = [
-        NewRequest(b"\x01\x00\x00x", "00000", number, again=True, source=source)
+        NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=True, source=source)
         for source in SOURCES
         for number in range(1000)
     ]

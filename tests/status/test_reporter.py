@@ -15,6 +15,7 @@ import msgpack
 import pytest
 import pytest_asyncio
 
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement
@@ -382,7 +383,7 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
     }
     for source, of_source in urls.items():
         requests = [
-            NewRequest(b"\x01\x00\x00" + msgpack.packb({"url": url}), "00000", hash(url) & 0xFFFF, True, source)
+            NewRequest(b"\x01\x00\x00" + msgpack.packb({"url": url}), digest_of("", url), True, source)
             for url in of_source
         ]
         await crawl.scripts.enqueue("w", requests, high_water=99, refuse_unknown=False)

@@ -1,13 +1,13 @@
 -- Admits the links that were found on a page: counts their sources' budgets, dedupes them, and stores what is new, all
 -- at once.
--- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, due
+-- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, due, seen_filter
 -- types: hash totals
 -- reads: outstanding overflow pulse rates slots halted
 --
 -- A: high_water; overflow_maxlen (most requests in all overflows); refuse_unknown; min_rate; budget (see
 --    preludes/budget.lua). The links come in groups, of each of which at its number: sources (that their seed names; or
---    none), domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, buckets,
---    members (places in the seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
+--    none), domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, digests
+--    (for the seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `f`ull overflows, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
 --    more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says whose they are.
@@ -34,6 +34,7 @@ end
 look_up(payers)
 look_up_excluded(names)
 look_up_budgets(payers)
+open_seen_filter()
 
 local letters, closed, counts = {}, {}, {}
 local batches, batch_of = {}, {} -- what is to be stored, by list
@@ -73,8 +74,7 @@ local function judge(source, name, index)
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
   local room = room_of(source, rank)
   if room <= 0 and overflow + spilled >= A.overflow_maxlen then return 'f' end
-  local key = K.seen_of .. A.buckets[index]
-  local new = attempt('SADD', key, A.members[index])
+  local new, key = mark_seen(A.digests[index], true)
   if not new then
     add_dead_letter('entry', entry, source, wrong(key), 0)
     return 'r'
@@ -110,6 +110,7 @@ for group = 1, groups do
   end
   closed[group] = whole and 2 or budget_state(source)
 end
+save_seen_filter()
 
 local touched, queued, waiting = {}, 0, 0
 for _, batch in ipairs(batches) do

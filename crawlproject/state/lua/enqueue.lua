@@ -1,13 +1,13 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
--- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due
+-- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due, seen_filter
 -- types: list seeds, hash totals
 -- reads: outstanding overflow pulse workers dead rates slots halted
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; min_rate; count, of the
 --    items, each of which stands at its number in: sources (that their seeds name) and domains (of their URLs; without
---    one the source is known already), at least one of them, entries, buckets, members (of a request; the
---    member is its hash within the bucket), again (true: seen or not), dead (of a seed that could not be understood,
+--    one the source is known already), at least one of them, entries, digests (of a request, for the seen filter),
+--    found (true: on a page; it is no seed), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason). The first item stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
@@ -45,6 +45,7 @@ for index = 1, A.count do
 end
 look_up(payers)
 look_up_excluded(names)
+open_seen_filter()
 
 local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
 local batches, batch_of = {}, {} -- what is to be stored, by queue
@@ -112,8 +113,7 @@ for index = 1, A.count do
   elseif seed and not has_room(source, entry) then
     returned[#returned + 1] = seed
   else
-    local key = K.seen_of .. A.buckets[index]
-    local new = attempt('SADD', key, A.members[index])
+    local new, key = mark_seen(A.digests[index], A.found[index])
     if not new then
       reject(seed, entry, source, wrong(key))
     elseif new == 0 and not A.again[index] then
@@ -124,6 +124,7 @@ for index = 1, A.count do
     end
   end
 end
+save_seen_filter()
 
 local touched, added, queued, waiting = {}, {}, 0, 0
 for _, batch in ipairs(batches) do

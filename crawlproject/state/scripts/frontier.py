@@ -17,7 +17,7 @@ _SPREAD_US = 1500  # between the slots of sources that are all free now: what st
 # Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
-_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "buckets", "members", "again", "dead")
+_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead")
 _SETTLE_COLUMNS = (
     *(
         "sources",
@@ -101,15 +101,13 @@ class Budget:
 class LinkGroup:
     """Links to one registrable domain, and the source that they name, if any.
 
-    Of each link: its stored request, its place in the seen filter (bucket, member), and the 32-bit hash of its
-    host, None for one that does not count towards the hosts of its domain.
+    Of each link: its stored request, its digest for the seen filter, and the 32-bit hash of its host, None for one that does not count towards the hosts of its domain.
     """
 
     domain: str
     source: str | None
     entries: list[bytes] = field(default_factory=list)
-    buckets: list[str] = field(default_factory=list)
-    members: list[str] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
     hosts: list[int | None] = field(default_factory=list)
 
 
@@ -161,22 +159,24 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request to enqueue, with its place in the seen filter.
+    """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
     (see preludes/belonging.lua). Without a domain, `source` is known to be that.
     """
 
     entry: bytes
-    bucket: str
-    member: int
+    digest: bytes
     again: bool
     source: str | None = None
     domain: str | None = None
+    found: bool = False
 
     def packed(self) -> dict[str, Any]:
         """Return what there is of the request, by column of enqueue.lua."""
-        found: dict[str, Any] = {"entries": self.entry, "buckets": self.bucket, "members": str(self.member)}
+        found: dict[str, Any] = {"entries": self.entry, "digests": self.digest}
+        if self.found:
+            found["found"] = True
         if self.again:
             found["again"] = True
         if self.domain is not None:
@@ -315,8 +315,7 @@ class FrontierScripts(ScriptRunner):
             domains=[group.domain for group in groups],
             sizes=[len(group.entries) for group in groups],
             entries=[entry for group in groups for entry in group.entries],
-            buckets=[bucket for group in groups for bucket in group.buckets],
-            members=[member for group in groups for member in group.members],
+            digests=[digest for group in groups for digest in group.digests],
             hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -499,8 +498,8 @@ class FrontierScripts(ScriptRunner):
         """
         return DropReply(*await self._run("drop_queued", source=source, what=what, count=count, by=by))
 
-    async def forget_dropped(self, entries: Sequence[bytes], places: Sequence[tuple[str, int] | None]) -> bool:
-        """Give up the places (bucket, member) in the seen filter of `entries`, the oldest that were dropped.
+    async def forget_dropped(self, entries: Sequence[bytes], digests: Sequence[bytes | None]) -> bool:
+        """Give up the places in the seen filter of `entries`, the oldest that were dropped, by their `digests`.
 
         False if others have done so first.
         """
@@ -509,10 +508,14 @@ class FrontierScripts(ScriptRunner):
                 "forget_dropped",
                 digest=hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest(),
                 count=len(entries),
-                buckets=[place is not None and place[0] for place in places],
-                members=[place is not None and str(place[1]) for place in places],
+                digests=[digest or False for digest in digests],
             )
         )
+
+    async def look_seen(self, digest: bytes) -> str:
+        """Tell whether a request was ever enqueued: "exact", "" or, as a link and perhaps by mistake, "bloom"."""
+        found: bytes = await self._run("look_seen", digest=digest)
+        return found.decode()
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

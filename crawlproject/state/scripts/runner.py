@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, RedisError
 
-from crawlproject.config import CircuitRules
+from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import RedisClock
 from crawlproject.state.health import Health, is_readonly
@@ -46,9 +46,11 @@ class ScriptRunner:
         health: Health | None = None,
         rules: CircuitRules | None = None,
         pace: float | None = None,
+        seen: SeenRules | None = None,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
+        self._seen = (seen or SeenRules()).packed()
         self._pace = pace
         self._emitted = [
             key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
@@ -62,7 +64,7 @@ class ScriptRunner:
         loaded = self._loaded.get(verb)
         if loaded is None:
             text = ScriptText(verb, self._known)
-            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules, "pace": self._pace}
+            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules, "pace": self._pace, **self._seen}
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         args = [packed(arguments | loaded.arguments)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
@@ -38,9 +39,7 @@ async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliv
 
 
 async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
-    requests = [
-        NewRequest(body, "00000", hash((source, body)) & 0xFFFFFFFF, again=True, source=source) for body in entries
-    ]
+    requests = [NewRequest(body, digest_of(source, body.hex()), again=True, source=source) for body in entries]
     reply = await state.scripts.enqueue(
         "w", requests, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=False
     )
@@ -96,7 +95,7 @@ async def waiting(state: State) -> list[bytes]:
 
 def request(name: str, member: int, *, priority: int = 0, **more: object) -> NewRequest:
     values = {"again": False, "source": "museum", "domain": None, **more}
-    return NewRequest(entry(name, priority=priority), "00000", member, **values)  # type: ignore[arg-type]
+    return NewRequest(entry(name, priority=priority), digest_of("", str(member)), **values)  # type: ignore[arg-type]
 
 
 async def feed(state: State, *items: NewRequest, high_water: int = 8, overflow_maxlen: int = 100) -> EnqueueReply:

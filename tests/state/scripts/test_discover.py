@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
@@ -23,8 +24,7 @@ def group(
         domain,
         source,
         [entry(link, priority=priority) for link in links],
-        ["00000"] * len(links),
-        [str(int.from_bytes(link.encode())) for link in links],
+        [digest_of("", str(int.from_bytes(link.encode()))) for link in links],
         [host] * len(links),
     )
 
@@ -213,7 +213,7 @@ async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
 async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     await join(state)
     await rule(state)
-    seed = NewRequest(entry("a"), "00000", ord("a"), again=False, source="museum", domain=None)
+    seed = NewRequest(entry("a"), digest_of("", str(ord("a"))), again=False, source="museum", domain=None)
     await feed(state, seed)
     assert (await discover(state, group("a", "b"))).letters == "ka"
     assert (await feed(state, *requests("b"))).duplicates == 1

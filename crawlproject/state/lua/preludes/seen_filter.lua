@@ -1,0 +1,215 @@
+-- The seen filter: what was ever enqueued, so that nothing is crawled twice.
+-- needs: numbers
+-- reads: seen_meta
+--
+-- A (of scripts that mark; their headers say `types: hash totals` and `reads: outstanding`, too):
+--    seen_capacity (requests in a first generation); seen_rate (false positives among the links found on pages; 0: none).
+--
+-- A request is its digest (32 bytes, frontier/dupefilter.py), from which each layout takes what it needs:
+--    exact: generations of sets of integers. The first 32 bits choose the set, 400 members each when a generation is
+--       full, the next 32 are the member: 4 bytes, as long as Redis keeps sets of up to 512 integers (its
+--       set-max-intset-entries) in order. Members are Poisson distributed, so that none in a hundred million gets there.
+--    sets: what crawlproject kept before it had generations, 2^20 sets of 44 bits; a crawl that began so goes on so,
+--       because workers of that version may be at work, too.
+--    bloom: generations of blocked Bloom filters: blocks of 64 bytes in 64 strings. For links alone: a false positive is a
+--       link that is never crawled, and an operator's seed must not be one.
+-- A generation that is full is followed by one of four times its capacity; of Bloom filters with half its rate, so that
+-- all together keep to seen_rate. K.seen_meta holds what is needed to find anything again: `exact`, `sets` or the
+-- capacity of each generation; `bloom`, the capacity, blocks in a string, probes and rate of each; and how many are in
+-- the last one of each, which only scripts count, and so nobody else at the same time.
+
+local BUCKET, GROWTH = 400, 4
+local PARTITIONS, BLOCK_BITS, MOST_PROBES, MOST_BLOCKS = 64, 512, 12, 2 ^ 23 -- a string of Redis has at most 512 MB
+
+local seen_filter -- {exact, bloom}, each its generations, oldest first, and `count`, of the last one
+
+local function broken_seen_filter()
+  error('WRONGTYPE ' .. K.seen_meta .. ' does not say how what was seen is kept: restore it from a backup', 0)
+end
+
+-- The generation that a word in K.seen_meta stands for, at its place, counted from 0.
+local function generation_of(kind, word, place)
+  if kind == 'exact' and word == 'sets' then return {word = word, capacity = math.huge} end
+  local capacity, blocks, probes = word:match(kind == 'exact' and '^(%d+)$' or '^(%d+)/(%d+)/(%d+)/')
+  capacity, blocks, probes = number(capacity, 1), number(blocks, 1), number(probes, 1)
+  if not capacity then broken_seen_filter() end
+  if kind == 'exact' then
+    local first = K.seen_of .. 'e' .. place .. ':'
+    return {word = word, capacity = capacity, first = first, buckets = math.ceil(capacity / BUCKET)}
+  end
+  if not (blocks and probes and blocks <= MOST_BLOCKS and probes <= MOST_PROBES) then broken_seen_filter() end
+  return {word = word, capacity = capacity, first = K.seen_bloom_of .. place .. ':', blocks = blocks, probes = probes}
+end
+
+local function generations_in(kind, words)
+  local found = {}
+  for word in words:gmatch('%S+') do found[#found + 1] = generation_of(kind, word, #found) end
+  return found
+end
+
+-- Reads how what was seen is kept, once a script. Returns whether that is noted; if not, there are at most `sets`.
+local function read_seen_filter()
+  local kept = read('hash', 'HMGET', K.seen_meta, 'exact', 'exact_count', 'bloom', 'bloom_count')
+  local is_noted = (kept[1] or ''):find('%S') ~= nil
+  seen_filter = {
+    exact = generations_in('exact', is_noted and kept[1] or 'sets'),
+    bloom = generations_in('bloom', kept[3] or ''),
+  }
+  seen_filter.exact.count, seen_filter.bloom.count = number(kept[2], 0) or 0, number(kept[4], 0) or 0
+  return is_noted
+end
+
+-- The share of false positives in blocks that hold `mean` on average.
+local function false_positives(mean, probes)
+  local share, sum = math.exp(-mean), 0
+  for held = 1, math.ceil(mean + 10 * math.sqrt(mean) + 10) do
+    share = share * mean / held
+    sum = sum + share * (1 - (1 - 1 / BLOCK_BITS) ^ (probes * held)) ^ probes
+  end
+  return sum
+end
+
+-- How many a block may hold on average at this rate of false positives, and the number of probes: the least that needs
+-- no more than a twentieth more memory than the best. Takes a millisecond or two, once for each generation.
+local function block_for(rate)
+  local function probes_for(mean)
+    for probes = 1, MOST_PROBES do
+      if false_positives(mean, probes) <= rate then return probes end
+    end
+  end
+  local low, high = 1, 128
+  for _ = 1, 9 do
+    local mean = (low + high) / 2
+    if probes_for(mean) then low = mean else high = mean end
+  end
+  return low / 1.05, probes_for(low / 1.05)
+end
+
+-- Begins a generation: of `exact` or of `bloom`.
+local function add_generation(kind)
+  local generations = seen_filter[kind]
+  local last, place = generations[#generations], #generations
+  local capacity = math.max(last and last.capacity * GROWTH or 0, A.seen_capacity)
+  if kind == 'exact' then
+    generations[place + 1] = generation_of('exact', text(capacity), place)
+  else
+    local rate = A.seen_rate / 2 ^ (place + 1)
+    local mean, probes = block_for(rate)
+    local blocks = math.min(math.ceil(capacity / mean / PARTITIONS), MOST_BLOCKS)
+    capacity = math.min(capacity, math.floor(blocks * PARTITIONS * mean))
+    local word = string.format('%.0f/%d/%d/%.4g', capacity, blocks, probes, rate)
+    generations[place + 1] = generation_of('bloom', word, place)
+  end
+  generations.count = 0
+  local words = {}
+  for index, generation in ipairs(generations) do words[index] = generation.word end
+  redis.call('HSET', K.seen_meta, kind, table.concat(words, ' '), kind .. '_count', 0)
+end
+
+-- To be called before the first write of a script that marks. A crawl without K.seen_meta is new, or has `sets`: then it
+-- has admitted something, or known it.
+local function open_seen_filter()
+  if read_seen_filter() then return end
+  local counts = redis.call('HMGET', K.totals, 'admitted', 'duplicates')
+  if counts[1] or counts[2] or redis.call('EXISTS', K.outstanding) == 1 then
+    redis.call('HSET', K.seen_meta, 'exact', 'sets')
+  else
+    seen_filter.exact = {count = 0}
+    add_generation('exact')
+  end
+end
+
+-- The key and the member that stand for a request.
+local function exact_place(generation, digest)
+  local high, low = struct.unpack('>I4i4', digest)
+  if generation.buckets then return generation.first .. string.format('%x', high % generation.buckets), low end
+  return K.seen_of .. string.format('%05x', math.floor(high / 4096)), text(high % 4096 * 2 ^ 32 + low % 2 ^ 32)
+end
+
+-- Whether a request is new to a Bloom filter, 1 or 0, in which it is then noted if this `adds`; nil and the key at fault.
+local function is_new_to_bloom(generation, digest, adds)
+  local high, low = struct.unpack('>I4I2', digest)
+  local block_number = high * 65536 + low
+  local key = generation.first .. block_number % PARTITIONS
+  local start = math.floor(block_number / PARTITIONS) % generation.blocks * 64
+  local block = attempt('GETRANGE', key, start, start + 63)
+  if not block then return nil, key end
+  local is_short, bytes = #block < 64, nil
+  if is_short then block = block .. string.rep('\0', 64 - #block) end
+  for probe = 1, generation.probes do
+    local upper, lower = digest:byte(7 + 2 * probe, 8 + 2 * probe)
+    local rest = lower % 8
+    local at, mask = upper % 2 * 32 + (lower - rest) / 8 + 1, 2 ^ rest
+    local byte = bytes and bytes[at] or block:byte(at)
+    if byte % (2 * mask) < mask then -- that bit is 0; so it is faster than by the library of bits
+      if not adds then return 1 end
+      bytes = bytes or {block:byte(1, 64)}
+      bytes[at] = byte + mask
+    end
+  end
+  if not bytes then return 0 end
+  -- The last byte first: the string gets its whole size at once, instead of being moved each time that it grows.
+  if is_short then redis.call('SETRANGE', key, generation.blocks * 64 - 1, '\0') end
+  redis.call('SETRANGE', key, start, string.char(unpack(bytes)))
+  return 1
+end
+
+-- Whether a request is new, 1 or 0, and notes it; nil and the key at fault when that is of another type. `is_link`: it was
+-- found on a page. What only a Bloom filter has is new as a seed.
+local function mark_seen(digest, is_link)
+  local exact, bloom = seen_filter.exact, seen_filter.bloom
+  local kind = is_link and A.seen_rate > 0 and 'bloom' or 'exact'
+  local own = seen_filter[kind]
+  if #own == 0 or own.count >= own[#own].capacity then add_generation(kind) end
+  for place = kind == 'exact' and #exact - 1 or #exact, 1, -1 do -- the last one, if it is to be added there, comes last
+    local key, member = exact_place(exact[place], digest)
+    local known = attempt('SISMEMBER', key, member)
+    if not known then return nil, key end
+    if known == 1 then return 0 end
+  end
+  for place = is_link and (kind == 'bloom' and #bloom - 1 or #bloom) or 0, 1, -1 do
+    local new, key = is_new_to_bloom(bloom[place], digest, false)
+    if new ~= 1 then return new, key end
+  end
+  local new, key, member
+  if kind == 'bloom' then
+    new, key = is_new_to_bloom(bloom[#bloom], digest, true)
+  else
+    key, member = exact_place(exact[#exact], digest)
+    new = attempt('SADD', key, member)
+  end
+  if new == 1 and own[#own].word ~= 'sets' then own.count, own.has_changed = own.count + 1, true end
+  return new, key
+end
+
+-- Forgets a request, but for what Bloom filters have of it: their bits belong to others, too.
+local function forget_seen(digest)
+  local exact = seen_filter.exact
+  for place, generation in ipairs(exact) do
+    local key, member = exact_place(generation, digest)
+    if attempt('SREM', key, member) == 1 and place == #exact and generation.buckets then
+      exact.count, exact.has_changed = math.max(exact.count - 1, 0), true
+    end
+  end
+end
+
+-- Whether a request is known: 'exact', 'bloom' (as a link, perhaps by mistake) or ''.
+local function is_seen(digest)
+  for _, generation in ipairs(seen_filter.exact) do
+    local key, member = exact_place(generation, digest)
+    if read('set', 'SISMEMBER', key, member) == 1 then return 'exact' end
+  end
+  for _, generation in ipairs(seen_filter.bloom) do
+    local new, key = is_new_to_bloom(generation, digest, false)
+    if not new then error(wrong(key), 0) end
+    if new == 0 then return 'bloom' end
+  end
+  return ''
+end
+
+-- Keeps the counts; to be called once, when all is marked or forgotten.
+local function save_seen_filter()
+  for kind, generations in pairs(seen_filter) do
+    if generations.has_changed then redis.call('HSET', K.seen_meta, kind .. '_count', text(generations.count)) end
+  end
+end
