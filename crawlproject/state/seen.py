@@ -9,6 +9,7 @@ import redis
 
 from crawlproject.config import SeenRules
 from crawlproject.state.client import State
+from crawlproject.texts import printable
 
 _LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 
@@ -16,8 +17,13 @@ _LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
     """Return how what was seen is kept, as a sentence, and what of the settings or of Redis does not fit that."""
     client: Any = state.redis
-    kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count")
-    exact, exact_count, bloom, bloom_count = ((value or b"").decode(errors="replace") for value in kept)
+    try:
+        kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count")
+    except redis.ResponseError as error:  # of another type: the scripts refuse it, too
+        return "Seen filter: not known", [f"{state.keys.seen_meta}: {error}"]
+    exact, exact_count, bloom, bloom_count = (
+        printable((value or b"").decode(errors="replace").strip(), 200) for value in kept
+    )
     rules, warnings = state.config.seen, []
     if exact == "sets":
         said = "in the sets of a crawl that an older version began"

@@ -101,7 +101,8 @@ class Budget:
 class LinkGroup:
     """Links to one registrable domain, and the source that they name, if any.
 
-    Of each link: its stored request, its digest for the seen filter, and the 32-bit hash of its host, None for one that does not count towards the hosts of its domain.
+    Of each link: its stored request, its digest for the seen filter, and the 32-bit hash of its host, None for one
+    that does not count towards the hosts of its domain.
     """
 
     domain: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +356,22 @@ async def test_the_log_says_that_an_older_crawl_heeds_no_capacity(state: State, 
     assert said == "Seen filter: in the sets of a crawl that an older version began"
     assert warning.startswith("CRAWL_SEEN_CAPACITY=1000 changes nothing: ")
     await one.close()
+
+
+@pytest.mark.parametrize("value", [b"", b" ", b"\xff\n", b"x/y z", b"9" * 400, b"1/2/3/nan", b"10000000"])
+async def test_whatever_stands_in_seen_meta_a_worker_starts(state: State, value: bytes) -> None:
+    for rate in (0.0, 0.01):
+        one = State(replace(state.config, seen_links=f"bloom:{rate}" if rate else "exact"), "images")
+        one.redis = state.redis
+        for fields in (("exact",), ("bloom",), ("exact", "bloom", "exact_count", "bloom_count")):
+            await db(state).delete(state.keys.seen_meta)
+            await db(state).hset(state.keys.seen_meta, mapping=dict.fromkeys(fields, value))
+            said, _ = await seen_filter_notes(one)
+            assert said.isprintable()
+
+
+async def test_a_worker_starts_with_a_seen_meta_of_another_type(state: State) -> None:
+    await db(state).set(state.keys.seen_meta, "x")
+    said, (warning,) = await seen_filter_notes(state)
+    assert said == "Seen filter: not known"
+    assert warning.startswith("crawl:images:seen_meta: WRONGTYPE")
