@@ -33,6 +33,16 @@ PACKAGES = (
     "imagemagick-6-doc",  # GIF
     "openclipart-png",  # clip art, with transparency
 )
+PAGES = (  # manuals of many makers: hand-written, DocBook, Sphinx, Doxygen
+    "python3.11-doc",
+    "postgresql-doc-15",
+    "sqlite3-doc",
+    "apache2-doc",
+    "python-django-doc",
+    "git-doc",
+    "maint-guide",
+    "debian-reference-en",
+)
 KINDS = {
     ".jpg": "jpeg",
     ".jpeg": "jpeg",
@@ -68,6 +78,19 @@ def pictures(folder: Path = FOLDER) -> list[Path]:
     chosen = [path for group in groups.values() for path in rng.sample(group, min(EACH, len(group)))]
     rng.shuffle(chosen)
     return chosen
+
+
+def pages(folder: Path = FOLDER) -> dict[str, list[Path]]:
+    """Return each manual's HTML pages, downloaded and unpacked if need be, by the name of its package.
+
+    Raises:
+        SystemExit: as for `pictures`.
+
+    """
+    for package in PAGES:
+        _unpack(folder, package)
+    found = {package: sorted((folder / "unpacked" / package).rglob("*.html")) for package in PAGES}
+    return {package: [path for path in paths if path.is_file()] for package, paths in found.items()}
 
 
 def kind_of(path: Path) -> str:

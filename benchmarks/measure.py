@@ -96,7 +96,7 @@ def measure(
         random.Random(0).shuffle(seeds)
         with crawler(seeds, home) as run:
             busy, began = _busy(), time.monotonic()
-            cpu, memory = _run(run, home / "output.txt")
+            cpu, memory = run_to_end(run, home / "output.txt")
             others = (_busy() - busy - cpu) / (time.monotonic() - began) / (os.cpu_count() or 1)
         first = min(arrivals[0].time for arrivals in site.arrivals().values() if arrivals)
     made = [(seed.picture, file) for seed, file in zip(seeds, run.thumbnails, strict=True) if file.exists()]
@@ -117,7 +117,7 @@ def _busy() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _run(run: Run, output: Path) -> tuple[float, int]:
+def run_to_end(run: Run, output: Path) -> tuple[float, int]:
     """Run a process to its end; return its CPU seconds and peak memory in bytes."""
     with output.open("wb") as file:
         process = subprocess.Popen(

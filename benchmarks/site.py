@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import trustme
+
 _CONFIG = """\
 daemon off;
 master_process off;
@@ -31,6 +33,7 @@ http {{
     types {{
         image/jpeg jpg jpeg; image/png png; image/gif gif;
         image/webp webp; image/tiff tif tiff; image/bmp bmp;
+        text/html html htm; text/css css; text/plain txt; application/javascript js;
     }}
     default_type application/octet-stream;
     sendfile on;
@@ -41,10 +44,11 @@ http {{
     access_log {home}/access.log arrivals;
     client_body_temp_path {home}/temp; proxy_temp_path {home}/temp; fastcgi_temp_path {home}/temp;
     uwsgi_temp_path {home}/temp; scgi_temp_path {home}/temp;
+    {tls}
 {servers}
 }}
 """
-_SERVER = '    server {{ listen 127.0.0.1:{port} backlog=1024; root "{root}"; }}'
+_SERVER = '    server {{ listen {host}:{port} {tls} backlog=1024; root "{root}"; }}'
 _PATIENCE = 10.0  # seconds for nginx to start, and to end
 
 
@@ -57,11 +61,17 @@ class Arrival(NamedTuple):
 
 
 class Site:
-    """A web site for each folder, its base URL in `urls` by the source's name, while the context lasts."""
+    """A web site for each folder, its base URL in `urls` by the source's name, while the context lasts.
 
-    def __init__(self, folders: Mapping[str, Path], home: Path) -> None:
+    With `apart` each has an address of its own, 127.0.0.1, 127.0.0.2 and so on, and so is a domain of its own.
+    With `tls` all are https sites, with certificates that no browser would accept.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], home: Path, *, apart: bool = False, tls: bool = False) -> None:
         self.folders = {name: folder.resolve() for name, folder in folders.items()}
         self.home = home.resolve()
+        self.hosts = {name: f"127.0.0.{number if apart else 1}" for number, name in enumerate(folders, 1)}
+        self.tls = tls
         self.urls: dict[str, str] = {}
         self._ports: dict[int, str] = {}
 
@@ -71,11 +81,17 @@ class Site:
             sys.exit("The benchmarks serve their pictures with nginx: install it (apt-get install nginx-light).")
         self.home.mkdir(parents=True, exist_ok=True)
         self._ports = dict(zip(_free_ports(len(self.folders)), self.folders, strict=True))
-        self.urls = {name: f"http://127.0.0.1:{port}" for port, name in self._ports.items()}
+        scheme = "https" if self.tls else "http"
+        self.urls = {name: f"{scheme}://{self.hosts[name]}:{port}" for port, name in self._ports.items()}
         config = self.home / "nginx.conf"
-        servers = (_SERVER.format(port=port, root=self.folders[name]) for port, name in self._ports.items())
+        servers = (
+            _SERVER.format(host=self.hosts[name], port=port, tls="ssl" * self.tls, root=self.folders[name])
+            for port, name in self._ports.items()
+        )
         user = pwd.getpwuid(os.getuid()).pw_name
-        config.write_text(_CONFIG.format(user=user, home=self.home, servers="\n".join(servers)))
+        config.write_text(
+            _CONFIG.format(user=user, home=self.home, tls=self._certificate(), servers="\n".join(servers))
+        )
         command = [program, "-e", f"{self.home}/error.log", "-p", str(self.home), "-c", str(config)]
         self._process = subprocess.Popen(command)
         self._wait()
@@ -91,12 +107,22 @@ class Site:
             self._process.kill()
             self._process.wait()
 
+    def _certificate(self) -> str:
+        """Return the lines of the configuration that name the certificate of all sites; "" without TLS."""
+        if not self.tls:
+            return ""
+        path = self.home / "certificate.pem"
+        certificate = trustme.CA().issue_cert(*self.hosts.values())
+        path.write_bytes(b"".join(part.bytes() for part in certificate.cert_chain_pems))
+        certificate.private_key_pem.write_to_path(self.home / "key.pem")
+        return f"ssl_certificate {path}; ssl_certificate_key {self.home}/key.pem;"
+
     def _wait(self) -> None:
         deadline = time.monotonic() + _PATIENCE
-        for port in self._ports:
+        for port, name in self._ports.items():
             while True:
                 with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    if probe.connect_ex((self.hosts[name], port)) == 0:
                         break
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self._process.kill()
