@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import ada_url
 from w3lib.url import canonicalize_url
@@ -21,6 +22,7 @@ _NOISE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _LONGEST_HOST = 253
+_LONGEST_LABEL = 63
 
 
 def canonical_url(url: str, base: str | None = None) -> str | None:
@@ -42,9 +44,7 @@ def canonical_url(url: str, base: str | None = None) -> str | None:
             found = _without_noise(found)
     except ValueError:
         return None
-    if len(found) > LONGEST or not _has_host(found) or url_fault(found):
-        return None
-    return found
+    return found if len(found) <= LONGEST and _is_site(_origin(found)) else None
 
 
 def _without_noise(url: str) -> str:
@@ -55,9 +55,19 @@ def _without_noise(url: str) -> str:
     return canonicalize_url(ada_url.normalize_url(url))
 
 
-def _has_host(url: str) -> bool:
-    host = url.split("/", 3)[2].rpartition(":")[0] or url.split("/", 3)[2]
-    return len(host) <= _LONGEST_HOST and all(len(label) <= 63 for label in host.split("."))
+def _origin(url: str) -> str:
+    """Return what a URL, as Ada writes it, has in front of its path."""
+    return url[: url.index("/", len("https://"))]
+
+
+@lru_cache(1024)  # of the few sites that a page links to
+def _is_site(origin: str) -> bool:
+    """Tell whether something may be fetched there, as far as that shows; see `url_fault`."""
+    host = origin.partition("//")[2]
+    labels = host.rpartition(":")[0].split(".") if ":" in host else host.split(".")
+    return (
+        len(host) <= _LONGEST_HOST and max(map(len, labels)) <= _LONGEST_LABEL and url_fault(origin + "/") is None
+    )
 
 
 def image_url(url: str, base: str | None = None) -> str | None:
@@ -72,6 +82,4 @@ def image_url(url: str, base: str | None = None) -> str | None:
     except ValueError:
         return None
     found = joined.partition("#")[0]
-    if not found.startswith(("http://", "https://")) or not _has_host(found) or url_fault(found):
-        return None
-    return found
+    return found if found.startswith(("http://", "https://")) and _is_site(_origin(found)) else None

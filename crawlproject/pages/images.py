@@ -36,6 +36,7 @@ _SCOPES = ("itemscope", "typeof", "about", "resource")
 _LICENCE_WORDS = frozenset(
     ("license", "licence", *(f"{prefix}:license" for prefix in ("cc", "dc", "dct", "dcterms", "schema", "xhv")))
 )
+_SAYS_WHAT = ("rel", "itemprop", "property")
 _CREATOR = (
     '[itemprop~="creator"],[itemprop~="author"],[property~="cc:attributionName"],[property~="dc:creator"],'
     '[property~="dct:creator"],[property~="dcterms:creator"],[property~="schema:creator"],[rel~="author"]'
@@ -216,8 +217,8 @@ def _marks(document: Document) -> Iterator[tuple[LexborNode, Licence, bool]]:
             address = attributes.get("href") or attributes.get("content") or attributes.get("resource") or ""
             if not address or len(address) > LONGEST:
                 continue
-            words = " ".join(attributes.get(name) or "" for name in ("rel", "itemprop", "property"))
-            is_marked = not _LICENCE_WORDS.isdisjoint(words[:200].lower().split())
+            words = [value[:200].lower() for name in _SAYS_WHAT if (value := attributes.get(name))]
+            is_marked = bool(words) and not _LICENCE_WORDS.isdisjoint(" ".join(words).split())
             if not is_marked and "creativecommons." not in address:
                 continue
             licence = licence_of(address, document.base) if is_marked else known_licence(address.strip(_SPACE))
