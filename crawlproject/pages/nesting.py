@@ -101,8 +101,12 @@ class _Open:
 
     def end(self, name: str) -> None:
         names = self.names
-        if names and names[-1] != name:
-            self.is_svg = False
+        if names and names[-1] == name:
+            names.pop()
+            self.formatting -= name in _FORMATTING
+            self.other_rules -= name in _OTHER_RULES
+            return
+        self.is_svg = False
         for index in range(len(names) - 1, max(-1, len(names) - 1 - _REACH), -1):
             if names[index] == name:
                 break
@@ -110,14 +114,13 @@ class _Open:
             return
         between = names[index + 1 :]
         del names[index:]
-        if between:
-            unclosed = sum(one in _FORMATTING for one in between)
-            self.formatting -= unclosed
-            self.unclosed += unclosed
-            self.left += len(between)
-            if not all(one in _FORMATTING or (one in _IMPLIED and name in _BLOCKS) for one in between):
-                self.left += 1  # one of these may have kept it open
-                return
+        unclosed = sum(one in _FORMATTING for one in between)
+        self.formatting -= unclosed
+        self.unclosed += unclosed
+        self.left += len(between)
+        if not all(one in _FORMATTING or (one in _IMPLIED and name in _BLOCKS) for one in between):
+            self.left += 1  # one of these may have kept it open
+            return
         self.formatting -= name in _FORMATTING
         self.other_rules -= name in _OTHER_RULES
 
@@ -161,7 +164,7 @@ def parsable(text: str) -> int:
 
 
 def _is_harmless(text: str) -> bool:
-    """Tell whether the number of its tags alone bounds the work, as of most pages: a third of parsing it."""
+    """Tell whether the number of tags alone bounds the work, as that of most pages does."""
     if (tags := text.count("<")) > _FEW_TAGS or _LONG_TAG.search(text) or _QUOTED_END.search(text):
         return False
     # Of formatting elements that are alike no more than three are opened again.
