@@ -118,7 +118,7 @@ class _Open:
         self.formatting -= unclosed
         self.unclosed += unclosed
         self.left += len(between)
-        if not all(one in _FORMATTING or (one in _IMPLIED and name in _BLOCKS) for one in between):
+        if not all(one in _FORMATTING or one == "a" or (one in _IMPLIED and name in _BLOCKS) for one in between):
             self.left += 1  # one of these may have kept it open
             return
         self.formatting -= name in _FORMATTING

@@ -150,7 +150,14 @@ def test_a_long_honest_page_is_parsed_whole() -> None:
     assert parsable(text) == len(text)
 
 
-def test_a_long_page_without_optional_end_tags_is_parsed_whole() -> None:
-    text = "<ul>" + "<li><p>A <b>word</b> and <a href=x>a link</a>" * 800
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<ul>" + "<li><p>A <b>word</b> and <a href=x>a link</a>" * 800,
+        "<table>" + "<tr><td><font size=-1><a name='x'/>One</font></td></tr>" * 800,
+        "<div>" + "<p><a name=x><h2>One</h2>" * 1500,
+    ],
+)
+def test_a_long_page_without_some_end_tags_is_parsed_whole(text: str) -> None:
     assert text.count("<") > nesting._FEW_TAGS
     assert parsable(text) == len(text)
