@@ -1,4 +1,7 @@
-"""Opt-outs: what a site forbids doing with its pictures, by the headers of a response or in its robots.txt."""
+"""Opt-outs: what a site forbids doing with its pictures, by the headers of a response or in its robots.txt.
+
+`pages/rules.py` reads those in a page's meta tags.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def opt_outs(
         for value in values:
             match header:
                 case "x-robots-tag":
-                    found.update(_robots_rules(_text(value), now))
+                    found.update(robots_rules(_text(value), now))
                 case "content-usage" | "content-signal":
                     found.update(denied(header, value))
                 case "tdm-reservation" if _text(value).strip() == "1":
@@ -56,8 +59,11 @@ def _text(value: bytes | str) -> str:
     return (value.decode("latin-1") if isinstance(value, bytes) else value).lower()
 
 
-def _robots_rules(value: str, now: datetime) -> Iterator[str]:
-    """Yield the rules of an X-Robots-Tag that apply to us, known or not."""
+def robots_rules(value: str, now: datetime) -> Iterator[str]:
+    """Yield the rules of an X-Robots-Tag in lower case that apply to us, known or not; so of a robots meta tag.
+
+    `none` yields `noindex` and `nofollow`, an `unavailable_after` before `now` `noindex`.
+    """
     ours = True
     parts = iter(value.split(","))
     for part in parts:
@@ -69,6 +75,8 @@ def _robots_rules(value: str, now: datetime) -> Iterator[str]:
         if name == "unavailable_after" and _WEEKDAY.fullmatch(rest):
             rest += "," + next(parts, "")  # the comma belongs to the date (RFC 822, RFC 850)
         if ours:
+            if name == "none":
+                yield "nofollow"
             gone = name == "none" or (name == "unavailable_after" and _is_past(rest, now))
             yield "noindex" if gone else name
 

@@ -1,0 +1,85 @@
+"""The one spelling of a page's address: equal spellings are one page to the seen filter."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import ada_url
+from w3lib.url import canonicalize_url
+
+from crawlproject.texts import url_fault
+
+LONGEST = 2048  # characters; what is longer is no address of a page
+MOST_PARAMETERS = 20  # nor is what has more, those that are left out included
+
+_PLAIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9._~/-]*+")  # nothing to do about
+_SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/?#;]*+|/\(S\([a-z0-9]{24}\)\)", re.IGNORECASE)
+# Parameters that say who comes, or from where, and not what is shown.
+_NOISE = re.compile(
+    r"(?:utm_\w+|fbclid|gclid|gbraid|wbraid|dclid|msclkid|yclid|twclid|ttclid|mc_[ce]id|igshid|_gac?|_gl|_hsenc|_hsmi"
+    r"|phpsessid|jsessionid|aspsessionid\w*|sid|sessionid|session_id|s_id|oscsid|zenid|cfid|cftoken|replytocom|share)",
+    re.IGNORECASE | re.ASCII,
+)
+_LONGEST_HOST = 253
+_LONGEST_LABEL = 63
+
+
+def canonical_url(url: str, base: str | None = None) -> str | None:
+    """Return an address in its one spelling, joined to `base`; None if it is none of a page on the web.
+
+    It is absolute, http or https, without user name, password and fragment, of `LONGEST` characters and
+    `MOST_PARAMETERS` parameters at most. It is written as browsers do (the WHATWG URL standard, by Ada), then
+    by w3lib, which sorts the query, then without session identifiers and tracking parameters. The result is its
+    own canonical form.
+    """
+    if len(url) > LONGEST:
+        return None
+    try:
+        joined = ada_url.join_url(base, url) if base is not None else ada_url.normalize_url(url)
+        found = joined.partition("#")[0]
+        if not _PLAIN.fullmatch(found):
+            if not found.startswith(("http://", "https://")) or found.count("&") >= MOST_PARAMETERS:
+                return None
+            found = _without_noise(found)
+    except ValueError:
+        return None
+    return found if len(found) <= LONGEST and _is_site(_origin(found)) else None
+
+
+def _without_noise(url: str) -> str:
+    url = canonicalize_url(_SESSION_IN_PATH.sub("", url))
+    head, mark, query = url.partition("?")
+    kept = [one for one in query.split("&") if one and not _NOISE.fullmatch(one.partition("=")[0])]
+    url = f"{head}?{'&'.join(kept)}" if mark and kept else head
+    return canonicalize_url(ada_url.normalize_url(url))
+
+
+def _origin(url: str) -> str:
+    """Return what a URL, as Ada writes it, has in front of its path."""
+    return url[: url.index("/", len("https://"))]
+
+
+@lru_cache(1024)  # of the few sites that a page links to
+def _is_site(origin: str) -> bool:
+    """Tell whether something may be fetched there, as far as that shows; see `url_fault`."""
+    host = origin.partition("//")[2]
+    labels = host.rpartition(":")[0].split(".") if ":" in host else host.split(".")
+    return (
+        len(host) <= _LONGEST_HOST and max(map(len, labels)) <= _LONGEST_LABEL and url_fault(origin + "/") is None
+    )
+
+
+def image_url(url: str, base: str | None = None) -> str | None:
+    """Return an image's absolute address; None if it is none on the web.
+
+    As the page has it, for each parameter may choose another image: only joined, and without its fragment.
+    """
+    if len(url) > LONGEST:
+        return None
+    try:
+        joined = ada_url.join_url(base, url) if base is not None else ada_url.normalize_url(url)
+    except ValueError:
+        return None
+    found = joined.partition("#")[0]
+    return found if found.startswith(("http://", "https://")) and _is_site(_origin(found)) else None

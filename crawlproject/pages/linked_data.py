@@ -1,0 +1,84 @@
+"""JSON-LD: what a page says about its images, by schema.org."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from crawlproject.pages.document import Document
+
+_MOST_SCRIPTS = 20
+_MOST_VALUES = 10_000  # of a script that are looked at
+_IMAGE_TYPES = frozenset(("ImageObject", "Photograph"))
+_LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ImageObject:
+    """An image, as JSON-LD describes it; all but `url` may be None."""
+
+    url: str
+    licence: str | None
+    title: str | None
+    creator: str | None
+
+
+def linked_data(document: Document) -> tuple[list[ImageObject], list[str]]:
+    """Return the images that the page's JSON-LD describes, and the licences that it names of anything else."""
+    images: list[ImageObject] = []
+    licences: list[str] = []
+    for node in list(document.of("script"))[:_MOST_SCRIPTS]:
+        for thing in _things(node.text()):
+            licence = _address(thing.get("license"))
+            if _IMAGE_TYPES.isdisjoint(_texts(thing.get("@type"))):
+                if licence:
+                    licences.append(licence)
+            elif url := _address(thing.get("contentUrl")) or _address(thing.get("url")):
+                title = _text(thing.get("name")) or _text(thing.get("caption")) or _text(thing.get("headline"))
+                creator = (
+                    _name(thing.get("creator")) or _name(thing.get("author")) or _text(thing.get("creditText"))
+                )
+                images.append(ImageObject(url, licence, title, creator))
+    return images, licences
+
+
+def _things(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a script, at any depth, in order."""
+    try:
+        waiting = [json.loads(text, strict=False)]
+    except (ValueError, RecursionError):  # no JSON, numbers of thousands of digits; a thousand brackets deep
+        return
+    seen = 0
+    while waiting and seen < _MOST_VALUES:
+        value = waiting.pop()
+        seen += 1
+        if isinstance(value, dict):
+            yield value
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value[:_MOST_VALUES]))
+
+
+def _texts(value: Any) -> list[str]:
+    """Return one text or several, without the namespace of schema.org."""
+    values = value if isinstance(value, list) else [value]
+    return [one.rpartition("/")[2].removeprefix("schema:") for one in values[:20] if isinstance(one, str)]
+
+
+def _address(value: Any) -> str | None:
+    value = value[0] if isinstance(value, list) and value else value
+    if isinstance(value, dict):
+        value = value.get("@id") or value.get("url")
+    return value.strip() if isinstance(value, str) and value.strip() else None
+
+
+def _text(value: Any) -> str | None:
+    value = value[0] if isinstance(value, list) and value else value
+    return " ".join(value[:_LONGEST_TEXT].split()) or None if isinstance(value, str) else None
+
+
+def _name(value: Any) -> str | None:
+    value = value[0] if isinstance(value, list) and value else value
+    return _text(value.get("name")) if isinstance(value, dict) else _text(value)

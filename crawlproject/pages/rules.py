@@ -1,0 +1,72 @@
+"""What a page's headers and meta tags forbid: following its links, reporting it, taking its images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from crawlproject.models import OPT_OUTS
+from crawlproject.politeness.optouts import opt_outs, robots_rules
+from crawlproject.politeness.robots_txt import TOKEN
+
+Headers = Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]]
+
+NO_IMAGES = frozenset(("noimageindex", "noai", "noimageai"))  # whose images are not taken
+
+_META_NAMES = frozenset(("robots", TOKEN))
+_LONGEST = 4096  # characters of a meta tag
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is forbidden: `opt_outs` by their names in `OPT_OUTS`, sorted."""
+
+    nofollow: bool
+    opt_outs: tuple[str, ...]
+
+    @property
+    def noindex(self) -> bool:
+        """Whether the page is not to be reported."""
+        return "noindex" in self.opt_outs
+
+    @property
+    def noimages(self) -> bool:
+        """Whether its images are not to be taken."""
+        return not NO_IMAGES.isdisjoint(self.opt_outs)
+
+
+def rules_of(headers: Headers, metas: Iterable[tuple[str, str]], now: datetime) -> Rules:
+    """Return what the headers of a response, and the meta tags (name and content) of its page, forbid us.
+
+    Meta tags are `robots`, for all, and `crawlproject`, for us; what they and X-Robots-Tag say applies
+    together, as Google documents it. `tdm-reservation` is that of the TDM Reservation Protocol.
+    """
+    said = set(_of_headers(headers, now))
+    found = set(opt_outs(headers, now))
+    for name, content in metas:
+        if name in _META_NAMES:
+            said.update(robots_rules(content[:_LONGEST].lower(), now))
+        elif name == "tdm-reservation" and content.strip() == "1":
+            found.add(name)
+    return Rules("nofollow" in said, tuple(sorted(found | (said & OPT_OUTS.keys()))))
+
+
+def _of_headers(headers: Headers, now: datetime) -> Iterator[str]:
+    for name, values in headers.items():
+        if text_of(name).lower() == "x-robots-tag":
+            for value in values:
+                yield from robots_rules(text_of(value).lower(), now)
+
+
+def header(headers: Headers, wanted: str) -> str | None:
+    """Return the first value of a header, None without one."""
+    for name, values in headers.items():
+        if text_of(name).lower() == wanted:
+            return next((text_of(value) for value in values), None)
+    return None
+
+
+def text_of(value: bytes | str) -> str:
+    """Return a header's name or value as text."""
+    return value.decode("latin-1") if isinstance(value, bytes) else value

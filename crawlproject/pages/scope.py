@@ -1,0 +1,140 @@
+"""How far a crawl may go from its seeds: their domains, their hosts, or a pattern; never the whole web."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from crawlproject.sources.domains import domain_of, normal_host
+from crawlproject.texts import printable, url_fault
+
+DEFAULT = "domain"
+_LONGEST = 300  # characters of a pattern
+_MOST_PARTS = 8  # between its asterisks
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What belongs to a crawl. `text` is what it is stored as, and `Scope.parse(text)` gives it back.
+
+    The texts are `domain:museum.example` (the registrable domain and all hosts below it),
+    `host:www.museum.example` (that host alone), and `pattern:*.museum.example/collection/*`: a host, in which a
+    leading `*.` stands for it and all hosts below it, and a path with its query, in which `*` stands for
+    anything; a path stands for all that begins with it, unless it ends with `$`, as in robots.txt (RFC 9309).
+    No pattern is a regular expression: it is matched in one pass, whatever it and the address are. http and
+    https, and all ports, are in it alike.
+    """
+
+    text: str
+    kind: Literal["domain", "host", "pattern"]
+    host: str
+    below: bool = False
+    parts: tuple[str, ...] = ()
+    anchored: bool = False
+
+    @classmethod
+    def of_seed(cls, url: str, scope: str = DEFAULT) -> Scope:
+        """Return the scope of a seed: `domain` or `host` are those of its URL, all else is a text or a pattern.
+
+        Raises:
+            ValueError: the URL has no host, the pattern is invalid, or it is about other hosts than the seed's.
+            The
+                message says what to write in its place.
+
+        """
+        scope = scope.strip()
+        if scope in {"domain", "host"}:
+            if fault := url_fault(url):
+                raise ValueError(fault)
+            host = _host(url)
+            return cls.parse(f"{scope}:{domain_of(host) if scope == 'domain' else host}")
+        found = cls.parse(scope)
+        if not found._has_host(_host(url)):
+            raise ValueError(f"scope {_shown(scope)} is not about the host of its seed {printable(url, 80)}")
+        return found
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        """Return the scope that a text names; without a kind in front it is a pattern.
+
+        Raises:
+            ValueError: it names no domain, or a public suffix such as `co.uk`, which would be much of the web.
+
+        """
+        kind, colon, rest = text.strip().partition(":")
+        if not colon or kind not in {"domain", "host", "pattern"}:
+            kind, rest = "pattern", text.strip()
+        rest = rest.removeprefix("https://").removeprefix("http://")
+        name, slash, path = rest.partition("/")
+        below = name.startswith("*.")
+        host = normal_host(name.removeprefix("*."))
+        if len(text) > _LONGEST or path.count("*") >= _MOST_PARTS:
+            raise ValueError(
+                f"scope {_shown(text)} is too long: {_LONGEST} characters and {_MOST_PARTS - 1} asterisks at most"
+            )
+        if url_fault(f"http://{_bracketed(host)}/") or (below and ("." not in domain_of(host))):
+            raise ValueError(
+                f"scope {_shown(text)} names no host: write domain, host, or a pattern such as "
+                "*.museum.example/collection/*"
+            )
+        if kind == "domain":
+            return cls(f"domain:{domain_of(host)}", "domain", domain_of(host), below=True)
+        if kind == "host":
+            return cls(f"host:{host}", "host", host)
+        if below and _is_suffix(host):
+            raise ValueError(f"scope {_shown(text)} is much of the web: name a domain below {host}")
+        anchored = path.endswith("$")
+        parts = tuple((slash + path.removesuffix("$")).split("*"))
+        return cls(f"pattern:{'*.' if below else ''}{host}{slash}{path}", "pattern", host, below, parts, anchored)
+
+    def has(self, url: str) -> bool:
+        """Tell whether an absolute URL is in the scope."""
+        return self._has_host(_host(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
+
+    def _has_host(self, host: str) -> bool:
+        if self.kind == "domain":
+            return bool(host) and domain_of(host) == self.host
+        return host == self.host or (self.below and host.endswith("." + self.host))
+
+    def _has_path(self, reference: str) -> bool:
+        """Match each part at the first place after the one before, which leaves the most room for the rest."""
+        head, *tail = self.parts or ("",)
+        if not reference.startswith(head):
+            return False
+        if not tail:
+            return not self.anchored or reference == head
+        position = len(head)
+        for part in tail[:-1]:
+            found = reference.find(part, position)
+            if found < 0:
+                return False
+            position = found + len(part)
+        if self.anchored:
+            return reference.endswith(tail[-1], position)
+        return reference.find(tail[-1], position) >= 0
+
+
+def _is_suffix(host: str) -> bool:
+    """Tell whether a name is a public suffix, below which strangers have their domains."""
+    return domain_of(f"a.{host}") == f"a.{host}"
+
+
+def _host(url: str) -> str:
+    try:
+        return normal_host(urlsplit(url).hostname or "")
+    except ValueError:
+        return ""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _reference(url: str) -> str:
+    start = url.find("/", url.find("//") + 2)
+    return url[start:].partition("#")[0] if start > 0 else "/"
+
+
+def _shown(text: str) -> str:
+    return repr(printable(text, 80))

@@ -1,0 +1,172 @@
+"""One spelling for each page's address."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlproject.pages.canonical import LONGEST, MOST_PARAMETERS, canonical_url, image_url
+
+BASE = "https://www.museum.example/halls/one.html?x=1#top"
+
+
+@pytest.mark.parametrize(
+    ("href", "url"),
+    [
+        ("two.html", "https://www.museum.example/halls/two.html"),
+        ("two.html#part", "https://www.museum.example/halls/two.html"),
+        ("/", "https://www.museum.example/"),
+        ("", "https://www.museum.example/halls/one.html?x=1"),
+        ("../../..", "https://www.museum.example/"),
+        ("//b.example", "https://b.example/"),
+        ("HTTP://B.example:80/a/./b/../c", "http://b.example/a/c"),
+        ("https://b.example:8443/", "https://b.example:8443/"),
+        ("https:\\\\b.example\\x", "https://b.example/x"),
+        ("\n two \t.html ", "https://www.museum.example/halls/two%20.html"),
+        ("?b=2&a=1", "https://www.museum.example/halls/one.html?a=1&b=2"),
+        ("?", "https://www.museum.example/halls/one.html"),
+        ("/%7euser/%e4", "https://www.museum.example/~user/%E4"),
+        ("/ü", "https://www.museum.example/%C3%BC"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("http://[2001:DB8::7]:80/", "http://[2001:db8::7]/"),
+        ("/x;jsessionid=8A3F?a=1", "https://www.museum.example/x?a=1"),
+        ("/(S(abcdefghijklmnopqrstuvwx))/x", "https://www.museum.example/x"),
+        ("/x?utm_source=n&fbclid=z", "https://www.museum.example/x"),
+        ("/x?PHPSESSID=1&id=7&gclid=2", "https://www.museum.example/x?id=7"),
+        ("/x?side=left&pid=3", "https://www.museum.example/x?pid=3&side=left"),
+    ],
+)
+def test_the_canonical_form(href: str, url: str) -> None:
+    assert canonical_url(href, BASE) == url
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        *(
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "mailto:a@b.example",
+            "ftp://b.example/",
+            "blob:https://b.example/x",
+        ),
+        *(
+            "https://user@b.example/",
+            "https://user:secret@b.example/",
+            "https://@@b.example/",
+            "http://b.example:0/",
+        ),
+        *("http://", "http://b.example:99999/", "http://a b.example/", "http://[::1", "http://%00.example/"),
+        *(f"http://{'a' * 64}.example/", f"http://{'a.' * 130}example/", "/" + "a" * LONGEST),
+        *("/?" + "&".join(f"a{number}=1" for number in range(MOST_PARAMETERS + 1)), "http://\ud800.example/"),
+    ],
+)
+def test_what_is_no_address_of_a_page(href: str) -> None:
+    assert canonical_url(href, BASE) is None
+
+
+def test_a_base_that_is_no_address_gives_none() -> None:
+    assert canonical_url("x", "javascript:1") is None
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "http://",
+            "https:",
+            "//",
+            "/",
+            "\\",
+            "?",
+            "#",
+            "&",
+            "=",
+            ";",
+            ":",
+            "@",
+            "%",
+            "%25",
+            "%2F",
+            "%e4",
+            "%zz",
+            "+",
+        ),
+        *(
+            "..",
+            ".",
+            "a",
+            "B",
+            "ü",
+            "ß",
+            "\u0130",
+            "💥",
+            " ",
+            "\t",
+            "\x00",
+            "\ud800",
+            "[",
+            "]",
+            "|",
+            "^",
+            "`",
+            "{",
+        ),
+        *(
+            "b.example",
+            "xn--bcher-kva.example",
+            "127.1",
+            "[::1]",
+            ":80",
+            ":443",
+            ":8080",
+            "sid=1",
+            "utm_x=2",
+            "jsessionid=3",
+        ),
+        *(
+            "/(S(abcdefghijklmnopqrstuvwx))",
+            ";sid=",
+            "?x=",
+            "<",
+            ">",
+            '"',
+            "'",
+            "~",
+            "%7E",
+            "%00",
+            "\u3000",
+            "\x7f",
+        ),
+    ]
+)
+HREFS = st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=60)
+
+
+@given(HREFS, st.none() | HREFS.map("http://b.example/".__add__))
+def test_a_canonical_address_is_its_own_and_safe_to_request(href: str, base: str | None) -> None:
+    found = canonical_url(href, base)
+    if found is None:
+        return
+    assert canonical_url(found) == found
+    assert canonical_url(found, "https://elsewhere.example/x") == found
+    parts = urlsplit(found)
+    assert parts.scheme in {"http", "https"}
+    assert parts.hostname
+    assert "@" not in parts.netloc
+    assert "#" not in found
+    assert found.isascii()
+    assert len(found) <= LONGEST
+
+
+@given(HREFS)
+def test_an_images_address_is_absolute_and_keeps_its_query(href: str) -> None:
+    found = image_url(href, BASE)
+    if found is not None:
+        assert found.startswith(("http://", "https://"))
+        assert image_url(found) == found
+        assert "#" not in found
+    assert image_url("/i?w=300&utm_x=1&a=%e4#x", BASE) == "https://www.museum.example/i?w=300&utm_x=1&a=%e4"

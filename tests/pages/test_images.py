@@ -1,0 +1,159 @@
+"""The images of a page, and whose licence each has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from crawlproject.pages.images import MOST_IMAGES, FoundImage, largest
+from crawlproject.pages.licences import Licence
+from tests.pages.reading import URL, read
+
+BY = Licence("https://creativecommons.org/licenses/by/4.0/", "CC BY 4.0")
+SA = Licence("https://creativecommons.org/licenses/by-sa/4.0/", "CC BY-SA 4.0")
+CC0 = Licence("https://creativecommons.org/publicdomain/zero/1.0/", "CC0 1.0")
+
+
+def linked(licence: Licence, rel: str = "license") -> str:
+    return f"<a rel='{rel}' href='{licence.url}deed.en'>licence</a>"
+
+
+def data(value: Any) -> str:
+    return f"<script type='application/ld+json'>{json.dumps(value)}</script>"
+
+
+def names(html: str) -> list[str]:
+    return [image.url.removeprefix(URL) for image in read(html).images]
+
+
+def licences(html: str) -> dict[str, str | None]:
+    found = read(html).images
+    return {image.url.removeprefix(URL): image.licence and image.licence.name for image in found}
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ("<img src=a.jpg>", ["a.jpg"]),
+        ("<img src='a.jpg?w=300&amp;h=2#x'>", ["a.jpg?w=300&h=2"]),
+        ("<img src=a.jpg srcset='b.jpg 300w, c.jpg 1200w,d.jpg 600w'>", ["c.jpg"]),
+        ("<img src=a.jpg srcset='b.jpg, c.jpg 2x'>", ["c.jpg"]),
+        ("<img src=a.jpg srcset=' , '>", ["a.jpg"]),
+        (
+            "<picture><source srcset='b.avif 100w, c.avif 900w'><source srcset='d 400w'><img src=a></picture>",
+            ["c.avif"],
+        ),
+        ("<picture><source srcset='data:x 900w'><img src=a></picture>", ["a"]),
+        ("<img src='data:image/gif;base64,R0' data-src=b.jpg>", ["b.jpg"]),
+        ("<img src=blank.gif data-original=b.jpg>", ["b.jpg"]),
+        ("<img data-srcset='b.jpg 1x, c.jpg 2x' srcset='tiny.jpg'>", ["c.jpg"]),
+        ("<noscript><img src=a.jpg></noscript><img data-lazy-src=a.jpg>", ["a.jpg"]),
+        ("<meta property='og:image' content=a.jpg><meta name=og:image:url content=b.jpg>", ["a.jpg", "b.jpg"]),
+        ("<link rel=image_src href=a.jpg>", ["a.jpg"]),
+        ("<img src='data:x'><img src=''><img><img src='javascript:x'><img src='http://u:p@b.example/'>", []),
+        ("<base href=/b/><img src=a.jpg>", ["https://museum.example/b/a.jpg"]),
+        (data({"@type": "ImageObject", "contentUrl": "a.jpg"}), ["a.jpg"]),
+        (data([{"@graph": [{"x": {"@type": ["Thing", "schema:ImageObject"], "url": "a.jpg"}}]}]), ["a.jpg"]),
+        (data({"@type": "https://schema.org/ImageObject", "contentUrl": ["a.jpg"]}), ["a.jpg"]),
+        (data({"@type": "Article", "url": "a.jpg"}), []),
+        (data({"@type": "ImageObject", "contentUrl": 7}), []),
+    ],
+)
+def test_what_is_an_image(html: str, found: list[str]) -> None:
+    assert names(html) == found
+
+
+@pytest.mark.parametrize(
+    ("srcset", "found"),
+    [
+        ("a, b 1.5x, c 1x", "b"),
+        ("a 100w 50h, b 90w", "b"),
+        ("a,b 2x", "a,b"),
+        ("a.jpg?x=1,2 2x,, ,b 1x", "a.jpg?x=1,2"),
+        ("", None),
+        (",,,", None),
+        ("a 99999999999w, b 2w", "b"),
+    ],
+)
+def test_the_largest_of_a_srcset(srcset: str, found: str | None) -> None:
+    assert largest([srcset]) == found
+
+
+def test_what_is_said_of_an_image_is_kept() -> None:
+    html = f"""<figure><img src=a.jpg alt=" A  vase " title=Vase><figcaption><span itemprop=creator>Ann
+        Author</span> {linked(BY)}</figcaption></figure>"""
+    assert read(html).images == (FoundImage(f"{URL}a.jpg", BY, "A vase", "Vase", "Ann Author"),)
+
+
+def test_json_ld_says_licence_title_and_creator() -> None:
+    html = data(
+        {
+            **{"@type": "ImageObject", "contentUrl": "a.jpg", "license": {"@id": SA.url}, "name": "A vase"},
+            **{"creator": [{"@type": "Person", "name": "Ann Author"}], "creditText": "x"},
+        }
+    )
+    assert read(html + "<img src=a.jpg alt=vase>").images == (
+        FoundImage(f"{URL}a.jpg", SA, "vase", "A vase", "Ann Author"),
+    )
+
+
+def test_an_image_has_the_licence_of_what_encloses_it_else_the_pages() -> None:
+    html = f"""
+        <img src=page.jpg>
+        <figure><img src=figure.jpg>{linked(BY)}</figure>
+        <div itemscope itemtype="https://schema.org/ImageObject"><img src=micro.jpg>
+            <link itemprop=license href="{CC0.url}"></div>
+        <div about="elsewhere.jpg" typeof="dctypes:Image"><a property="cc:license" href="{CC0.url}">x</a></div>
+        <p><a rel=license about="named.jpg" href="{BY.url}">x</a></p>
+        <img src=elsewhere.jpg><img src=named.jpg>
+        <figure><img src=other.jpg></figure>
+        <footer>{linked(SA)}</footer>"""
+    assert licences(html) == {
+        "page.jpg": "CC BY-SA 4.0",
+        "figure.jpg": "CC BY 4.0",
+        "micro.jpg": "CC0 1.0",
+        "elsewhere.jpg": "CC0 1.0",
+        "named.jpg": "CC BY 4.0",
+        "other.jpg": "CC BY-SA 4.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("html", "licence"),
+    [
+        (linked(BY), BY),
+        (f"<link rel=license href='{BY.url}'>", BY),
+        (linked(BY, "noopener"), BY),
+        (f"<div itemscope itemtype='https://schema.org/WebPage'>{linked(BY)}</div>", BY),
+        (data({"@type": "WebPage", "license": BY.url}), BY),
+        (linked(BY) + linked(BY), BY),
+        (linked(BY) + linked(SA, ""), BY),
+        ("<a rel=license href='/terms'>", Licence("https://museum.example/terms")),
+        (linked(BY) + linked(SA), None),
+        (linked(BY, "") + linked(SA, ""), None),
+        (linked(BY) + linked(SA) + linked(BY, ""), None),
+        (f"<figure>{linked(BY)}</figure>", None),
+        ("<a href='https://creativecommons.org/licenses/'>about licences</a>", None),
+        ("<a href=/terms>terms</a>", None),
+        ("", None),
+    ],
+)
+def test_the_licence_of_a_page_is_the_only_one_that_it_names(html: str, licence: Licence | None) -> None:
+    page = read(f"<body>{html}<img src=a.jpg></body>")
+    assert page.licence == licence
+    assert page.images[-1].licence == licence
+
+
+@pytest.mark.parametrize("rule", ["noimageindex", "noai", "noimageai"])
+def test_pages_that_forbid_it_have_no_images(rule: str) -> None:
+    assert read(f"<meta name=robots content={rule}><img src=a.jpg>").images == ()
+    assert read("<img src=a.jpg>", X_Robots_Tag=rule).images == ()
+    assert read("<meta name=robots content=noindex><img src=a.jpg>").images != ()
+
+
+def test_the_number_of_images_is_bounded_and_the_rest_counted() -> None:
+    page = read("".join(f"<img src={number}>" for number in range(MOST_IMAGES + 30)))
+    assert len(page.images) == MOST_IMAGES
+    assert page.left_out == 30

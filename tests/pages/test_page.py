@@ -1,0 +1,262 @@
+"""What a page says, and that none harms its reader."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crawlproject.pages.images import MOST_IMAGES
+from crawlproject.pages.links import MOST_LINKS
+from crawlproject.pages.page import MAX_BYTES, Page, read_page
+from tests.pages.reading import NOW, URL, read
+
+
+def test_title_language_and_rules() -> None:
+    page = read(
+        "<html lang=en-GB><title> The\n halls &amp; rooms </title><meta name=robots content=noindex>",
+        X_Robots_Tag="noai",
+    )
+    assert (page.title, page.language, page.rules.opt_outs) == ("The halls & rooms", "en-GB", ("noai", "noindex"))
+
+
+@pytest.mark.parametrize(
+    ("html", "header", "language"),
+    [
+        ("<html lang=de_AT>", "", "de-AT"),
+        ("<html xml:lang=fr>", "en", "fr"),
+        ("<p>", "pt-BR", "pt-BR"),
+        ("<p>", "de, en", None),
+        ("<html lang='no language'>", "", None),
+        ("<html lang>", "", None),
+    ],
+)
+def test_the_language_is_what_is_said(html: str, header: str, language: str | None) -> None:
+    assert read(html, Content_Language=header).language == language
+
+
+def test_a_page_without_anything() -> None:
+    page = read("")
+    assert (page.title, page.language, page.text_digest, page.links, page.images) == (None, None, None, (), ())
+
+
+def test_what_is_no_html_is_no_page() -> None:
+    assert read_page(URL, {"Content-Type": ["image/png"]}, b"<html>", NOW) is None
+    assert read_page(URL, {"X-Content-Type-Options": ["nosniff"]}, b"<html>", NOW) is None
+    assert read_page(URL, {}, b"<html>", NOW) is not None
+    assert read_page(URL, {b"content-type": [b"text/html"]}, b"x", NOW) is not None
+
+
+def test_the_digest_is_that_of_the_visible_text() -> None:
+    plain = read("<p>One <b>two</b></p>").text_digest
+    dressed = (
+        "<title>t</title><style>p{}</style><nav></nav><p class=x>One\n\n <i>two</i><script>3</script><!-- 4 -->"
+    )
+    assert read(dressed).text_digest == plain
+    assert read("<p>One <b>three</b></p>").text_digest != plain
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "title", "encoding"),
+    [
+        ("<title>é€</title>".encode(), "text/html", "é€", "utf-8"),
+        ("<title>é€</title>".encode("cp1252"), "text/html", "é€", "cp1252"),
+        ("<title>é</title>".encode("cp1252"), "text/html; charset=ISO-8859-1", "é", "cp1252"),
+        ("<meta charset=shift_jis><title>館</title>".encode("cp932"), "text/html", "館", "cp932"),
+        ("\ufeff<title>館</title>".encode("utf-16-le"), "text/html; charset=utf-8", "館", "utf-16-le"),
+        ("\ufeff<title>館</title>".encode(), "text/html; charset=latin-1", "館", "utf-8"),
+        *(
+            ("<title>é</title>".encode(), f"text/html; charset={name}", "é", "utf-8")
+            for name in (
+                "base64",
+                "zlib",
+                "rot13",
+                "punycode",
+                "idna",
+                "utf-7",
+                "unicode_escape",
+                "undefined",
+                "no-such",
+            )
+        ),
+        *(
+            (f"<meta charset={name}><title>é</title>".encode(), "text/html", "é", "utf-8")
+            for name in ("base64", "punycode", "idna", "utf-7")
+        ),
+    ],
+)
+def test_encodings(body: bytes, content_type: str, title: str, encoding: str) -> None:
+    page = read(body, content_type=content_type)
+    assert (page.title, page.encoding) == (title, encoding)
+
+
+def test_the_first_bytes_are_read_and_no_character_cut_in_two_changes_the_encoding() -> None:
+    page = read_page(
+        URL, {}, "<title>é</title><a href=one><a href=two>".encode(), NOW, max_bytes=len("<title>é") + 1
+    )
+    assert page is not None
+    whole = read_page(URL, {}, "<html>é".encode(), NOW, max_bytes=len("<html>") + 1)
+    assert whole is not None
+    assert (whole.encoding, whole.is_cut) == ("utf-8", True)
+    assert page.links == ()
+    assert read("<a href=one>" + "x" * MAX_BYTES + "<a href=two>").links == read("<a href=one>").links
+
+
+def filled(unit: str) -> str:
+    return (unit * (MAX_BYTES // len(unit) + 1))[:MAX_BYTES]
+
+
+def numbered(unit: str) -> str:
+    return "".join(unit.format(number) for number in range(MAX_BYTES // len(unit)))[:MAX_BYTES]
+
+
+LD = "<script type='application/ld+json'>"
+HOSTILE = {
+    "deep": filled("<div>"),
+    "deep lists": filled("<ul><li>"),
+    "formatting": "<p>" + "".join(f"<b a{number}>" for number in range(4000)) + "</p>" + "<p>x" * 40_000,
+    "options": "<select>" + filled("<option>x"),
+    "links": numbered("<a href=/p{}>x</a>"),
+    "queries": numbered("<a href='?b={}&a=%e4'>x</a>"),
+    "parameters": numbered("<a href='?{}" + "&a=%fc" * 200 + "'>"),
+    "hosts": numbered("<a href=//ü{}.example>"),
+    "unclosed tags": filled("<a "),
+    "tags in tags": filled("<a<a"),
+    "quotes": filled("<a href=\"<a href='"),
+    "one attribute": f"<a href='{'a' * MAX_BYTES}'>",
+    "attributes": "<p " + numbered("a{} ") + ">",
+    "images": numbered("<img src={}>"),
+    "candidates": f"<img srcset='{numbered('a{} {}w,'.replace('{}', '{0}'))}'>",
+    "commas": f"<img srcset='{filled(', ')}'>",
+    "brackets": f"<img srcset='a {filled('(x)')}'>",
+    "spaces": f"<img srcset='a{' ' * MAX_BYTES}'>",
+    "one picture": "<picture>" + "<source srcset='a 1w'>" * 100 + filled("<img src=x>"),
+    "licences": filled("<figure><a rel=license href=/x></a><img src=y></figure>"),
+    "licences deep": "<div typeof=x>" * 39 + filled("<a rel=license href=/x></a><img src=y>"),
+    "json deep": LD + "[" * 100_000,
+    "json objects": LD + '{"a":' * 50_000,
+    "json numbers": LD + "[" + "1," * 120_000 + "1]",
+    "json digits": LD + "9" * 200_000,
+    "json surrogates": LD + '{"@type":"ImageObject","name":"\\ud800","contentUrl":"/\\ud800","license":"\\udfff"}',
+    "json images": filled(LD + '{"@type":"ImageObject","url":"x","license":"y"}</script>'),
+    "json strings": LD + '["' + "]]" * 100_000,
+    "refresh": filled("<meta http-equiv=refresh content='0;url=x'>"),
+    "a long refresh": f"<meta http-equiv=refresh content='{'0' * MAX_BYTES}'>",
+    "robots": f"<meta name=robots content='{filled('unavailable_after: mon, ')}'>",
+    "nuls": "x" * 1500 + "\0" * MAX_BYTES,
+    "surrogates": filled("&#xd800;<a href=&#xdfff;>"),
+    "carriage returns": "\r" * MAX_BYTES,
+    "titles": filled("<title>x</title>"),
+    "bases": filled("<base href=//a.example/>"),
+    "comments": filled("<!--"),
+    "cdata": filled("<svg><![CDATA["),
+    "templates": filled("<template>"),
+    "frames": filled("<frameset>"),
+    "plaintext": "<plaintext>" + filled("<a href=x>"),
+}
+
+
+def check(page: Page) -> None:
+    assert len(page.links) <= MOST_LINKS
+    assert len(page.images) <= MOST_IMAGES
+    urls = [link.url for link in page.links] + [image.url for image in page.images]
+    assert len(set(urls)) >= max(len(page.links), len(page.images))
+    for url in urls + ([page.canonical] if page.canonical else []):
+        parts = urlsplit(url)
+        assert parts.scheme in {"http", "https"}
+        assert parts.hostname
+        assert "@" not in parts.netloc
+        assert not parts.fragment
+    for text in (page.title, *(text for image in page.images for text in (image.alt, image.title, image.creator))):
+        assert text is None or 0 < len(text) <= 500
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_page_is_read_within_limits(name: str) -> None:
+    check(read(HOSTILE[name].encode("utf-8", "replace")))
+
+
+@pytest.mark.parametrize(
+    "charset", ["utf-8", "utf-16", "gb18030", "big5", "iso-2022-jp", "shift_jis", "punycode", "hz"]
+)
+@pytest.mark.parametrize("body", [b"\xe4\xff\x80" * 80_000, b"\x1b$B" * 80_000, b"~{" * 120_000, b"a-" * 125_000])
+def test_broken_encodings_are_read(charset: str, body: bytes) -> None:
+    read_page(URL, {"Content-Type": [f"text/html; charset={charset}"]}, b"\xef\xbb\xbf" + body, NOW)
+    page = read_page(URL, {"Content-Type": [f"text/html; charset={charset}"]}, b"<p>" + b"x" * 1500 + body, NOW)
+    assert page is not None
+    check(page)
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "<a href=",
+            "<a rel=nofollow href='",
+            "<img src=",
+            "<img srcset='",
+            "<base href=",
+            "<link rel=canonical href=",
+        ),
+        *(
+            "<meta name=robots content=",
+            "<meta http-equiv=refresh content='0;url=",
+            LD,
+            '{"@type":"ImageObject","url":"',
+        ),
+        *(
+            "</script>",
+            "<figure>",
+            "</figure>",
+            "<div typeof=x about=",
+            "<a rel=license href=",
+            ">",
+            "'",
+            '"',
+            "}",
+            "]",
+            " ",
+        ),
+        *(
+            "http://",
+            "//",
+            "b.example",
+            "user:pw@",
+            ":80",
+            ":0",
+            "ü",
+            "\ud800",
+            "\0",
+            "javascript:",
+            "data:,",
+            "#",
+            "?a=1",
+        ),
+        *(
+            "<title>",
+            "<html lang=",
+            "<!--",
+            "-->",
+            "<svg>",
+            "<p>",
+            "x",
+            "/",
+            "&#xd800;",
+            "&amp",
+            "&#0;",
+            "300w,",
+            "2x",
+        ),
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(PIECES, max_size=40).map("".join), st.binary(max_size=20), st.text(max_size=20))
+def test_no_page_raises(html: str, tail: bytes, header: str) -> None:
+    body = b"<html>" + html.encode("utf-8", "surrogatepass") + tail
+    headers = {"Content-Type": [f"text/html; charset={header}"], "Content-Language": [header], header: [header]}
+    page = read_page(URL, headers, body, NOW)
+    if page is not None:
+        check(page)

@@ -1,0 +1,201 @@
+"""Sitemaps, and what they may cost."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlproject.pages import sitemaps
+from crawlproject.pages.licences import Licence
+from crawlproject.pages.sitemaps import SitemapImage, SitemapPage, read_sitemap, sitemaps_of_robots
+
+URL = "https://museum.example/sitemap.xml"
+HEAD = (
+    '<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
+    'xmlns:image="http://www.google.com/schemas/sitemap-image/1.1">'
+)
+
+
+def pages(body: str | bytes) -> list[str]:
+    return [page.url for page in read_sitemap(URL, body.encode() if isinstance(body, str) else body).pages]
+
+
+def test_pages_with_dates_and_images() -> None:
+    body = f"""{HEAD}
+      <url><loc> https://museum.example/a?b=2&amp;a=1 </loc><lastmod>2026-01-02T03:04:05+00:00</lastmod>
+        <changefreq>daily</changefreq>
+        <image:image><image:loc>/i.jpg?w=1</image:loc><image:title>A  vase</image:title>
+          <image:license>http://creativecommons.org/licenses/by/4.0/deed.de</image:license></image:image>
+        <image:image><image:loc>mailto:x</image:loc></image:image></url>
+      <url><lastmod>yesterday</lastmod><loc><![CDATA[/b]]></loc></url>
+      <url><loc>javascript:x</loc></url><url/></urlset>"""
+    found = read_sitemap(URL, body.encode())
+    licence = Licence("https://creativecommons.org/licenses/by/4.0/", "CC BY 4.0")
+    image = SitemapImage("https://museum.example/i.jpg?w=1", licence, "A vase")
+    assert found.pages == [
+        SitemapPage("https://museum.example/a?a=1&b=2", "2026-01-02T03:04:05+00:00", (image,)),
+        SitemapPage("https://museum.example/b"),
+    ]
+    assert (found.sitemaps, found.left_out, found.is_cut) == ([], 3, False)
+
+
+def test_an_index_names_sitemaps() -> None:
+    body = (
+        "<sitemapindex><sitemap><loc>/s1.xml.gz</loc><lastmod>2026-01</lastmod></sitemap>"
+        "<sitemap><loc>/s2.xml</loc></sitemap></sitemapindex>"
+    )
+    found = read_sitemap(URL, body.encode())
+    assert found.pages == []
+    assert found.sitemaps == [
+        SitemapPage("https://museum.example/s1.xml.gz", "2026-01"),
+        SitemapPage("https://museum.example/s2.xml"),
+    ]
+
+
+def test_texts_and_gzip() -> None:
+    text = (
+        b"\xef\xbb\xbfhttps://museum.example/a\r\nhttps://museum.example/b\n\nnot a line\nhttp://museum.example/c"
+    )
+    expected = ["https://museum.example/a", "https://museum.example/b", "http://museum.example/c"]
+    assert pages(text) == expected
+    assert pages(gzip.compress(text)) == expected
+    assert pages(gzip.compress(f"{HEAD}<url><loc>/a</loc></url></urlset>".encode())) == [
+        "https://museum.example/a"
+    ]
+    assert pages(f"\n{HEAD[38:]}<url><loc>/a</loc></url></urlset>") == ["https://museum.example/a"]
+
+
+def test_what_was_read_before_a_fault_counts() -> None:
+    found = read_sitemap(URL, f"{HEAD}<url><loc>/a</loc></url><url><loc>/b</loc></wrong>".encode())
+    assert [page.url for page in found.pages] == ["https://museum.example/a"]
+    assert found.is_cut
+    whole = gzip.compress("\n".join(f"https://museum.example/{number}" for number in range(9000)).encode())
+    cut = read_sitemap(URL, whole[: len(whole) // 2])
+    assert 0 < len(cut.pages) < 9000
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>',
+        '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE x [<!ENTITY % a SYSTEM "http://127.0.0.1/x">%a;]>',
+    ],
+)
+def test_entities_are_refused(doctype: str) -> None:
+    found = read_sitemap(URL, f"{doctype}<urlset><url><loc>/&a;</loc></url></urlset>".encode())
+    assert (found.pages, found.is_cut) == ([], True)
+
+
+def test_the_numbers_are_bounded() -> None:
+    body = HEAD + "".join(f"<url><loc>/{number}</loc></url>" for number in range(300)) + "</urlset>"
+    found = read_sitemap(URL, body.encode(), most=100)
+    assert (len(found.pages), found.left_out, found.is_cut) == (100, 100, True)
+    text = "\n".join(f"http://museum.example/{number}" for number in range(300))
+    found = read_sitemap(URL, text.encode(), most=100)
+    assert (len(found.pages), found.left_out, found.is_cut) == (100, 100, True)
+
+
+def test_the_bytes_are_bounded_without_their_compression() -> None:
+    line = b"http://museum.example/a\n"
+    found = read_sitemap(URL, gzip.compress(line * 10_000), max_bytes=len(line) * 7)
+    assert (len(found.pages), found.is_cut) == (7, True)
+
+
+def test_images_of_a_page_are_bounded() -> None:
+    image = "<image:image><image:loc>/i</image:loc></image:image>"
+    body = f"{HEAD}<url><loc>/a</loc>{image * (sitemaps.MOST_IMAGES + 5)}</url></urlset>"
+    found = read_sitemap(URL, body.encode())
+    assert len(found.pages[0].images) == sitemaps.MOST_IMAGES
+    assert found.left_out == 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            b"<a>" * 100_000,
+            b"<url>" * 100_000,
+            b"<urlset><url><loc>" + b"a" * 1_000_000,
+            b"<a " + b"b='1' " * 50_000,
+        ),
+        *(
+            b"<urlset><url><loc>" + b"<![CDATA[a]]>" * 50_000,
+            b"\x1f\x8b",
+            b"\x1f\x8b\x08\0\0\0\0\0\0\0" + b"x" * 1000,
+        ),
+        *(
+            b"",
+            b"\0" * 1000,
+            b"<?xml version='1.0' encoding='no-such'?><a/>",
+            b"http://" + b"a" * 300_000,
+            b"\xff\xfe<",
+        ),
+        *(b"<?xml version='1.0' encoding='base64'?><a/>", b"<urlset><url><loc>\xed\xa0\x80</loc></url></urlset>"),
+        *(
+            b"<image:image>" * 10,
+            b"<image xmlns='x'>" * 10 + b"</image>" * 10,
+            b"<loc></loc>",
+            gzip.compress(b"\0" * 9_000_000),
+        ),
+    ],
+)
+def test_no_sitemap_raises(body: bytes) -> None:
+    assert read_sitemap(URL, body).pages == []
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(
+                    b"<urlset>",
+                    b"<url>",
+                    b"<loc>",
+                    b"/a",
+                    b"</loc>",
+                    b"</url>",
+                    b"</urlset>",
+                    b"<image>",
+                    b"</image>",
+                    b"x",
+                ),
+                *(
+                    b"<sitemap>",
+                    b"</sitemap>",
+                    b"<lastmod>",
+                    b"2026",
+                    b"</lastmod>",
+                    b"<",
+                    b"&",
+                    b"\0",
+                    b"\xff",
+                    b"<!--",
+                ),
+            ]
+        )
+    ).map(b"".join)
+)
+def test_nothing_raises(body: bytes) -> None:
+    read_sitemap(URL, body)
+    read_sitemap(URL, gzip.compress(body))
+
+
+def test_a_robots_txt_names_sitemaps() -> None:
+    body = (
+        b"\xef\xbb\xbfSitemap: /first.xml\nUser-agent: *\nDisallow: /\rSITEMAP :https://b.example/s.xml.gz # x\r\n"
+        b"Sitemap: /first.xml#x\nSitemap:\nSitemap: javascript:x\n# Sitemap: /no.xml\n  sitemap:\t/third.xml"
+    )
+    assert sitemaps_of_robots(body, "https://museum.example/robots.txt") == [
+        "https://museum.example/first.xml",
+        "https://b.example/s.xml.gz",
+        "https://museum.example/third.xml",
+    ]
+
+
+def test_the_sitemaps_of_a_robots_txt_are_bounded() -> None:
+    body = b"".join(b"Sitemap: /%d\n" % number for number in range(20_000))
+    assert len(sitemaps_of_robots(body, URL)) == sitemaps.MOST_SITEMAPS
