@@ -84,7 +84,7 @@ class Stopped(CrawlprojectError, IgnoreRequest):
 
 
 class StorageDown(CrawlprojectError):
-    """No thumbnail can be stored at the moment; `str(error)` names the storage and the remedy."""
+    """No thumbnail, or no page, can be stored at the moment; `str(error)` names the storage and the remedy."""
 
 
 class TlsFailed(CrawlprojectError):

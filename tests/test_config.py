@@ -184,6 +184,17 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_LOG_MAXSIZE": ([("0", 0), ("5000", 5000)], ["-1", "", "1.5"]),
     "CRAWL_LOG_FILES": ([("1", 1), ("1000", 1000)], ["0", "1001", ""]),
     "CRAWL_LOG_FORMAT": ([("text", "text"), ("json", "json")], ["", "xml", "JSON", 1]),
+    "CRAWL_PAGES_STORE": (
+        [("out", "out"), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/"), ("", None), (None, None)],
+        [" ", "s3://b", "s3://b/p", "gs://b/"],
+    ),
+    "CRAWL_PAGES_SEGMENT_BYTES": (
+        [("1_000_000", 1_000_000), (5_000_000_000, 5_000_000_000)],
+        ["999999", "1GB", ""],
+    ),
+    "CRAWL_PAGES_SEGMENT_AGE": ([("1", 1), ("86400", 86_400)], ["0.9", "0", "-1", "inf", ""]),
+    "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
+    "CRAWL_PAGES_SPOOL_MAXSIZE": ([("1_000_000", 1_000_000)], ["999999", "10GB", ""]),
     "CRAWL_KAFKA_BROKERS": (
         [
             ("", ()),

@@ -71,6 +71,11 @@ class Command(crawl.Command):
         connect_blocking(settings).close()
         if (fault := check_storage(settings.images_store, self.settings)) is not None:
             cli.remark(f"{fault}; the crawl waits until they can")
+        if settings.pages_store is not None:
+            from crawlproject.storage.warc_store import check_page_store
+
+            if (fault := check_page_store(self.settings)) is not None:
+                cli.remark(f"{fault}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:

@@ -200,6 +200,13 @@ def namespace(value: Any) -> str:
     return str(value)
 
 
+def folder(value: Any) -> str:
+    path = str(value).strip()
+    if not path or "://" in path:
+        raise ValueError("a folder of this machine")
+    return path
+
+
 def storage(value: Any) -> str:
     uri = str(value).strip()
     scheme = uri.partition("://")[0].lower() if "://" in uri else ""

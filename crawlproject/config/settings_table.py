@@ -17,6 +17,7 @@ from crawlproject.config.parsers import (
     choice,
     contact,
     flag,
+    folder,
     formats,
     namespace,
     nat64_prefixes,
@@ -402,6 +403,36 @@ class Config:
         None,
         origin,
         "the dashboard's address as browsers see it behind a proxy, as in `https://crawl.example.org`",
+    )
+
+    pages_store: str | None = _setting(
+        "CRAWL_PAGES_STORE",
+        None,
+        storage,
+        "where pages go, as WARC files: a folder or `s3://bucket/prefix/`; none: they are not kept",
+    )
+    pages_segment_bytes: int = _setting(
+        "CRAWL_PAGES_SEGMENT_BYTES",
+        1_000_000_000,
+        whole(1_000_000),
+        "size at which a WARC file is closed",
+        unit="bytes",
+    )
+    pages_segment_age: float = _setting(
+        "CRAWL_PAGES_SEGMENT_AGE", 3600, number(1), "age at which a WARC file is closed", unit="s"
+    )
+    pages_spool: str = _setting(
+        "CRAWL_PAGES_SPOOL",
+        ".crawl/spool",
+        folder,
+        "where WARC files for S3 are written until they are uploaded; on a disk that outlives the worker",
+    )
+    pages_spool_maxsize: int = _setting(
+        "CRAWL_PAGES_SPOOL_MAXSIZE",
+        10_000_000_000,
+        whole(1_000_000),
+        "when WARC files of this size wait there for one bucket, leasing pauses",
+        unit="bytes",
     )
 
     kafka_brokers: tuple[str, ...] = _setting(

@@ -1,1 +1,1 @@
-"""The storage of thumbnails."""
+"""The storage of thumbnails and of pages."""

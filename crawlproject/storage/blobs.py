@@ -66,13 +66,13 @@ def open_storage(uri: str, settings: Any) -> Storage:
     """
     if uri.startswith("s3://"):
         return S3Storage(uri, settings)
-    return FolderStorage(_folder_of(uri))
+    return FolderStorage(folder_of(uri))
 
 
 def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
     """Return a function that reads a thumbnail by its name. It blocks, and raises the storage's errors."""
     if not uri.startswith("s3://"):
-        folder = _folder_of(uri)
+        folder = folder_of(uri)
         return lambda name: (folder / name).read_bytes()
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().read(name)
@@ -84,7 +84,7 @@ def finder_of(uri: str, settings: Any) -> Callable[[str], datetime | None]:
     It blocks, and raises the storage's errors.
     """
     if not uri.startswith("s3://"):
-        folder = _folder_of(uri)
+        folder = folder_of(uri)
         return lambda name: _time_of(folder / name)
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().stored_at(name)
@@ -97,7 +97,8 @@ def _time_of(file: Path) -> datetime | None:
         return None
 
 
-def _folder_of(uri: str) -> Path:
+def folder_of(uri: str) -> Path:
+    """Return the folder that a setting names; a relative one is relative to the project's folder."""
     return config.project_dir() / uri.removeprefix("file://")
 
 

@@ -31,6 +31,11 @@ _PERMANENT = frozenset(
 )
 
 
+def is_permanent(error: Exception) -> bool:
+    """Tell whether an operator must act on an error of the file system; a full disk, for example, may pass."""
+    return isinstance(error, OSError) and error.errno in _PERMANENT
+
+
 class FolderStorage:
     """Thumbnails as files of a folder.
 
@@ -55,7 +60,7 @@ class FolderStorage:
         try:
             self._make()
         except OSError as error:
-            if self.is_permanent(error):
+            if is_permanent(error):
                 raise
             # For example a full disk: a later write finds out whether it still is.
 
@@ -102,4 +107,4 @@ class FolderStorage:
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether an operator must fix the folder; a full disk, for example, may pass."""
-        return isinstance(error, OSError) and error.errno in _PERMANENT
+        return is_permanent(error)

@@ -1,8 +1,9 @@
-"""Thumbnails in a bucket of S3."""
+"""Thumbnails, and segments of pages, in a bucket of S3."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from crawlproject.texts import printable, without_secrets
 
 
 class S3Storage:
-    """Thumbnails as objects of an S3 bucket. Scrapy's `AWS_*` settings apply; boto's defaults if unset.
+    """Objects of an S3 bucket. Scrapy's `AWS_*` settings apply; boto's defaults if unset.
 
     Not Scrapy's `S3FilesStore`: that writes from the reactor's thread pool, which also resolves names, and sends
     an ACL, which buckets refuse by default since 2023.
@@ -54,6 +55,18 @@ class S3Storage:
         """Put the object; S3 replaces it as a whole."""
         self.client.put_object(
             Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=thumbnail_type(name)
+        )
+
+    def upload(self, name: str, file: Path) -> None:
+        """Put a WARC file of any size, in parts if it is large; the object appears as a whole."""
+        from boto3.s3.transfer import TransferConfig
+
+        self.client.upload_file(
+            str(file),
+            self.bucket,
+            self.prefix + name,
+            ExtraArgs={"ContentType": "application/warc"},
+            Config=TransferConfig(use_threads=False),
         )
 
     def read(self, name: str) -> bytes:

@@ -1,0 +1,262 @@
+"""WARC records: what independent readers make of them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from datetime import timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproject.storage.warc import Exchange, Records, head, kept_head
+from tests.storage.warc_reading import STARTED, Read, by_cdxj, by_fastwarc, by_warcio, exchange, payload_of, text
+
+CHUNKED = head(b"HTTP/1.1 200 OK", [(b"transfer-ENCODING", b"chunked"), (b"X-Other", b"1")])
+
+
+def written(folder: Path, *exchanges: Exchange, records: Records | None = None) -> Path:
+    """Return a file with these exchanges."""
+    records = records or Records()
+    info, first = records.warcinfo("a.warc.gz", {"software": "crawlproject", "operator": ""})
+    file = folder / "a.warc.gz"
+    file.write_bytes(first + b"".join(b"".join(records.members(one, info)) for one in exchanges))
+    return file
+
+
+def only(file: Path, kind: str) -> Read:
+    """Return the one record of its kind; two readers must agree on it."""
+    (one,) = (record for record in by_warcio(file) if record.kind == kind)
+    (other,) = (record for record in by_fastwarc(file) if record.kind == kind)
+    assert one == other
+    return one
+
+
+def test_three_readers_agree_on_what_was_written(tmp_path: Path) -> None:
+    file = written(tmp_path, exchange(1), exchange(2))
+    records = by_warcio(file)
+    assert [record.kind for record in records] == ["warcinfo", "response", "request", "response", "request"]
+    assert [record[1:] for record in by_fastwarc(file)][1:] == [record[1:] for record in records][1:]
+    assert records[1].payload == text(1)
+    assert records[3].payload == text(2)
+    assert [(line["url"], line["status"], line["mime"]) for line in by_cdxj(file)] == [
+        (f"http://museum.example/{number}", "200", "text/html") for number in (1, 2)
+    ]
+
+
+def test_each_record_says_what_it_is(tmp_path: Path) -> None:
+    info, response, request = by_warcio(written(tmp_path, exchange(1)))
+    assert info.named["WARC-Filename"] == "a.warc.gz"
+    assert info.payload == b"software: crawlproject\r\n"
+    for record in (response, request):
+        assert record.named["WARC-Target-URI"] == "http://museum.example/1"
+        assert record.named["WARC-Date"] == "2026-11-22T10:30:00.123456Z"
+        assert record.named["WARC-IP-Address"] == "192.0.2.7"
+        assert record.named["WARC-Warcinfo-ID"] == info.named["WARC-Record-ID"]
+        assert re.fullmatch("sha1:[A-Z2-7]{32}", record.named["WARC-Block-Digest"])
+        assert re.fullmatch("sha1:[A-Z2-7]{32}", record.named["WARC-Payload-Digest"])
+        assert "WARC-Truncated" not in record.named
+    assert request.named["WARC-Concurrent-To"] == response.named["WARC-Record-ID"]
+    assert len({record.named["WARC-Record-ID"] for record in (info, response, request)}) == 3
+    data = gzip.decompress((tmp_path / "a.warc.gz").read_bytes())
+    assert data.count(b"WARC/1.1\r\nWARC-Type: ") == 3
+
+
+def test_each_record_is_a_gzip_member_of_its_own(tmp_path: Path) -> None:
+    records = Records()
+    for member in records.members(exchange(1), "<urn:uuid:1>"):
+        (tmp_path / "one.warc.gz").write_bytes(member)
+        assert len(by_warcio(tmp_path / "one.warc.gz")) == 1
+        assert gzip.decompress(member).endswith(b"\r\n\r\n")
+
+
+def test_heads_are_kept_as_they_came(tmp_path: Path) -> None:
+    lines = (
+        b"HTTP/1.1 200 Tr\xe8s bien",
+        b"x-lOwEr:no space",
+        b"X-Twice: 1",
+        b"X-Twice: 2",
+        b"X-Latin: \xe9",
+        b" folded",
+    )
+    odd = b"\r\n".join((*lines, b"", b""))
+    sent = b"GET /1?a=%20 HTTP/1.1\r\nHost: museum.example\r\nx-odd: \xff\r\n\r\n"
+    file = written(tmp_path, exchange(1, b"<p>", response_head=odd, request_head=sent))
+    data = gzip.decompress(file.read_bytes())
+    assert b"\r\n\r\n" + odd + b"<p>\r\n\r\n" in data
+    assert b"\r\n\r\n" + sent + b"\r\n\r\n" in data
+    for record in (only(file, "response"), next(one for one in by_fastwarc(file) if one.kind == "response")):
+        assert record.payload == b"<p>"
+        assert [name for name, _ in record.http] == ["x-lOwEr", "X-Twice", "X-Twice", "X-Latin"]
+
+
+@pytest.mark.parametrize(
+    ("received", "size", "coded", "kept"),
+    [
+        # as it came: the length is right, or is not said
+        ([(b"Content-Length", b"5")], 5, False, [(b"Content-Length", b"5")]),
+        ([(b"Server", b"x")], 5, False, [(b"Server", b"x")]),
+        ([(b"Content-Encoding", b"gzip"), (b"Content-Length", b"5")], 5, True, None),
+        # undone: the transfer coding, the content coding, the rest of a body
+        (
+            [(b"transfer-encoding", b"chunked"), (b"X", b"1")],
+            5,
+            False,
+            [(b"X-Crawl-transfer-encoding", b"chunked"), (b"X", b"1"), (b"Content-Length", b"5")],
+        ),
+        (
+            [(b"Content-Encoding", b"br"), (b"Content-Length", b"3")],
+            5,
+            False,
+            [(b"X-Crawl-Content-Encoding", b"br"), (b"X-Crawl-Content-Length", b"3"), (b"Content-Length", b"5")],
+        ),
+        (
+            [(b"Content-Encoding", b"br"), (b"Transfer-Encoding", b"chunked")],
+            5,
+            True,
+            [(b"Content-Encoding", b"br"), (b"X-Crawl-Transfer-Encoding", b"chunked"), (b"Content-Length", b"5")],
+        ),
+        (
+            [(b"Content-Length", b"900")],
+            5,
+            False,
+            [(b"X-Crawl-Content-Length", b"900"), (b"Content-Length", b"5")],
+        ),
+        (
+            [(b"Content-Length", b"5, 5")],
+            5,
+            False,
+            [(b"X-Crawl-Content-Length", b"5, 5"), (b"Content-Length", b"5")],
+        ),
+    ],
+    ids=["length", "none", "coded", "chunked", "decoded", "dechunked", "cut", "twice"],
+)
+def test_headers_that_do_not_hold_for_what_is_kept_are_renamed(
+    received: list[tuple[bytes, bytes]], size: int, coded: bool, kept: list[tuple[bytes, bytes]] | None
+) -> None:
+    line = b"HTTP/1.1 200 OK"
+    assert kept_head(head(line, received), size, coded=coded) == head(line, received if kept is None else kept)
+
+
+@pytest.mark.parametrize("bodies", ["decoded", "coded"])
+def test_bodies_read_the_same_whatever_coding_they_came_in(tmp_path: Path, bodies: str) -> None:
+    received = head(
+        b"HTTP/1.1 200 OK",
+        [(b"Content-Type", b"text/html"), (b"Content-Encoding", b"gzip"), (b"Transfer-Encoding", b"chunked")],
+    )
+    coded = bodies == "coded"
+    body = gzip.compress(text(1)) if coded else text(1)
+    file = written(tmp_path, exchange(1, body, response_head=received, coded=coded))
+    assert only(file, "response").payload == text(1)
+
+
+def test_a_body_that_looks_like_a_chunk_is_not_taken_for_one(tmp_path: Path) -> None:
+    file = written(tmp_path, exchange(1, b"5\r\nhello\r\n0\r\n\r\n", response_head=CHUNKED))
+    assert only(file, "response").payload == b"5\r\nhello\r\n0\r\n\r\n"
+
+
+def test_a_head_with_bare_line_feeds_is_readable(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, exchange(1, b"<p>", response_head=b"HTTP/1.0 200 OK\nA: 1\nTransfer-Encoding: chunked\n\n")
+    )
+    response = only(file, "response")
+    assert response.payload == b"<p>"
+    assert response.http == [("A", "1"), ("X-Crawl-Transfer-Encoding", "chunked"), ("Content-Length", "3")]
+
+
+def test_a_body_that_was_cut_says_so(tmp_path: Path) -> None:
+    received = head(b"HTTP/1.1 200 OK", [(b"Content-Length", b"900000")])
+    file = written(tmp_path, exchange(1, b"x" * 100, response_head=received, truncated=True))
+    response = only(file, "response")
+    assert response.named["WARC-Truncated"] == "length"
+    assert response.payload == b"x" * 100
+
+
+def test_the_body_of_a_request_is_kept(tmp_path: Path) -> None:
+    sent = head(b"POST / HTTP/1.1", [(b"Host", b"museum.example"), (b"Content-Length", b"3")])
+    file = written(tmp_path, exchange(1, request_head=sent, request_body=b"a=b"))
+    assert only(file, "request").payload == b"a=b"
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("http://a.example/\r\nWARC-Type: warcinfo", "http://a.example/%0D%0AWARC-Type:%20warcinfo"),
+        ("http://a.example/<ü>", "http://a.example/%3C%C3%BC%3E"),
+        ("http://[2001:db8::1]/%20?a=[b]#c", "http://[2001:db8::1]/%20?a=[b]#c"),
+    ],
+    ids=["line", "letters", "plain"],
+)
+def test_no_url_can_add_a_header(tmp_path: Path, url: str, kept: str) -> None:
+    file = written(tmp_path, exchange(1, url=url))
+    assert only(file, "response").named["WARC-Target-URI"] == kept
+    assert len(by_warcio(file)) == 3
+
+
+def test_an_unknown_address_is_left_out_and_any_time_zone_becomes_utc(tmp_path: Path) -> None:
+    east = STARTED.astimezone(timezone(timedelta(hours=9)))
+    response = only(written(tmp_path, exchange(1, ip="", fetched_at=east)), "response")
+    assert "WARC-IP-Address" not in response.named
+    assert response.named["WARC-Date"] == "2026-11-22T10:30:00.123456Z"
+
+
+def test_an_empty_body_is_a_response_of_its_own(tmp_path: Path) -> None:
+    file = written(tmp_path, exchange(1, b""), exchange(2, b""))
+    assert [record.kind for record in by_fastwarc(file)].count("response") == 2
+
+
+# The same payload again
+
+
+def test_an_equal_payload_is_kept_by_reference(tmp_path: Path) -> None:
+    file = written(tmp_path, exchange(1), exchange(2, text(1)), exchange(3), exchange(4, text(1)))
+    for records in (by_warcio(file), by_fastwarc(file)):
+        found = [record for record in records if record.kind in {"response", "revisit"}]
+        assert [record.kind for record in found] == ["response", "revisit", "response", "revisit"]
+        assert [payload_of(record, records) for record in found] == [text(1), text(1), text(3), text(1)]
+        for record in (found[1], found[3]):
+            assert record.named["WARC-Profile"].endswith("/warc/1.1/revisit/identical-payload-digest")
+            assert record.named["WARC-Truncated"] == "length"
+            assert record.payload == b""
+            assert dict(record.http)["Content-Type"] == "text/html; charset=utf-8"
+    assert [line["mime"] for line in by_cdxj(file)] == ["text/html", "warc/revisit", "text/html", "warc/revisit"]
+    assert len({line["digest"] for line in by_cdxj(file)}) == 2
+
+
+def kinds(records: Records, *exchanges: Exchange) -> list[str]:
+    def kind(one: Exchange) -> Any:
+        found = re.search(rb"WARC-Type: (\w+)", gzip.decompress(records.members(one, "<urn:uuid:1>")[0]))
+        assert found
+        return found[1].decode()
+
+    return [kind(one) for one in exchanges]
+
+
+def test_what_was_not_stored_is_not_referred_to() -> None:
+    records = Records()
+    assert kinds(records, exchange(1)) == ["response"]
+    records.drop()
+    assert kinds(records, exchange(1)) == ["response"]
+    records.keep()
+    assert kinds(records, exchange(1), exchange(2)) == ["revisit", "response"]
+    records.drop()
+    assert kinds(records, exchange(1), exchange(2)) == ["revisit", "response"]
+
+
+def test_the_payloads_that_came_least_recently_are_forgotten() -> None:
+    records = Records(remembered=2)
+    assert kinds(records, exchange(1), exchange(2)) == ["response", "response"]
+    records.keep()
+    assert kinds(records, exchange(1), exchange(3)) == ["revisit", "response"]
+    records.keep()
+    assert kinds(records, exchange(1), exchange(3)) == ["revisit", "revisit"]
+    records.keep()
+    assert kinds(records, exchange(2)) == ["response"]
+
+
+def test_bodies_that_were_cut_are_not_called_equal() -> None:
+    records = Records()
+    cut = exchange(1, b"x" * 100, truncated=True)
+    assert kinds(records, cut, cut, exchange(2, b"x" * 100)) == ["response"] * 3
+    assert kinds(records, cut) == ["response"]

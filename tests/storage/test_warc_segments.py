@@ -1,0 +1,332 @@
+"""Segments: what is in them when a process dies, and who looks after them then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from crawlproject.storage.warc import Place, Records
+from crawlproject.storage.warc_segments import (
+    OPEN,
+    Names,
+    Segment,
+    closed_segment,
+    closed_segments,
+    make_folder,
+    size_of,
+    take_over,
+    whole_members,
+)
+from tests.storage.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_folder(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def info() -> bytes:
+    return Records().warcinfo("a", {"software": "x"})[1]
+
+
+def members(*numbers: int) -> bytes:
+    records = Records()
+    return b"".join(b"".join(records.members(exchange(number), "<urn:uuid:1>")) for number in numbers)
+
+
+def begun(folder: Path, *numbers: int) -> Segment:
+    """Return an open segment with these pages."""
+    segment = Segment(folder, Names().next())
+    segment.append(info())
+    for number in numbers:
+        segment.append(members(number))
+        segment.records += 1
+    return segment
+
+
+def open_files(folder: Path) -> list[Path]:
+    return sorted((folder / OPEN).iterdir())
+
+
+def test_a_segment_gets_its_name_when_it_is_closed(folder: Path) -> None:
+    segment = begun(folder, 1, 2)
+    assert segments(folder) == []
+    assert [file.name for file in open_files(folder)] == [f"{segment.name}.open"]
+    segment.close()
+    assert closed_segments(folder) == [segment.name]
+    assert open_files(folder) == []
+    assert [record.kind for record in all_records(folder)] == ["warcinfo", *["response", "request"] * 2]
+
+
+def test_a_segment_without_a_page_is_removed(folder: Path) -> None:
+    begun(folder).close()
+    assert segments(folder) == open_files(folder) == []
+
+
+def test_names_are_of_one_process_and_in_order() -> None:
+    ours, theirs = Names(), Names()
+    names = [ours.next() for _ in range(3)]
+    assert names == sorted(names)
+    assert len({*names, *(theirs.next() for _ in range(3))}) == 6
+
+
+# Processes that died
+
+
+@pytest.mark.parametrize("cut", [1, 7, 200, 400])
+def test_half_a_record_is_cut_off_and_the_rest_stays(folder: Path, cut: int) -> None:
+    segment = begun(folder, 1, 2)
+    half = members(3)[:cut]
+    with open_files(folder)[0].open("ab") as file:
+        file.write(half)
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert (taken.name, taken.size, taken.cut) == (segment.name, segment.size, len(half))
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(2)]
+    assert list(take_over(folder)) == []
+
+
+@pytest.mark.parametrize(
+    "tail", [bytes(5000), b"\x1f\x8b\x08\x00junk", os.urandom(70_000)], ids=["zeros", "head", "noise"]
+)
+def test_what_a_lost_disk_block_leaves_is_cut_off(folder: Path, tail: bytes) -> None:
+    segment = begun(folder, 1)
+    with open_files(folder)[0].open("ab") as file:
+        file.write(tail)
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert taken.cut == len(tail)
+    assert len(list(all_records(folder))) == 3
+
+
+def test_a_member_whose_sum_is_wrong_is_cut_off(folder: Path) -> None:
+    segment = begun(folder, 1)
+    with open_files(folder)[0].open("ab") as file:
+        file.write(Records().members(exchange(2), "<urn:uuid:1>")[0][:-8] + bytes(8))
+    segment.leave()
+    list(take_over(folder))
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1)]
+
+
+@pytest.mark.parametrize("pages", [[], [1]], ids=["nothing", "half a page"])
+def test_a_segment_of_a_dead_process_without_a_page_is_removed(folder: Path, pages: list[int]) -> None:
+    segment = begun(folder)
+    with open_files(folder)[0].open("ab") as file:
+        file.write(members(*pages)[:100])
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert taken.size == 0
+    assert segments(folder) == open_files(folder) == []
+
+
+def test_a_segment_of_a_living_process_is_left_alone(folder: Path) -> None:
+    segment = begun(folder, 1)
+    code = (
+        "import sys, pathlib; from crawlproject.storage.warc_segments import take_over;"
+        "print(list(take_over(pathlib.Path(sys.argv[1]))))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout == "[]\n"
+    segment.append(members(2))
+    segment.close()
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(2)]
+
+
+def test_two_workers_that_find_a_segment_do_not_both_take_it(folder: Path) -> None:
+    begun(folder, 1).leave()
+    first, second = take_over(folder), take_over(folder)
+    assert next(first, None) is not None
+    assert next(second, None) is None
+    assert len(segments(folder)) == 1
+
+
+def test_a_closed_segment_is_locked_by_one_at_a_time(folder: Path) -> None:
+    segment = begun(folder, 1)
+    segment.close()
+    with closed_segment(folder, segment.name) as ours:
+        assert ours == folder / segment.name
+        with closed_segment(folder, segment.name) as theirs:
+            assert theirs is None
+        ours.unlink()
+    with closed_segment(folder, segment.name) as gone:
+        assert gone is None
+
+
+def test_files_of_others_are_not_touched(folder: Path) -> None:
+    for name in ("notes.open", "a.warc.gz.open", "pages-1.warc.gz.open"):
+        (folder / OPEN / name).write_bytes(b"mine")
+    (folder / "other.warc.gz").write_bytes(b"mine")
+    assert list(take_over(folder)) == []
+    assert len(open_files(folder)) == 3
+    assert closed_segments(folder) == []
+    assert size_of(folder) == 0
+
+
+# Faults
+
+
+def test_a_segment_that_is_gone_is_an_error_and_what_was_kept_before_stays(folder: Path) -> None:
+    segment = begun(folder, 1)
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(FileNotFoundError, match="the segment is gone"):
+        segment.append(members(2))
+    folder.with_name("away").rename(folder)
+    assert open_files(folder)[0].stat().st_size == segment.size
+    segment.leave()
+    list(take_over(folder))
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1)]
+
+
+def test_a_write_that_fails_half_way_leaves_no_half(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = begun(folder, 1)
+    pwrite = os.pwrite
+    left = [100]
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if not left:
+            raise OSError(28, "No space left on device")
+        return pwrite(file, data[: left.pop()], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left"):
+            segment.append(members(2))
+    assert open_files(folder)[0].stat().st_size == segment.size
+    segment.append(members(3))
+    segment.close()
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(3)]
+
+
+def test_what_could_not_even_be_cut_off_is_overwritten_or_cut_off_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = begun(folder, 1)
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        patch.setattr(os, "ftruncate", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            segment.append(members(2, 3, 4))
+    segment.append(members(5))
+    segment.close()
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(5)]
+
+
+def test_whole_members_are_counted_over_any_size(tmp_path: Path) -> None:
+    data = members(*range(100)) * 10  # more than is read at a time
+    (tmp_path / "x").write_bytes(data + data[:50])
+    with (tmp_path / "x").open("rb") as file:
+        assert whole_members(file.fileno()) == (2000, len(data))
+
+
+# Kills
+
+
+class Worker:
+    """A process that keeps pages."""
+
+    def __init__(self, folder: Path, crash: str = "") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.storage.warc_worker", str(folder), crash],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def said(self, lines: int | None = None) -> Iterator[tuple[int, Place]]:
+        """Yield the next pages that it says are kept, all of them by default."""
+        assert self.process.stdout
+        while lines is None or lines > 0:
+            line = self.process.stdout.readline()
+            if not line.endswith("\n"):
+                return
+            number, warc, offset, length = line.split()
+            yield int(number), Place(warc, int(offset), int(length))
+            lines = None if lines is None else lines - 1
+
+
+@contextmanager
+def worker(folder: Path, crash: str = "") -> Iterator[Worker]:
+    one = Worker(folder, crash)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+        assert one.process.stdout
+        one.process.stdout.close()
+
+
+def judge(folder: Path, kept: dict[int, Place]) -> None:
+    """Every page that was acknowledged can be read, by its place and by three readers, and no record is half."""
+    list(take_over(folder))
+    assert open_files(folder) == []
+    for number, place in kept.items():
+        record = at(folder, place)
+        assert (record.kind, record.payload) == ("response", text(number))
+    read: list[tuple[str, int, bytes]] = []
+    for file in segments(folder):
+        records = by_fastwarc(file)
+        assert records[0].kind == "warcinfo"
+        assert records[0].named["WARC-Filename"] == file.name
+        assert [record.kind for record in records].count("warcinfo") == 1
+        read += [(file.name, 0, record.payload) for record in records if record.kind == "response"]
+        for line in by_cdxj(file):
+            number = int(line["url"].rpartition("/")[2])
+            place = Place(line["filename"], int(line["offset"]), int(line["length"]))
+            assert kept.get(number, place) == place
+            assert at(folder, place).payload == text(number)
+    assert len(list(all_records(folder))) == sum(1 for file in segments(folder) for _ in by_fastwarc(file))
+    assert {text(number) for number in kept} <= {payload for _, _, payload in read}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "crash",
+    ["pwrite:1", "pwrite:2", "pwrite:7", "fsync:1", "fsync:3", "fsync:8", "ftruncate:1", "ftruncate:2"],
+)
+def test_a_worker_killed_at_any_moment_of_a_write_loses_nothing_it_acknowledged(folder: Path, crash: str) -> None:
+    with worker(folder, crash) as one:
+        kept = dict(one.said())
+        assert one.process.wait() == -signal.SIGKILL
+    judge(folder, kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acknowledged", [1, 50, 200])
+def test_a_worker_killed_from_outside_loses_nothing_it_acknowledged(folder: Path, acknowledged: int) -> None:
+    with worker(folder) as one:
+        kept = dict(one.said(acknowledged))
+        one.process.kill()
+        kept |= dict(one.said())  # what it had said by then
+        one.process.wait()
+    assert len(kept) >= acknowledged
+    judge(folder, kept)
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_by_itself_leaves_closed_segments_alone(folder: Path) -> None:
+    with worker(folder) as one:
+        kept = dict(one.said())
+        assert one.process.wait() == 0
+    assert open_files(folder) == []
+    assert len(kept) == 400
+    assert len(segments(folder)) > 2
+    assert all(first < second for first, second in pairwise(closed_segments(folder)))
+    judge(folder, kept)

@@ -1,0 +1,538 @@
+"""The content store: groups, closing, outages, S3."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from scrapy.settings import Settings
+
+from crawlproject import breaker
+from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.storage import warc_store
+from crawlproject.storage.warc import Place
+from crawlproject.storage.warc_segments import OPEN, closed_segments
+from crawlproject.storage.warc_store import PageStore, check_page_store
+from tests.storage.s3_gate import Gate
+from tests.storage.warc_reading import all_records, at, exchange, segments, text
+from tests.waiting import until_async
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(warc_store, "_LOOK_EVERY_S", 0.05)
+
+
+@asynccontextmanager
+async def opened(folder: Path, **changed: Any) -> AsyncIterator[PageStore]:
+    """A store in a folder, closed in the end; `changed` are fields of its configuration."""
+    store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
+    store.config = replace(store.config, **changed)
+    store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def write(store: PageStore, *numbers: int) -> list[Place]:
+    return await asyncio.gather(*(store.write(exchange(number)) for number in numbers))
+
+
+def kept(folder: Path) -> list[bytes]:
+    return [record.payload for record in all_records(folder) if record.kind == "response"]
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, call: str) -> list[int]:
+    """Return a list that grows with each call of a function of `os`."""
+    calls: list[int] = []
+    real: Callable[..., Any] = getattr(os, call)
+
+    def counting(*args: Any) -> Any:
+        calls.append(len(calls))
+        return real(*args)
+
+    monkeypatch.setattr(os, call, counting)
+    return calls
+
+
+# Groups
+
+
+async def test_what_is_written_is_where_the_store_says(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        places = await write(store, 1, 2, 3)
+        places += await write(store, 4)
+        assert segments(tmp_path) == []  # not closed yet, but its name is known
+    assert len({place.warc for place in places}) == 1
+    for number, place in enumerate(places, 1):
+        assert at(tmp_path, place).payload == text(number)
+
+
+async def test_pages_that_wait_together_are_synced_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as store:
+        await write(store, 0)
+        syncs = counted(monkeypatch, "fsync")
+        await write(store, *range(1, 201))
+        assert len(syncs) <= 2  # what had come when the first group began, and the rest
+    assert len(kept(tmp_path)) == 201
+
+
+async def test_a_page_is_kept_only_when_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, begun = threading.Event(), threading.Event()
+    fsync = os.fsync
+
+    def slow(file: int) -> None:
+        begun.set()
+        release.wait(60)
+        fsync(file)
+
+    async with opened(tmp_path) as store:
+        await write(store, 1)
+        monkeypatch.setattr(os, "fsync", slow)
+        writing = asyncio.create_task(store.write(exchange(2)))
+        await until_async(begun.is_set)  # the event loop runs meanwhile
+        assert not writing.done()
+        release.set()
+        assert at_open(tmp_path, await writing) == text(2)
+
+
+def at_open(folder: Path, place: Place) -> bytes:
+    """Return the payload at a place of a file that is still open."""
+    (folder / OPEN / place.warc).symlink_to(f"{place.warc}.open")
+    return at(folder / OPEN, place).payload
+
+
+async def test_an_error_with_one_page_alone_leaves_the_others_of_its_group(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        broken = exchange(2, fetched_at=None)
+        ends = await asyncio.gather(
+            *(store.write(one) for one in (exchange(1), broken, exchange(3))), return_exceptions=True
+        )
+        assert isinstance(ends[1], AttributeError)
+        assert not store.outage
+    assert kept(tmp_path) == [text(1), text(3)]
+    assert isinstance(ends[2], Place)
+    assert at(tmp_path, ends[2]).payload == text(3)
+
+
+async def test_one_who_no_longer_waits_does_not_stop_the_others(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        first, second = (asyncio.create_task(store.write(exchange(number))) for number in (1, 2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert at_open(tmp_path, await second) == text(2)
+
+
+async def test_an_equal_body_refers_to_the_first_across_groups_and_files(tmp_path: Path) -> None:
+    async with opened(tmp_path, pages_segment_bytes=1) as store:
+        await write(store, 1)
+        again = await store.write(exchange(2, text(1)))
+    records = list(all_records(tmp_path))
+    revisit = at(tmp_path, again)
+    assert len(segments(tmp_path)) == 2
+    assert revisit.kind == "revisit"
+    assert revisit.named["WARC-Refers-To"] in {record.named["WARC-Record-ID"] for record in records}
+
+
+# Closing
+
+
+async def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
+    async with opened(tmp_path, pages_segment_bytes=5000) as store:
+        for number in range(20):
+            await write(store, number)
+        assert len(segments(tmp_path)) >= 2
+    sizes = [file.stat().st_size for file in segments(tmp_path)]
+    assert all(5000 <= size < 10_000 for size in sizes[:-1])
+    assert kept(tmp_path) == [text(number) for number in range(20)]
+
+
+async def test_a_file_is_closed_at_its_age_though_no_page_comes(tmp_path: Path) -> None:
+    async with opened(tmp_path, pages_segment_age=0.2) as store:
+        await write(store, 1)
+        await until_async(lambda: segments(tmp_path))
+        assert kept(tmp_path) == [text(1)]
+        await write(store, 2)
+    assert len(segments(tmp_path)) == 2
+
+
+async def test_a_store_that_kept_nothing_leaves_no_file(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == [OPEN]
+
+
+async def test_a_running_worker_takes_over_from_one_that_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(warc_store, "_SWEEP_EVERY_S", 0.1)
+    async with opened(tmp_path) as store:
+        await write(store, 1)
+        other = PageStore(Settings({"CRAWL_PAGES_STORE": str(tmp_path)}))
+        await write(other, 2)
+        assert other._segment
+        other._segment.leave()  # as the kernel does for a process that dies
+        await until_async(lambda: segments(tmp_path))
+        assert kept(tmp_path) == [text(2)]
+        await write(store, 3)
+    assert sorted(kept(tmp_path)) == sorted([text(1), text(2), text(3)])
+    assert "Took over the segment of pages" in caplog.text
+
+
+# Outages
+
+
+async def until_up(store: PageStore) -> None:
+    await until_async(lambda: not store.outage)
+
+
+@pytest.mark.parametrize("what", ["gone", "empty", "a file"])
+async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Path, what: str) -> None:
+    folder, away = tmp_path / "store", tmp_path / "away"
+    async with opened(folder) as store:
+        (first,) = await write(store, 1)
+        folder.rename(away)
+        if what == "empty":
+            folder.mkdir()
+        elif what == "a file":
+            folder.write_text("")
+        with pytest.raises(
+            StorageDown, match=r"pages cannot be kept in .*/store \((FileNotFound|NotADirectory)Error"
+        ):
+            await write(store, 2)
+        with pytest.raises(StorageDown):
+            await write(store, 3)
+        if what == "empty":
+            assert list(folder.iterdir()) == []
+            folder.rmdir()
+        folder.unlink(missing_ok=True)
+        away.rename(folder)
+        await until_up(store)
+        (second,) = await write(store, 4)
+    store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
+    store._take_over_and_upload()  # what was let go of, unless that has been done
+    assert at(folder, first).payload == text(1)
+    assert at(folder, second).payload == text(4)
+    assert sorted(kept(folder)) == sorted([text(1), text(4)])
+
+
+async def test_a_momentary_error_is_overcome_by_the_second_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as store:
+        await write(store, 1)
+        failing(monkeypatch, 5, times=1)
+        await write(store, 2)
+        assert not store.outage
+    assert kept(tmp_path) == [text(1), text(2)]
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, error: int, times: float = float("inf"), above: int = 0
+) -> list[float]:
+    """Have writes fail, of more bytes than `above`, until the list that is returned holds 0."""
+    left = [times]
+    pwrite, plain = os.pwrite, os.write
+
+    def fails(size: int) -> None:
+        if left[0] > 0 and size > above:
+            left[0] -= 1
+            raise OSError(error, os.strerror(error))
+
+    def failing_pwrite(file: int, data: bytes, offset: int) -> int:
+        fails(len(data))
+        return pwrite(file, data, offset)
+
+    def failing_write(file: int, data: bytes) -> int:
+        fails(len(data) if len(data) >= 1000 else 0)  # not asyncio's own, to wake itself
+        return plain(file, data)
+
+    monkeypatch.setattr(os, "pwrite", failing_pwrite)
+    monkeypatch.setattr(os, "write", failing_write)
+    return left
+
+
+async def test_a_full_disk_is_an_outage_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as store:
+        await write(store, 1)
+        left = failing(monkeypatch, 28)
+        ends = await asyncio.gather(*(store.write(exchange(n)) for n in range(2, 30)), return_exceptions=True)
+        assert all(isinstance(end, StorageDown) for end in ends)
+        assert "No space left on device" in store.outage
+        assert "make room" in store.outage
+        left[0] = 0
+        await until_up(store)
+        await write(store, 2)
+    assert kept(tmp_path) == [text(1), text(2)]
+
+
+async def test_a_disk_with_room_for_little_alone_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe is as large as what failed."""
+    async with opened(tmp_path) as store:
+        left = failing(monkeypatch, 28, above=50_000)
+        probes: list[Exception | None] = []
+        probe = store._probe
+
+        async def noted(size: int) -> Exception | None:
+            probes.append(await probe(size))
+            return probes[-1]
+
+        monkeypatch.setattr(store, "_probe", noted)
+        with pytest.raises(StorageDown, match="No space left"):
+            await store.write(exchange(1, os.urandom(200_000)))
+        await until_async(lambda: len(probes) > 1)
+        assert store.outage
+        left[0] = 0
+        await until_up(store)
+
+
+async def test_what_failed_is_not_referred_to_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as store:
+        left = failing(monkeypatch, 28)
+        with pytest.raises(StorageDown):
+            await write(store, 1)
+        left[0] = 0
+        await until_up(store)
+        await write(store, 1)
+    assert kept(tmp_path) == [text(1)]
+
+
+async def test_a_write_that_hangs_is_an_outage_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_THREAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(warc_store, "_POLL_S", 0.05)
+    release = threading.Event()
+    fsync = os.fsync
+
+    def hanging(file: int) -> None:
+        release.wait(60)
+        fsync(file)
+
+    async with opened(tmp_path) as store:
+        await write(store, 1)
+        monkeypatch.setattr(os, "fsync", hanging)
+        with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
+            await write(store, 2)
+        monkeypatch.setattr(warc_store, "_THREAD_TIMEOUT_S", 40.0)
+        release.set()
+        await until_up(store)
+        await write(store, 3)
+    assert kept(tmp_path) == [text(1), text(2), text(3)]  # the second will come again, and is kept by reference
+
+
+# S3
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def gate(moto: str) -> Iterator[Gate]:
+    one = Gate(moto)
+    yield one
+    one.stop()
+
+
+class Bucket:
+    """A bucket of its own behind a gate, and stores for it that share a spool."""
+
+    def __init__(self, gate: Gate, spool: Path, name: str) -> None:
+        self.gate, self.spool, self.name = gate, spool, name
+        keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
+        self.client = boto3.client("s3", endpoint_url=f"http://{gate.target}", **keys)
+        self.client.create_bucket(Bucket=name)
+
+    def settings(self, **more: str) -> Settings:
+        return Settings(
+            {
+                "AWS_ENDPOINT_URL": self.gate.url,
+                "AWS_ACCESS_KEY_ID": "id",
+                "AWS_SECRET_ACCESS_KEY": "S3CRET",
+                "AWS_REGION_NAME": "us-east-1",
+                "CRAWL_PAGES_STORE": f"s3://{self.name}/crawl/",
+                "CRAWL_PAGES_SPOOL": str(self.spool),
+                **more,
+            }
+        )
+
+    def store(self, **changed: Any) -> PageStore:
+        store = PageStore(self.settings())
+        store.config = replace(store.config, **changed)
+        return store
+
+    def names(self) -> list[str]:
+        listed = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
+        return sorted(entry["Key"] for entry in listed)
+
+    def fetched(self, folder: Path) -> Path:
+        """Return a folder with what is in the bucket."""
+        folder.mkdir()
+        for name in self.names():
+            answer = self.client.get_object(Bucket=self.name, Key=name)
+            assert answer["ContentType"] == "application/warc"
+            (folder / name.removeprefix("crawl/")).write_bytes(answer["Body"].read())
+        return folder
+
+
+@pytest.fixture
+def bucket(gate: Gate, tmp_path: Path) -> Bucket:
+    return Bucket(gate, tmp_path / "spool", f"pages-{os.urandom(4).hex()}")
+
+
+async def test_closed_files_are_uploaded_and_removed_here(bucket: Bucket, tmp_path: Path) -> None:
+    store = bucket.store(pages_segment_bytes=5000)
+    store.open()
+    places = []
+    for number in range(12):
+        places += await write(store, number)
+    await until_async(bucket.names)  # while it runs
+    await store.close(60)
+    folder = bucket.fetched(tmp_path / "fetched")
+    for number, place in enumerate(places):
+        assert at(folder, place).payload == text(number)
+    assert not [path for path in bucket.spool.rglob("*") if path.is_file()]
+
+
+async def test_a_large_file_is_uploaded_in_parts(bucket: Bucket, tmp_path: Path) -> None:
+    store = bucket.store()
+    bodies = [os.urandom(3_000_000) for _ in range(4)]
+    places = [await store.write(exchange(number, body)) for number, body in enumerate(bodies)]
+    await store.close(60)
+    folder = bucket.fetched(tmp_path / "fetched")
+    assert [at(folder, place).payload for place in places] == bodies
+
+
+@pytest.mark.parametrize("mode", [503, 403, "drop"])
+async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
+    bucket: Bucket, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str | int
+) -> None:
+    caplog.set_level(logging.INFO)
+    store = bucket.store(pages_segment_bytes=1)
+    store.open()
+    bucket.gate.mode = mode
+    for number in range(3):
+        await write(store, number)
+    await until_async(lambda: "cannot be uploaded to s3://" in caplog.text)
+    await write(store, 3)
+    assert not store.outage
+    assert "S3CRET" not in caplog.text
+    bucket.gate.mode = "pass"
+    await until_async(lambda: len(bucket.names()) >= 3)
+    await until_async(lambda: "looked after again" in caplog.text)
+    await store.close(60)
+    assert sorted(kept(bucket.fetched(tmp_path / "fetched"))) == [text(number) for number in range(4)]
+    assert caplog.text.count("cannot be uploaded to s3://") == 1
+
+
+async def test_a_full_spool_is_an_outage_until_it_is_uploaded(bucket: Bucket, tmp_path: Path) -> None:
+    store = bucket.store(pages_spool_maxsize=20_000)
+    store.open()
+    bucket.gate.mode = 503
+    number = 0
+    with pytest.raises(StorageDown, match=r"no more pages can be kept: .* wait to be uploaded from .* to s3://"):
+        while True:
+            await write(store, number)
+            number += 1
+            assert number < 100
+    assert number > 5
+    spool = sum(path.stat().st_size for path in bucket.spool.rglob("*") if path.is_file())
+    assert 20_000 <= spool < 25_000
+    with pytest.raises(StorageDown):
+        await write(store, 200)
+    bucket.gate.mode = "pass"
+    await until_up(store)
+    await write(store, number)
+    await store.close(60)
+    found = kept(bucket.fetched(tmp_path / "fetched"))
+    assert sorted(found) == sorted(text(n) for n in range(number + 1))
+
+
+async def test_what_a_worker_could_not_upload_the_next_one_does(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.gate.mode = 503
+    dead = bucket.store()
+    await write(dead, 1)
+    assert dead._segment
+    dead._segment.leave()  # killed
+    stopped = bucket.store()
+    await write(stopped, 2)
+    await stopped.close(0.1)
+    assert len(closed_segments(stopped.folder)) >= 1
+    bucket.gate.mode = "pass"
+    next_one = bucket.store()
+    next_one.open()
+    await until_async(lambda: len(bucket.names()) == 2)
+    await next_one.close(60)
+    assert sorted(kept(bucket.fetched(tmp_path / "fetched"))) == [text(1), text(2)]
+
+
+async def test_a_hanging_s3_delays_neither_pages_nor_the_stop(bucket: Bucket) -> None:
+    store = bucket.store(pages_segment_bytes=1)
+    store.open()
+    bucket.gate.mode = "hang"
+    for number in range(3):
+        await write(store, number)
+    await until_async(lambda: bucket.gate.asked)
+    await write(store, 3)
+    await store.close(0.1)
+    assert len(closed_segments(store.folder)) == 4
+    bucket.gate.mode = "pass"
+    assert store._sweeping is not None
+    await asyncio.wait((store._sweeping,))
+
+
+async def test_buckets_do_not_share_what_waits_in_a_spool(gate: Gate, tmp_path: Path) -> None:
+    one, other = (Bucket(gate, tmp_path / "spool", f"pages-{os.urandom(4).hex()}") for _ in range(2))
+    store = one.store()
+    await write(store, 1)
+    assert store._segment
+    store._segment.leave()
+    second = other.store()
+    await write(second, 2)
+    await second.close(60)
+    assert len(other.names()) == 1
+    assert one.names() == []
+
+
+# Before the crawl
+
+
+def test_the_store_is_tried_before_the_crawl(tmp_path: Path) -> None:
+    assert check_page_store(Settings()) is None
+    assert check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")})) is None
+    assert [path.name for path in (tmp_path / "store").rglob("*")] == [OPEN]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=.*/file/store cannot be used: .*Not a directory"):
+        check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "file" / "store")}))
+
+
+def test_before_the_crawl_permanent_errors_of_s3_differ_from_temporary_ones(bucket: Bucket) -> None:
+    assert check_page_store(bucket.settings()) is None
+    bucket.gate.mode = 403
+    with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=s3://.* cannot be written: .*AccessDenied"):
+        check_page_store(bucket.settings())
+    bucket.gate.mode = 503
+    assert "SlowDown" in (check_page_store(bucket.settings()) or "")
