@@ -30,6 +30,7 @@ TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, w
 FETCH_TIME = (
     "fetch_time"  # float: seconds that the last download took, to the last byte of the response or to its failure
 )
+HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that keep exchanges
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 
 

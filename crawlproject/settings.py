@@ -84,6 +84,7 @@ IMAGES_STORE = ".crawl/thumbnails"
 ITEM_PIPELINES = {
     "crawlproject.pipelines.thumbnail.ThumbnailPipeline": 100,
     "crawlproject.pipelines.metadata.MetadataPipeline": 200,
+    "crawlproject.pipelines.page_store.PageStorePipeline": 300,
 }
 
 # Alongside the flow, in every worker

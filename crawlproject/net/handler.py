@@ -16,9 +16,10 @@ from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
 from crawlproject.errors import MemoryShort, Stopped, TlsFailed
-from crawlproject.models import FETCH_TIME, LEASE, PASSAGE, TLS_FAILURE
+from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, TLS_FAILURE
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
+from crawlproject.net.heads import Heads
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
@@ -29,9 +30,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
     Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
-    `meta["tls_failure"]`. How long a download took, well or not, is noted in `meta["fetch_time"]`. The
-    bodies under way share a budget (net/download_budget.py). Requests still in flight when the shutdown grace ends
-    are aborted, and fail as `Stopped`.
+    `meta["tls_failure"]`. How long a download took, well or not, is noted in `meta["fetch_time"]`. If a spider has
+    `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The bodies under way
+    share a budget (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted,
+    and fail as `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -65,6 +67,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         pool.passage.set(leave)
         carriers: list[Any] = []
         pool.carriers.set(carriers if self._failures is not None else None)
+        if getattr(self._crawler.spider, "keeps_exchanges", False):
+            request.meta[HEADS] = Heads()
+        pool.heads.set(request.meta.get(HEADS))
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)

@@ -23,6 +23,7 @@ from twisted.web import _newclient
 from zope.interface import implementer
 
 from crawlproject.errors import StaleConnection
+from crawlproject.net.heads import Heads
 
 MAX_HEADERS = 262_144  # bytes, as in Chrome; including the status line and all interim responses
 
@@ -35,10 +36,12 @@ class HeadersTooLarge(Exception):
 class BoundedProtocol(_LenientHTTP11ClientProtocol):
     """A connection that is closed when a response's headers are too large.
 
-    `was_idle`: it has been in the pool, where a site may close it at any time.
+    `was_idle`: it has been in the pool, where a site may close it at any time. `heads`: where those of the next
+    request and its response go, if they are wanted.
     """
 
     was_idle = False
+    heads: Heads | None = None
     _received = 0
     _secured = False
     _handshake: Deferred[BoundedProtocol] | None = None
@@ -79,6 +82,8 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
     def request(self, request):
         """Send a request; the bytes of its response are counted from 0."""
         self._received = 0
+        if self.heads is not None:
+            self.heads.sent(request, self.transport)
         sent = super().request(request)
         self._flush()
         return sent.addErrback(_never_answered) if self.was_idle else sent
@@ -103,6 +108,8 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
             if self._received > MAX_HEADERS:
                 self._giveUp(Failure(HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes")))
                 return
+            if self.heads is not None:
+                self.heads.received.append(bytes)
         super().dataReceived(bytes)
 
 

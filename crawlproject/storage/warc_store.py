@@ -135,11 +135,10 @@ class PageStore:
         self.circuit.close()
         try:
             await self._in_turn(self._end_segment)
-            if self.bucket is not None:
-                async with asyncio.timeout(grace):
-                    if self._sweeping is not None:
-                        await asyncio.wait((self._sweeping,))  # it may have looked before the segment was closed
-                    await self._sweep()
+            async with asyncio.timeout(grace):
+                if self._sweeping is not None:
+                    await asyncio.wait((self._sweeping,))  # it may have looked before the segment was closed
+                await self._sweep()
         except Exception as error:
             logger.warning(
                 "Not all segments of pages in %s could be closed and uploaded (%s): the next worker here does it",
@@ -254,6 +253,7 @@ class PageStore:
         if self._segment is not None:
             self._segment.leave()
             self._segment = None
+            self._has_ended = True
 
     def _fields(self) -> dict[str, str]:
         return {

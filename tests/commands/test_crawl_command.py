@@ -40,6 +40,11 @@ if TYPE_CHECKING:
         ),
         ([], {"REDIS_URL": "redis://:secret@127.0.0.1:1/0"}, "Redis at 127.0.0.1:1/0 does not answer ("),
         ([], {"IMAGES_STORE": "{tmp}/bad.json/x"}, "IMAGES_STORE={tmp}/bad.json/x cannot be used: NotADirectory"),
+        (
+            [],
+            {"CRAWL_PAGES_STORE": "{tmp}/bad.json/x"},
+            "CRAWL_PAGES_STORE={tmp}/bad.json/x cannot be used: NotADir",
+        ),
         ([], {"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL='127.0.0.1:6379' must be a URL that begins with "),
     ],
 )
