@@ -135,10 +135,13 @@ class PageStore:
         self.circuit.close()
         try:
             await self._in_turn(self._end_segment)
-            async with asyncio.timeout(grace):
-                if self._sweeping is not None:
-                    await asyncio.wait((self._sweeping,))  # it may have looked before the segment was closed
-                await self._sweep()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    if self._sweeping is not None:
+                        await asyncio.wait((self._sweeping,))  # it may have looked before the segment was closed
+                    sweep = self._sweep()
+                    await asyncio.wait((sweep,))
+                    sweep.result()
         except Exception as error:
             logger.warning(
                 "Not all segments of pages in %s could be closed and uploaded (%s): the next worker here does it",
@@ -366,7 +369,7 @@ class PageStore:
 
     def _take_over_and_upload(self) -> None:
         for taken in take_over(self.folder):
-            logger.info(
+            logger.warning(
                 "Took over the segment of pages %s of a worker that died: %d bytes, %d of half a record cut off",
                 taken.name,
                 taken.size,

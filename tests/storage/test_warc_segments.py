@@ -321,6 +321,29 @@ def test_a_worker_killed_from_outside_loses_nothing_it_acknowledged(folder: Path
 
 
 @pytest.mark.slow
+def test_workers_of_one_folder_that_die_while_others_go_on_lose_nothing(folder: Path) -> None:
+    kept: list[tuple[int, Place]] = []
+    with worker(folder) as living:
+        kept += living.said(1)
+        for acknowledged in (1, 30, 100):
+            with worker(folder) as dying:
+                kept += dying.said(acknowledged)
+                dying.process.kill()
+                kept += dying.said()
+        kept += living.said()
+        assert living.process.wait() == 0
+    list(take_over(folder))
+    assert open_files(folder) == []
+    assert len(kept) >= 400 + 1 + 30 + 100
+    for number, place in kept:
+        assert at(folder, place).kind in {"response", "revisit"}
+        assert at(folder, place).named["WARC-Target-URI"] == exchange(number).url
+    assert len({place for _, place in kept}) == len(kept)
+    for file in segments(folder):
+        assert [record.kind for record in by_fastwarc(file)].count("warcinfo") == 1
+
+
+@pytest.mark.slow
 def test_a_worker_that_ends_by_itself_leaves_closed_segments_alone(folder: Path) -> None:
     with worker(folder) as one:
         kept = dict(one.said())
