@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -301,6 +302,47 @@ async def test_a_disk_with_room_for_little_alone_is_full(tmp_path: Path, monkeyp
         assert store.outage
         left[0] = 0
         await until_up(store)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mounted)]
+    if subprocess.run(command, check=False).returncode != 0:
+        pytest.skip("a small disk takes the right to mount one")
+    yield mounted
+    subprocess.run(["umount", "-l", str(mounted)], check=True)
+
+
+async def test_a_disk_that_fills_up_and_grows_loses_nothing(disk: Path) -> None:
+    bodies = [os.urandom(30_000) for _ in range(20)]
+    places: list[Place] = []
+    async with opened(disk) as store:
+        with pytest.raises(StorageDown, match="No space left on device"):
+            for number, body in enumerate(bodies):
+                places.append(await store.write(exchange(number, body)))
+        assert 3 <= len(places) < 10
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        await until_up(store)
+        for number, body in enumerate(bodies[len(places) :], len(places)):
+            places.append(await store.write(exchange(number, body)))
+    assert [at(disk, place).payload for place in places] == bodies
+    assert kept(disk) == bodies
+
+
+async def test_nothing_is_written_below_a_volume_that_is_unmounted(disk: Path) -> None:
+    async with opened(disk) as store:
+        await write(store, 1)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)  # as good as unmounted: empty
+        with pytest.raises(StorageDown, match="make room, or bring the folder back"):
+            await write(store, 2)
+        assert list(disk.iterdir()) == []
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        await until_up(store)
+        await write(store, 2)
+    assert sorted(kept(disk)) == [text(1), text(2)]
 
 
 async def test_what_failed_is_not_referred_to_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
