@@ -67,9 +67,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         pool.passage.set(leave)
         carriers: list[Any] = []
         pool.carriers.set(carriers if self._failures is not None else None)
-        if getattr(self._crawler.spider, "keeps_exchanges", False):
-            request.meta[HEADS] = Heads()
-        pool.heads.set(request.meta.get(HEADS))
+        pool.heads.set(self._heads_of(request))
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
@@ -107,6 +105,13 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response
+
+    def _heads_of(self, request: Request) -> Heads | None:
+        """Return where the heads of a request and its response go; None if this spider does not want them."""
+        if not getattr(self._crawler.spider, "keeps_exchanges", False):
+            return None
+        heads = request.meta[HEADS] = Heads()
+        return heads
 
     async def _abort_after_grace(self, grace_over: asyncio.Event) -> None:
         await grace_over.wait()
