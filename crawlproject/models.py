@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -291,6 +291,45 @@ class LinkRotEvent:
     def to_json(self) -> str:
         """Return the event as JSON."""
         return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where the content store has a response: in the file `warc`, `length` bytes from `offset` on."""
+
+    warc: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageEvent:
+    """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "pages"
+
+    url: str
+    source: str
+    status: int
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
+    digest: str | None
+    title: str | None
+    language: str | None
+    licence: str | None
+    links: int
+    images: int
+    depth: int
+    fetched_at: str
+    record: Record | None = None
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
+        data["record"] = None if self.record is None else asdict(self.record)
+        return one_line(data)
 
 
 @dataclass(frozen=True, slots=True)

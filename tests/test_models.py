@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from crawlproject.models import Fetch, FetchedImage, ImageEvent, Lease, LinkRotEvent, utc_now
+from crawlproject.models import (
+    Fetch,
+    FetchedImage,
+    ImageEvent,
+    Lease,
+    LinkRotEvent,
+    PageEvent,
+    Record,
+    utc_now,
+)
 
 IMAGE = ImageEvent(
     identifier="6f1c",
@@ -117,3 +126,46 @@ def test_a_lease_knows_who_pays(source: str) -> None:
 def test_a_body_is_not_logged_with_its_item() -> None:
     fetch = Fetch(final_url="http://a/", redirects=0, attempts=1, fetch_s=0.1)
     assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), fetch, b"secret" * 1000))
+
+
+def test_a_page_event_has_all_that_the_contract_names() -> None:
+    event = PageEvent(
+        url="https://museum.org/old",
+        source="museum.org",
+        status=200,
+        final_url="https://museum.org/new",
+        redirects=1,
+        attempts=2,
+        fetch_s=0.317,
+        digest="00ff",
+        title="Žluťoučký\u2028",
+        language="cs",
+        licence="https://creativecommons.org/licenses/by/4.0/",
+        links=17,
+        images=3,
+        depth=2,
+        fetched_at="2026-01-02T03:04:05.006+00:00",
+    )
+    found = json.loads(event.to_json())
+    assert found == {
+        "event": "pages",
+        "url": "https://museum.org/old",
+        "source": "museum.org",
+        "status": 200,
+        "final_url": "https://museum.org/new",
+        "redirects": 1,
+        "attempts": 2,
+        "fetch_s": 0.317,
+        "digest": "00ff",
+        "title": "Žluťoučký\u2028",
+        "language": "cs",
+        "licence": "https://creativecommons.org/licenses/by/4.0/",
+        "links": 17,
+        "images": 3,
+        "depth": 2,
+        "fetched_at": "2026-01-02T03:04:05.006+00:00",
+        "record": None,
+    }
+    assert "\u2028" not in event.to_json()
+    stored = replace(event, record=Record("a.warc.gz", 12, 345))
+    assert json.loads(stored.to_json())["record"] == {"warc": "a.warc.gz", "offset": 12, "length": 345}

@@ -96,7 +96,8 @@ TYPES = {
         "hash",
     ),
     **dict.fromkeys(
-        ["image_events", "link_rot_events", "halted_events", "resumed_events", "dead", "audit"], "stream"
+        ["image_events", "link_rot_events", "page_events", "halted_events", "resumed_events", "dead", "audit"],
+        "stream",
     ),
     **dict.fromkeys(
         ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of", "robots_size"],
@@ -249,6 +250,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
     """End leases in every way there is."""
     ways: list[dict[str, Any]] = [
         {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
+        {"event": ("pages", "{}"), "status": "200", "fine": True, "latency": 0.1},
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {},

@@ -301,6 +301,11 @@ class Keys:
         return f"{self.namespace}:link_rot"
 
     @property
+    def page_events(self) -> str:
+        """Stream: event `pages`."""
+        return f"{self.namespace}:pages"
+
+    @property
     def halted_events(self) -> str:
         """Stream: event `crawl_halted`."""
         return f"{self.namespace}:crawl_halted"
@@ -347,7 +352,7 @@ class Keys:
 
     @property
     def counts_of(self) -> str:
-        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
+        """Prefix + count, hash: source to fetched, thumbnails, pages, link_rot, failed, retried, bytes, answers,
         latency_us, excluded, purged, and error_ + kind.
         """
         return self._of_spider("counts:")
@@ -394,7 +399,7 @@ class Keys:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that carry events."""
-        return (self.image_events, self.link_rot_events, self.halted_events, self.resumed_events)
+        return (self.image_events, self.link_rot_events, self.page_events, self.halted_events, self.resumed_events)
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""
