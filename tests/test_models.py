@@ -76,6 +76,14 @@ def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     assert data["content_type"] is None
 
 
+def test_an_image_found_on_a_page_says_where_and_what_is_known() -> None:
+    found = replace(IMAGE, found_on="https://museum.org/", licence="https://creativecommons.org/licenses/by/4.0/")
+    data = json.loads(found.to_json())
+    assert data["found_on"] == "https://museum.org/"
+    assert data["licence"] == "https://creativecommons.org/licenses/by/4.0/"
+    assert not {"alt", "title", "creator"} & data.keys()
+
+
 def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
     event = LinkRotEvent(
         "6f1c",

@@ -42,6 +42,7 @@ SUFFIXES = {
     "found_hosts_of": [SPOILT, "museum.org"],
     "seen_of": ["e0:0", "00000"],
     "seen_bloom_of": ["0:0"],
+    "texts_of": ["0"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
@@ -106,7 +107,7 @@ TYPES = {
     **dict.fromkeys(
         [
             *("robots_fetch_of", "robots_turn_of", "dead_refusals", "pulse", "leader", "fence", "paused"),
-            *("data_fault", "audit_told"),
+            *("data_fault", "audit_told", "texts_of"),
         ],
         "string",
     ),
@@ -295,6 +296,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
             await attempt(overflow(state, source, seeds))
         await attempt(discover(state, source))
         await attempt(lease(state))
+        await attempt(scripts.note_text(b"\0" * 9, b"here.", places=1000))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0, 0.05), within=1.0))

@@ -30,6 +30,8 @@ from crawlproject.models import (
     ImageFacts,
     Lease,
     LinkRotEvent,
+    PageEvent,
+    ReadPage,
 )
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
@@ -114,6 +116,8 @@ class LeaseKeeper:
                 self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
             case LinkRotEvent():
                 self._done(lease, request, item, item.status, {"link_rot": 1})
+            case ReadPage():
+                self._done(lease, request, item.event, 200, {"pages": 1, "good_pages": int(item.is_new)})
             case Failure():
                 self._failed(lease, request, item)
 
@@ -197,7 +201,7 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | LinkRotEvent,
+        event: ImageEvent | LinkRotEvent | PageEvent,
         status: int,
         counts: Mapping[str, int],
     ) -> None:
@@ -221,6 +225,13 @@ class LeaseKeeper:
                 self.worker.lease_queue.give_back(lease, delay=wait, counts=_counts(outcome))
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
+            case Becomes.NOTHING:
+                evidence = _evidence(outcome, request, failure.status)
+                counts = {"fetched": 1, "not_html": 1}
+                source = codec.paced_as(request)
+                self.worker.lease_queue.settle(
+                    lease, Settlement(lease.id, source, done=True, counts=counts, **evidence)
+                )
             case _:
                 self.worker.lease_queue.settle(lease, self._next_attempt(lease, request, failure))
 

@@ -83,6 +83,11 @@ class Keys:
         return self._of_spider("seen_meta")
 
     @property
+    def texts_of(self) -> str:
+        """Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."""
+        return self._of_spider("texts:")
+
+    @property
     def outstanding(self) -> str:
         """Integer: requests queued, delayed or leased; 0 is an empty frontier."""
         return self._of_spider("outstanding")
