@@ -186,7 +186,8 @@ class Config:
         1_000_000,
         whole(1),
         "at this number of dead letters leasing pauses; "
-        "pictures that robots.txt or an opt-out forbids do not count, and of them only as many are kept",
+        "what robots.txt or an opt-out forbids, or was found on pages, does not count, and of it only as many are "
+        "kept",
         unit="dead letters",
     )
     stream_maxlen: int = _setting(

@@ -21,6 +21,7 @@ from crawlproject.frontier import codec
 from crawlproject.loops import Loops
 from crawlproject.models import (
     FETCH_TIME,
+    FOUND,
     FREE_RETRIES,
     LEASE,
     PACED_AS,
@@ -242,7 +243,7 @@ class LeaseKeeper:
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
-            evidence["refusal"] = failure.outcome.is_refusal
+            evidence["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             return _dead_letter(lease, codec.paced_as(request), verdict.reason, counts, evidence, failure.facts)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
@@ -342,6 +343,15 @@ def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure
         status=None if response is None else response.status,
         retry_after=wait,
     )
+
+
+def _is_expected(request: Request, failure: Failure) -> bool:
+    """Tell whether something that was found on a page has failed, through no fault of ours.
+
+    Nobody has vouched for such links, and on the web many fail: their dead letters are no reason to pause.
+    """
+    was_found = request.meta.get("depth", 0) > 0 or FOUND in request.meta
+    return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
 def _processed(lease: Lease, request: Request, status: int) -> Settlement:

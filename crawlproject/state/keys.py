@@ -376,7 +376,7 @@ class Keys:
 
     @property
     def dead_refusals(self) -> str:
-        """Integer: the dead letters of pictures that their sites forbid; they do not count towards the bound."""
+        """Integer: the dead letters of what its site forbids, or was found on a page; beside the bound."""
         return self._of_spider("dead_refusals")
 
     @property

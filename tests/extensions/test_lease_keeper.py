@@ -25,6 +25,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import (
     FETCH_TIME,
+    FOUND,
     IDENTIFIER,
     RETRIES,
     SOURCE,
@@ -129,6 +130,27 @@ async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Ca
     assert [event["url"] for event in await case.events(case.keys.page_events)] == [URL, URL]
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"pages"], totals[b"good_pages"], totals[b"fetched"]) == (b"2", b"1", b"2")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [({"depth": 1}, b"1"), ({FOUND: {"found_on": "http://a/"}}, b"1"), ({"depth": 0}, None), ({}, None)],
+)
+async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound(
+    case: Case, found: dict[str, Any], expected: bytes | None
+) -> None:
+    response = await case.lease(**found)
+    case.keeper.item_scraped(failure(403), response)
+    assert await case.dead() == [("status 403", 0)]
+    assert await case.redis.get(case.keys.dead_refusals) == expected
+
+
+async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(case: Case) -> None:
+    response = await case.lease(depth=3)
+    fault = Failure(**WHO, outcome=of_exception(RuntimeError()), reason="a bug")
+    case.keeper.item_scraped(fault, response)
+    assert await case.dead() == [("a bug", 0)]
+    assert await case.redis.get(case.keys.dead_refusals) is None
 
 
 async def test_what_is_no_page_is_done_without_an_event(case: Case) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import redis
 
+from crawlproject.config import SETTINGS
 from crawlproject.frontier import codec
 from crawlproject.models import OF_FOUND, PageEvent
 from crawlproject.state.keys import Keys
@@ -93,6 +94,7 @@ class Crawl:
             "CRAWL_SOURCES": str(catalogue),
             "CRAWL_RETRY_DELAY": "0.2",
             "CRAWL_CIRCUIT_SAMPLES": "1000",
+            **({"CRAWL_PAGES_DELAY": "0"} if "CRAWL_PAGES_DELAY" in SETTINGS else {}),
             "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
             "IMAGES_STORE": str(folder / "thumbnails"),
         }

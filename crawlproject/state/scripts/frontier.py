@@ -204,7 +204,8 @@ class Settlement:
     """The end of one lease.
 
     With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
-    reason (a `refusal`: the site forbids the picture), and `image` is what is known of its image (JSON); else
+    reason (a `refusal`: the site forbids it, or nobody has vouched for it), and `image` is what is known of its
+    image (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
