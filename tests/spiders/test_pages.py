@@ -30,6 +30,7 @@ from tests.waiting import PATIENCE_S, until
 ROOT = Path(__file__).parents[2]
 KEYS, IMAGES = Keys("crawl", "pages"), Keys("crawl", "images")
 MOST_BYTES = 250_000
+HOSTS = ["127.0.0.1", "museum.example", "plain.example", "other.example"]  # those besides have no addresses
 
 
 def html(*links: str, head: str = "", text: str = "", html_tag: str = "<html>") -> bytes:
@@ -87,9 +88,7 @@ class Crawl:
         self.redis: Any = redis.Redis.from_url(url)
         self.workers: list[subprocess.Popen[str]] = []
         catalogue = folder / "catalogue.json"
-        catalogue.write_text(
-            json.dumps([{"source_name": "site", "image_count": 500_000_000, "hosts": ["127.0.0.1"]}])
-        )
+        catalogue.write_text(json.dumps([{"source_name": "site", "image_count": 500_000_000, "hosts": HOSTS}]))
         self.environ = environ | {
             "CRAWL_SOURCES": str(catalogue),
             "CRAWL_RETRY_DELAY": "0.2",
