@@ -151,7 +151,7 @@ def _check_seed(seed: Seed) -> None:
     assert len(seed.url) <= LONGEST_URL
     assert url_fault(seed.url) is None
     assert 1 <= len(seed.identifier) <= LONGEST_IDENTIFIER
-    assert 0 <= seed.priority <= 4
+    assert seed.priority is None or 0 <= seed.priority <= 4
     assert NAME.fullmatch(thumbnail_name(seed.identifier))
     parts = urlsplit(seed.url)
     assert (parts.username, parts.password) == (None, None)

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
 
+from scrapy import Spider
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
@@ -134,17 +135,18 @@ def log_as_set(command: ScrapyCommand) -> None:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
 
 
-def check_spider(command: ScrapyCommand, spider: str) -> None:
-    """Check that the project has a spider of that name, for a command that gives it work.
+def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:
+    """Return the spider of that name, for a command that gives it work.
 
     Raises:
         UsageError: it has none.
 
     """
     assert command.settings is not None
-    names = get_spider_loader(command.settings).list()
-    if spider not in names:
+    loader = get_spider_loader(command.settings)
+    if spider not in (names := loader.list()):
         raise UsageError(f"--spider {spider}: this project has no such spider, only {', '.join(sorted(names))}")
+    return loader.load(spider)
 
 
 def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 30.0) -> BlockingState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -11,7 +11,9 @@ from crawlproject.texts import one_line
 
 if TYPE_CHECKING:
     from scrapy import Request
+    from scrapy.http import Response
 
+    from crawlproject.pages.page import Page
     from crawlproject.politeness.outcomes import Outcome
 
 # Names in request.meta. The project puts nothing else there.
@@ -32,6 +34,9 @@ FETCH_TIME = (
 )
 HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that keep exchanges
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
+SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
+FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
+MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
 
 
 PRIORITIES = 5  # 0 to 4; the highest goes first
@@ -58,6 +63,10 @@ OPT_OUTS: Mapping[str, str] = {
     "content-usage:train-ai": "Content-Usage",
     "content-usage:train-genai": "Content-Usage",
 }
+
+
+# What is known of a picture that was found on a page: fields of its event, and where they come from.
+OF_FOUND = ("found_on", "licence", "alt", "title", "creator")
 
 
 class ThumbnailFormat(NamedTuple):
@@ -97,13 +106,18 @@ def utc_now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One line of the seed list, parsed."""
+    """One line of the seed list, parsed. `priority` is None where the seed does not say it.
+
+    For the spider `pages`: links are followed as far as `scope` (pages/scope.py) and `depth` links away.
+    """
 
     url: str
     identifier: str
     source: str | None
-    priority: int = 0
+    priority: int | None = None
     again: bool = False
+    depth: int | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +247,30 @@ class FetchedImage:
     codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
     tls_failure: str | None = None
+    found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnail: str | None = None
+
+
+@dataclass(slots=True)
+class FetchedPage:
+    """Item of the spider `pages`: a response to be read. The pipelines turn it into an event.
+
+    Links are followed as far as `scope` and `most_depth` say (None: as the settings do). `body` is the beginning
+    of the response's without its content codings, `page` what was read in it.
+    """
+
+    url: str
+    source: str
+    depth: int
+    scope: str | None
+    most_depth: int | None
+    fetched_at: str
+    fetch: Fetch
+    response: Response = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+    page: Page | None = field(default=None, repr=False)
+    record: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +299,16 @@ class ImageEvent:
     opt_out: tuple[str, ...] = ()
     exif: dict[str, Any] | None = None
     tls_failure: str | None = None
+    found_on: str | None = None
+    licence: str | None = None
+    alt: str | None = None
+    title: str | None = None
+    creator: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON, leaving out `exif` and `tls_failure` when empty."""
+        """Return the event as JSON, leaving out `exif`, `tls_failure` and what `OF_FOUND` names when empty."""
         data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
-        for name in ("exif", "tls_failure"):
+        for name in ("exif", "tls_failure", *OF_FOUND):
             if not data[name]:
                 del data[name]
         return one_line(data)
@@ -292,6 +333,53 @@ class LinkRotEvent:
     def to_json(self) -> str:
         """Return the event as JSON."""
         return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where the content store has a response: in the file `warc`, `length` bytes from `offset` on."""
+
+    warc: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageEvent:
+    """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "pages"
+
+    url: str
+    source: str
+    status: int
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
+    digest: str | None
+    title: str | None
+    language: str | None
+    licence: str | None
+    links: int
+    images: int
+    depth: int
+    fetched_at: str
+    record: Record | None = None
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
+        data["record"] = None if self.record is None else asdict(self.record)
+        return one_line(data)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen elsewhere."""
+
+    event: PageEvent
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from crawlproject.models import Fetch, FetchedImage, ImageEvent, Lease, LinkRotEvent, utc_now
+from crawlproject.models import (
+    Fetch,
+    FetchedImage,
+    ImageEvent,
+    Lease,
+    LinkRotEvent,
+    PageEvent,
+    Record,
+    utc_now,
+)
 
 IMAGE = ImageEvent(
     identifier="6f1c",
@@ -67,6 +76,14 @@ def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     assert data["content_type"] is None
 
 
+def test_an_image_found_on_a_page_says_where_and_what_is_known() -> None:
+    found = replace(IMAGE, found_on="https://museum.org/", licence="https://creativecommons.org/licenses/by/4.0/")
+    data = json.loads(found.to_json())
+    assert data["found_on"] == "https://museum.org/"
+    assert data["licence"] == "https://creativecommons.org/licenses/by/4.0/"
+    assert not {"alt", "title", "creator"} & data.keys()
+
+
 def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
     event = LinkRotEvent(
         "6f1c",
@@ -117,3 +134,46 @@ def test_a_lease_knows_who_pays(source: str) -> None:
 def test_a_body_is_not_logged_with_its_item() -> None:
     fetch = Fetch(final_url="http://a/", redirects=0, attempts=1, fetch_s=0.1)
     assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), fetch, b"secret" * 1000))
+
+
+def test_a_page_event_has_all_that_the_contract_names() -> None:
+    event = PageEvent(
+        url="https://museum.org/old",
+        source="museum.org",
+        status=200,
+        final_url="https://museum.org/new",
+        redirects=1,
+        attempts=2,
+        fetch_s=0.317,
+        digest="00ff",
+        title="Žluťoučký\u2028",
+        language="cs",
+        licence="https://creativecommons.org/licenses/by/4.0/",
+        links=17,
+        images=3,
+        depth=2,
+        fetched_at="2026-01-02T03:04:05.006+00:00",
+    )
+    found = json.loads(event.to_json())
+    assert found == {
+        "event": "pages",
+        "url": "https://museum.org/old",
+        "source": "museum.org",
+        "status": 200,
+        "final_url": "https://museum.org/new",
+        "redirects": 1,
+        "attempts": 2,
+        "fetch_s": 0.317,
+        "digest": "00ff",
+        "title": "Žluťoučký\u2028",
+        "language": "cs",
+        "licence": "https://creativecommons.org/licenses/by/4.0/",
+        "links": 17,
+        "images": 3,
+        "depth": 2,
+        "fetched_at": "2026-01-02T03:04:05.006+00:00",
+        "record": None,
+    }
+    assert "\u2028" not in event.to_json()
+    stored = replace(event, record=Record("a.warc.gz", 12, 345))
+    assert json.loads(stored.to_json())["record"] == {"warc": "a.warc.gz", "offset": 12, "length": 345}

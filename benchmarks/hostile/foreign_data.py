@@ -42,6 +42,7 @@ SUFFIXES = {
     "found_hosts_of": [SPOILT, "museum.org"],
     "seen_of": ["e0:0", "00000"],
     "seen_bloom_of": ["0:0"],
+    "texts_of": ["0"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
@@ -96,7 +97,8 @@ TYPES = {
         "hash",
     ),
     **dict.fromkeys(
-        ["image_events", "link_rot_events", "halted_events", "resumed_events", "dead", "audit"], "stream"
+        ["image_events", "link_rot_events", "page_events", "halted_events", "resumed_events", "dead", "audit"],
+        "stream",
     ),
     **dict.fromkeys(
         ["outstanding", "overflow", "quarantine_turn", "lease_sequence", "override_rate_of", "robots_size"],
@@ -105,7 +107,7 @@ TYPES = {
     **dict.fromkeys(
         [
             *("robots_fetch_of", "robots_turn_of", "dead_refusals", "pulse", "leader", "fence", "paused"),
-            *("data_fault", "audit_told"),
+            *("data_fault", "audit_told", "texts_of"),
         ],
         "string",
     ),
@@ -249,6 +251,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
     """End leases in every way there is."""
     ways: list[dict[str, Any]] = [
         {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
+        {"event": ("pages", "{}"), "status": "200", "fine": True, "latency": 0.1},
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {},
@@ -293,6 +296,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
             await attempt(overflow(state, source, seeds))
         await attempt(discover(state, source))
         await attempt(lease(state))
+        await attempt(scripts.note_text(b"\0" * 9, b"here.", places=1000))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0, 0.05), within=1.0))

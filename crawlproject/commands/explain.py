@@ -18,6 +18,7 @@ from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
+from crawlproject.pages.canonical import canonical_url
 from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
 from crawlproject.robots.verdicts import refusal_for_work
@@ -103,7 +104,9 @@ async def explain(
     """
     seed = seed_of({"url": url, "source": source, "uuid": uuid})
     # Other spiders know a request by its URL alone.
-    request = Request(seed.url, meta={IDENTIFIER: seed.identifier} if state.keys.spider == "images" else {})
+    spider = state.keys.spider
+    known_as = (canonical_url(seed.url) if spider == "pages" else None) or seed.url
+    request = Request(known_as, meta={IDENTIFIER: seed.identifier} if spider == "images" else {})
     domain = domain_of_url(request.url)
     found = await state.scripts.attribute(seed.source, domain)
     name = found.source
@@ -112,7 +115,7 @@ async def explain(
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
-    if ended is None:
+    if ended is None and spider != "pages":
         ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
     seen = await state.scripts.look_seen(SeenFilter().digest(request))
     [statuses] = await read_statuses(state, [name])
@@ -242,14 +245,12 @@ def _outcome(said: dict[str, Any]) -> str:
         )
         return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more} (from the {ended['found_in']})"
     back = said["looked_back"]
+    kept, what = ("pages", "pages") if "pages" in back else ("image_metadata_updates", "image events")
     events, rot, dead = (
-        f" since {back[name]}" if back[name] else " (there are none)"
-        for name in ("image_metadata_updates", "link_rot", "dead")
+        f" since {back[name]}" if back[name] else " (there are none)" for name in (kept, "link_rot", "dead")
     )
-    return (
-        f"not known: not among the image events{events}, the link rot{rot} or the dead letters{dead}; "
-        f"thumbnails: {back['thumbnails']}"
-    )
+    thumbnails = f"; thumbnails: {back['thumbnails']}" if "thumbnails" in back else ""
+    return f"not known: not among the {what}{events}, the link rot{rot} or the dead letters{dead}{thumbnails}"
 
 
 def _source_for_people(said: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        cli.check_spider(self, opts.spider)
+        spider = cli.check_spider(self, opts.spider)
         if opts.kafka:
             if args:
                 raise UsageError("expected FILEs or --kafka, not both")
@@ -70,9 +70,9 @@ class Command(cli.Command):
             raise UsageError("--topic and --group need --kafka")
         if not args:
             raise UsageError("expected at least one FILE (- for stdin), or --kafka")
-        self._feed_files(args, opts)
+        self._feed_files(args, opts, getattr(spider, "bare_scheme", "http"))
 
-    def _feed_files(self, names: list[str], opts: argparse.Namespace) -> None:
+    def _feed_files(self, names: list[str], opts: argparse.Namespace, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
         state = cli.connected(self, opts.spider)
         fed = rejected = 0
@@ -96,7 +96,7 @@ class Command(cli.Command):
         try:
             with progress, Feeder(state) as feeder:
                 for name in names:
-                    for line in files.read(name, advance):
+                    for line in files.read(name, advance, scheme):
                         if line.seed is None:
                             rejected += 1
                             say(f"{name}:{line.number}: {line.reason}")

@@ -187,7 +187,8 @@ class Config:
         1_000_000,
         whole(1),
         "at this number of dead letters leasing pauses; "
-        "pictures that robots.txt or an opt-out forbids do not count, and of them only as many are kept",
+        "what robots.txt or an opt-out forbids, or was found on pages, does not count, and of it only as many are "
+        "kept",
         unit="dead letters",
     )
     stream_maxlen: int = _setting(
@@ -205,6 +206,37 @@ class Config:
         DEFAULT_FORMATS,
         formats,
         "formats of images that are read; all others are unreadable",
+    )
+    pages_scope: str = _setting(
+        "CRAWL_PAGES_SCOPE",
+        "domain",
+        choice("domain", "host"),
+        "which links are followed where the seed does not say it: those within its registrable `domain`, or "
+        "its `host`",
+    )
+    pages_depth: int = _setting(
+        "CRAWL_PAGES_DEPTH", 20, whole(0, 20), "links from a seed to the pages farthest away", unit="links"
+    )
+    pages_max_bytes: int = _setting(
+        "CRAWL_PAGES_MAX_BYTES",
+        250_000,
+        whole(1_000, 10_000_000),
+        "of a page only the beginning is fetched and read, this many bytes without its content coding",
+        unit="bytes",
+    )
+    pages_images: str = _setting(
+        "CRAWL_PAGES_IMAGES",
+        "licensed",
+        choice("licensed", "all", "none"),
+        "images found on pages that the spider `images` gets: those with an open licence (`licensed`), `all`, "
+        "or `none`",
+    )
+    pages_texts: int = _setting(
+        "CRAWL_PAGES_TEXTS",
+        4_194_304,
+        whole(1_000, 1_000_000_000),
+        "pages whose text is remembered, to follow no links of a page seen under another address; 9 bytes each",
+        unit="pages",
     )
     thumbnail_size: int = _setting(
         "CRAWL_THUMBNAIL_SIZE",

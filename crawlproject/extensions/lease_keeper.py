@@ -21,6 +21,7 @@ from crawlproject.frontier import codec
 from crawlproject.loops import Loops
 from crawlproject.models import (
     FETCH_TIME,
+    FOUND,
     FREE_RETRIES,
     LEASE,
     PACED_AS,
@@ -30,6 +31,8 @@ from crawlproject.models import (
     ImageFacts,
     Lease,
     LinkRotEvent,
+    PageEvent,
+    ReadPage,
 )
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
@@ -114,6 +117,8 @@ class LeaseKeeper:
                 self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
             case LinkRotEvent():
                 self._done(lease, request, item, item.status, {"link_rot": 1})
+            case ReadPage():
+                self._done(lease, request, item.event, 200, {"pages": 1, "good_pages": int(item.is_new)})
             case Failure():
                 self._failed(lease, request, item)
 
@@ -197,7 +202,7 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | LinkRotEvent,
+        event: ImageEvent | LinkRotEvent | PageEvent,
         status: int,
         counts: Mapping[str, int],
     ) -> None:
@@ -221,6 +226,13 @@ class LeaseKeeper:
                 self.worker.lease_queue.give_back(lease, delay=wait, counts=_counts(outcome))
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
+            case Becomes.NOTHING:
+                evidence = _evidence(outcome, request, failure.status)
+                counts = {"fetched": 1, "not_html": 1}
+                source = codec.paced_as(request)
+                self.worker.lease_queue.settle(
+                    lease, Settlement(lease.id, source, done=True, counts=counts, **evidence)
+                )
             case _:
                 self.worker.lease_queue.settle(lease, self._next_attempt(lease, request, failure))
 
@@ -231,7 +243,7 @@ class LeaseKeeper:
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
-            evidence["refusal"] = failure.outcome.is_refusal
+            evidence["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             return _dead_letter(lease, codec.paced_as(request), verdict.reason, counts, evidence, failure.facts)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
@@ -331,6 +343,15 @@ def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure
         status=None if response is None else response.status,
         retry_after=wait,
     )
+
+
+def _is_expected(request: Request, failure: Failure) -> bool:
+    """Tell whether something that was found on a page has failed, through no fault of ours.
+
+    Nobody has vouched for such links, and on the web many fail: their dead letters are no reason to pause.
+    """
+    was_found = request.meta.get("depth", 0) > 0 or FOUND in request.meta
+    return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
 def _processed(lease: Lease, request: Request, status: int) -> Settlement:

@@ -24,9 +24,20 @@ from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier.errback import LeasedErrback
-from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, PACED_AS, PRIORITIES, RETRIES, SOURCE
+from crawlproject.models import (
+    AGAIN,
+    FOUND,
+    FREE_RETRIES,
+    IDENTIFIER,
+    OF_FOUND,
+    PACED_AS,
+    PRIORITIES,
+    RETRIES,
+    SOURCE,
+)
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name
+from crawlproject.texts import LONGEST_URL
 
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
@@ -76,6 +87,12 @@ def _is_reasons(value: Any) -> bool:
     return isinstance(value, list) and all(_is_count(reason) or _is_text(reason) for reason in value)
 
 
+def _is_found(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        name in OF_FOUND and isinstance(text, str) and 0 < len(text) <= LONGEST_URL for name, text in value.items()
+    )
+
+
 # What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
@@ -84,6 +101,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     RETRIES: _is_count,
     FREE_RETRIES: _is_count,
     AGAIN: _is_flag,
+    FOUND: _is_found,
     "redirect_times": _is_count,
     "redirect_ttl": _is_count,
     "redirect_urls": _is_urls,

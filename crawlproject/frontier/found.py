@@ -7,6 +7,7 @@ from scrapy import Request
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
+    FOUND,
     FREE_RETRIES,
     IDENTIFIER,
     LEASE,
@@ -22,7 +23,7 @@ from crawlproject.models import (
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, OPT_OUT, TLS_FAILURE, FETCH_TIME),
+        *(IDENTIFIER, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")

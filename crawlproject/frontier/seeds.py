@@ -18,6 +18,8 @@ from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
+from crawlproject.pages.scope import Scope
+from crawlproject.pages.traps import DEEPEST
 from crawlproject.politeness.addresses import check_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
@@ -40,7 +42,7 @@ def parse_seed(line: bytes | str) -> Seed:
     """Parse one line of the seed list: a plain URL, or a JSON object with `url` and optional fields.
 
     A missing `uuid` (or `identifier`) is the UUIDv5 of the URL; a missing `source` is found by host later;
-    `priority` is clamped to 0 to 4.
+    `priority` is clamped to 0 to 4, `depth` to 20.
 
     Raises:
         BadSeed: it is neither, or a value is invalid; the message says which and why.
@@ -75,6 +77,8 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
         source=_source(data.get("source"), url),
         priority=_priority(data.get("priority")),
         again=_again(data.get("again")),
+        depth=_depth(data.get("depth")),
+        scope=_scope(data.get("scope"), url),
     )
 
 
@@ -119,9 +123,9 @@ def _source(value: Any, url: str) -> str | None:
         raise BadSeed(str(error)) from None
 
 
-def _priority(value: Any) -> int:
+def _priority(value: Any) -> int | None:
     if value is None:
-        return 0
+        return None
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadSeed(f"priority must be a whole number: {_shown(value)}")
     return min(max(value, 0), PRIORITIES - 1)
@@ -131,6 +135,23 @@ def _again(value: Any) -> bool:
     if value is not None and not isinstance(value, bool):
         raise BadSeed(f"again must be true or false: {_shown(value)}")
     return bool(value)
+
+
+def _depth(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise BadSeed(f"depth must be a whole number from 0: {_shown(value)}")
+    return None if value is None else min(value, DEEPEST)
+
+
+def _scope(value: Any, url: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise BadSeed(f"scope must be text: {_shown(value)}")
+    try:
+        return Scope.of_seed(url, value).text
+    except ValueError as error:
+        raise BadSeed(str(error)) from None
 
 
 class SeedReader:
@@ -276,7 +297,7 @@ def _made_by(of_line: Callable[[bytes], Any], line: bytes) -> Request:
 
 def _request_of(seed: Seed) -> Request:
     meta: dict[str, Any] = {} if seed.source is None else {SOURCE: seed.source}
-    return Request(seed.url, meta=meta, priority=seed.priority, dont_filter=seed.again)
+    return Request(seed.url, meta=meta, priority=seed.priority or 0, dont_filter=seed.again)
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bool = False) -> NewRequest:

@@ -24,7 +24,7 @@ LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines; byt
 TOO_LONG = "longer than 1 MiB"
 
 _CHUNK = 65_536  # characters of a line that is too long
-_COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again")
+_COLUMNS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _SCHEME = re.compile(r"[^/?#]*://")
 # What a URL without a scheme begins with: a name with a dot in it, `localhost`, or an IPv6 address
@@ -64,9 +64,10 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
+def read(name: str, report: Callable[[int], object], scheme: str = "http") -> Iterator[Line]:
     """Yield the lines of the file `name` ("-" is stdin) that are not blank; `report` is told of the bytes read.
 
+    A URL without a scheme gets `scheme`.
     One that is longer than 1 MiB is not kept in memory, however long it is, and has no seed.
 
     Raises:
@@ -81,7 +82,7 @@ def read(name: str, report: Callable[[int], object]) -> Iterator[Line]:
             plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
         text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            yield from _lines(_bounded(text))
+            yield from _lines(_bounded(text), scheme)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise OSError(f"{name} is damaged or cut short: {error}") from None
 
@@ -109,20 +110,20 @@ def _bounded(text: io.TextIOBase) -> Iterator[str | None]:
         yield None if is_too_long else line
 
 
-def _lines(lines: Iterator[str | None]) -> Iterator[Line]:
+def _lines(lines: Iterator[str | None], scheme: str) -> Iterator[Line]:
     number, first = 1, next(lines, "")
     while first and not first.strip():
         number, first = number + 1, next(lines, "")
     for dialect in (_Tabbed, csv.excel):
         header = _header(first or "", dialect)
         if first and "url" in header and not first.lstrip().startswith("{"):
-            yield from _rows(header, dialect, lines, number)
+            yield from _rows(header, dialect, lines, number, scheme)
             return
     for at, line in enumerate(itertools.chain([first], lines), number):
         if line is None:
             yield Line(at, None, TOO_LONG)
         elif line.strip():
-            yield _plain(at, line)
+            yield _plain(at, line, scheme)
 
 
 def _header(line: str, dialect: type[csv.Dialect]) -> list[str]:
@@ -156,7 +157,7 @@ class _RowLines:
 
 
 def _rows(
-    header: list[str], dialect: type[csv.Dialect], lines: Iterator[str | None], before: int
+    header: list[str], dialect: type[csv.Dialect], lines: Iterator[str | None], before: int, scheme: str
 ) -> Iterator[Line]:
     source = _RowLines(lines)
     reader = csv.reader(source, dialect)
@@ -180,39 +181,40 @@ def _rows(
             for name, cell in zip(header, row, strict=False)
             if name in _COLUMNS and cell.strip()
         }
-        yield _line(number, _typed(data))
+        yield _line(number, _typed(data), scheme)
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """Give the columns that are not text their type; `seed_of` refuses what does not fit."""
-    if _WHOLE.fullmatch(data.get("priority", "")):
-        data["priority"] = int(data["priority"])
+    for name in ("priority", "depth"):
+        if _WHOLE.fullmatch(data.get(name, "")):
+            data[name] = int(data[name])
     if data.get("again", "").lower() in {"true", "false"}:
         data["again"] = data["again"].lower() == "true"
     return data
 
 
-def _plain(number: int, line: str) -> Line:
+def _plain(number: int, line: str, scheme: str) -> Line:
     text = line.strip()
     if not text.startswith(("{", "[", '"')):
-        return _line(number, {"url": text})
+        return _line(number, {"url": text}, scheme)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         return Line(number, None, f"not JSON: {error}")
     if not isinstance(data, dict):
         return Line(number, None, "JSON, but not an object with a url")
-    return _line(number, {name: value for name, value in data.items() if name in _COLUMNS})
+    return _line(number, {name: value for name, value in data.items() if name in _COLUMNS}, scheme)
 
 
-def _line(number: int, data: dict[str, Any]) -> Line:
+def _line(number: int, data: dict[str, Any], scheme: str) -> Line:
     url = data.get("url")
     if isinstance(url, str) and (url := url.strip()) and not _SCHEME.match(url):
         url = url.removeprefix("//")
         if not _HOST.match(url):
             shown = printable(without_userinfo(url), 80)
             return Line(number, None, f"not a URL: {shown!r} begins neither with http:// nor with a host name")
-        data["url"] = "http://" + url
+        data["url"] = f"{scheme}://{url}"
     try:
         seed_of(data)
     except BadSeed as error:

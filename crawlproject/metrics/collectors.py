@@ -41,6 +41,7 @@ class _Count(NamedTuple):
 _COUNTS = (
     _Count("fetched", "crawl_fetched", "Responses of sources, errors among them."),
     _Count("thumbnails", "crawl_images", "Images fetched, read and stored."),
+    _Count("pages", "crawl_pages", "Pages fetched and read."),
     _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410)."),
     _Count("failed", "crawl_failed", "Requests that became dead letters."),
     _Count("retried", "crawl_retried", "Failed attempts that are retried."),

@@ -1,29 +1,36 @@
-"""Content codings: those of pictures and of robots.txt are undone elsewhere, off the reactor."""
+"""Content codings: those of pictures, of crawled pages and of robots.txt are undone elsewhere, within bounds."""
 
 from __future__ import annotations
 
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
-from crawlproject.models import IDENTIFIER, SLOT
+from crawlproject.models import IDENTIFIER, LEASE, SLOT
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):
-    """Scrapy's middleware for what neither is a picture nor a robots.txt: pages in `scrapy shell` and `fetch`.
+    """Scrapy's middleware for others' spiders, and for `scrapy shell` and `fetch`.
 
-    Those two come from strangers, and decompressing them would block the reactor: a picture is decoded by its
-    decoder process, a robots.txt in a thread (`robots/fetcher.py`), both by `imaging/codings.py`.
+    Decompressing what comes from strangers would block the reactor. A picture is decoded by its decoder process,
+    a robots.txt in a thread (`robots/fetcher.py`), and of a page only the beginning (`pipelines/page.py`); all by
+    `imaging/codings.py`.
     """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler=crawler)
+        self._has_pages = getattr(crawler.spidercls, "one_item_each", False)
 
     def process_response(  # type: ignore[override]  # without the deprecated spider
         self, request: Request, response: Response
     ) -> Request | Response:
-        """Return the response, decoded unless it is a picture or a robots.txt."""
+        """Return the response, decoded unless it is a picture, a page of the spider `pages`, or a robots.txt."""
         undone_elsewhere = IDENTIFIER in request.meta or SLOT in request.meta
+        undone_elsewhere |= self._has_pages and LEASE in request.meta
         return response if undone_elsewhere else super().process_response(request, response)
 
     def _handle_encoding(

@@ -26,6 +26,7 @@ class RobotsMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
+        self._keeps_all = getattr(crawler.spidercls, "one_item_each", False)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -52,7 +53,7 @@ class RobotsMiddleware:
         if verdict is None:
             raise RobotsUnreachable("robots unreachable: no answer in time", 60.0)
         if verdict.allowed:
-            if IDENTIFIER in request.meta:
+            if IDENTIFIER in request.meta or (lease is not None and self._keeps_all):
                 self._heed(request, verdict.opt_outs)
             return None
         self.crawler.stats.inc_value("robots/refused" if verdict.retry_in is None else "robots/unreachable")
@@ -61,10 +62,10 @@ class RobotsMiddleware:
         raise RobotsDisallowed(f"robots.txt: {verdict.reason}")
 
     def _heed(self, request: Request, declared: Mapping[str, str]) -> None:
-        """Note the opt-outs with a request for a picture, in place of those of a redirect's origin.
+        """Note the opt-outs with a request for a picture or page, in place of those of a redirect's origin.
 
         Raises:
-            RobotsOptOut: one of them forbids keeping the picture, so it is not even fetched.
+            RobotsOptOut: one of them forbids keeping it, so it is not even fetched.
 
         """
         request.meta.pop(OPT_OUT, None)

@@ -10,7 +10,7 @@ from OpenSSL import SSL
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DownloadFailedError
+from scrapy.exceptions import DownloadFailedError, StopDownload
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler
 
@@ -22,18 +22,19 @@ from crawlproject.net.download_budget import Body
 from crawlproject.net.heads import Heads
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.worker import worker_of
+from crawlproject.worker import Worker, worker_of
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
     """Scrapy's handler for http and https, bounded.
 
-    The size of headers is limited (net/protocol.py). Few idle connections are kept, and only for a short time.
-    Certificates are verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in
-    `meta["tls_failure"]`. How long a download took, well or not, is noted in `meta["fetch_time"]`. If a spider has
-    `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The bodies under way
-    share a budget (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted,
-    and fail as `Stopped`.
+    A spider with `wanted_bytes` gets no more of a body than the piece with the last of these; with
+    `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers is
+    limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are verified;
+    with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a download
+    took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
+    (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted, and fail as
+    `Stopped`.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -72,6 +73,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         assert task is not None
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)
+        if lease is not None and _wanted_bytes(worker):
+            request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
         try:
@@ -119,11 +122,28 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             body.abort()
 
     def _received(self, data: bytes, request: Request) -> None:
-        if body := self._under_way.get(request):
-            worker_of(self._crawler).download_budget.receive(body, len(data))
+        """Count what was received; of a spider that wants only the beginning of a body, end the download there.
+
+        Raises:
+            StopDownload: Scrapy's way to keep what there is.
+
+        """
+        if (body := self._under_way.get(request)) is None:
+            return
+        worker = worker_of(self._crawler)
+        worker.download_budget.receive(body, len(data))
+        wanted = _wanted_bytes(worker)
+        if wanted and LEASE in request.meta and body.received >= wanted:
+            raise StopDownload(fail=False)
 
     async def close(self) -> None:
         """Close the idle connections."""
         if self._stop is not None:
             self._stop.cancel()
         await super().close()
+
+
+def _wanted_bytes(worker: Worker) -> int:
+    """Return how many bytes of a body the spider wants, 0 for all of it."""
+    wanted: object = getattr(worker.spider, "wanted_bytes", None)
+    return wanted if isinstance(wanted, int) else 0

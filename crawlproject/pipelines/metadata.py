@@ -29,4 +29,5 @@ class MetadataPipeline:
             **asdict(item.fetch),
             opt_out=item.opt_out,
             tls_failure=item.tls_failure,
+            **item.found,
         )

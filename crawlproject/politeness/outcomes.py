@@ -63,6 +63,7 @@ class Becomes(Enum):
     HANDED_BACK = "to the head of its queue, as if it had never been leased"
     POSTPONED = "back to its queue after a while, with no attempt counted"
     REDELIVERED = "back to its queue after a while, with a delivery counted; a dead letter at the last one"
+    NOTHING = "nothing: it is done, counted, and has no event"
 
 
 class Sample(Enum):
@@ -91,6 +92,8 @@ class Outcome(NamedTuple):
 
 # What components find out by themselves
 UNREADABLE = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "decode")
+NOT_HTML = Outcome(Becomes.NOTHING, Sample.FINE)
+KEPT_BACK = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "opt_out")  # by what a page says of itself
 STORAGE_UNAVAILABLE = Outcome(Becomes.POSTPONED, Sample.NONE, "store")
 STOPPED = Outcome(Becomes.HANDED_BACK, Sample.NONE)
 DROPPED = Outcome(Becomes.DEAD_LETTER, Sample.NONE)  # by a pipeline, on purpose

@@ -163,8 +163,8 @@ class Forwarder:
 
 
 def _key(event: dict[str, Any]) -> str | None:
-    """Return what keeps the events of one picture, or of one source's circuit, in one partition, in order."""
-    key = event.get("identifier", event.get("source"))
+    """Return what keeps the events of one picture, page or circuit in one partition, in order."""
+    key = event.get("identifier", event.get("url", event.get("source")))
     return key if isinstance(key, str) else None
 
 

@@ -83,6 +83,11 @@ class Keys:
         return self._of_spider("seen_meta")
 
     @property
+    def texts_of(self) -> str:
+        """Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."""
+        return self._of_spider("texts:")
+
+    @property
     def outstanding(self) -> str:
         """Integer: requests queued, delayed or leased; 0 is an empty frontier."""
         return self._of_spider("outstanding")
@@ -301,6 +306,11 @@ class Keys:
         return f"{self.namespace}:link_rot"
 
     @property
+    def page_events(self) -> str:
+        """Stream: event `pages`."""
+        return f"{self.namespace}:pages"
+
+    @property
     def halted_events(self) -> str:
         """Stream: event `crawl_halted`."""
         return f"{self.namespace}:crawl_halted"
@@ -347,7 +357,7 @@ class Keys:
 
     @property
     def counts_of(self) -> str:
-        """Prefix + count, hash: source to fetched, thumbnails, link_rot, failed, retried, bytes, answers,
+        """Prefix + count, hash: source to fetched, thumbnails, pages, link_rot, failed, retried, bytes, answers,
         latency_us, excluded, purged, and error_ + kind.
         """
         return self._of_spider("counts:")
@@ -366,7 +376,7 @@ class Keys:
 
     @property
     def dead_refusals(self) -> str:
-        """Integer: the dead letters of pictures that their sites forbid; they do not count towards the bound."""
+        """Integer: the dead letters of what its site forbids, or was found on a page; beside the bound."""
         return self._of_spider("dead_refusals")
 
     @property
@@ -394,7 +404,7 @@ class Keys:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that carry events."""
-        return (self.image_events, self.link_rot_events, self.halted_events, self.resumed_events)
+        return (self.image_events, self.link_rot_events, self.page_events, self.halted_events, self.resumed_events)
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""

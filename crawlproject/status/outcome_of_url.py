@@ -18,7 +18,7 @@ _DEAD_LETTERS_A_PAGE = 50
 
 
 class Ended(NamedTuple):
-    """How a URL has ended: `outcome` is `image`, `link_rot` or `dead_letter`; `time` is UTC, ISO 8601.
+    """How a URL has ended: `outcome` is `image`, `page`, `link_rot` or `dead_letter`; `time` is UTC, ISO 8601.
 
     `thumbnail` is a name in IMAGES_STORE, `status` that of the response, `reason` that of a dead letter; None
     where there is none. `found_in` is `events`, `dead letters` or `thumbnails`.
@@ -39,8 +39,10 @@ async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ende
     """
     found: list[Ended] = []
     since: dict[str, str | None] = {}
+    is_page = state.keys.spider == "pages"
+    kept = (state.keys.page_events, _page) if is_page else (state.keys.image_events, _image)
     for stream, read, page_size, most_bytes in (
-        (state.keys.image_events, _image, _EVENTS_A_PAGE, inf),
+        (*kept, _EVENTS_A_PAGE, inf),
         (state.keys.link_rot_events, _link_rot, _EVENTS_A_PAGE, inf),
         (state.keys.dead, _dead_letter, _DEAD_LETTERS_A_PAGE, MOST_BYTES),
     ):
@@ -76,6 +78,11 @@ def _image(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | N
     if event is None:
         return None
     return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event))
+
+
+def _page(at: str, fields: Mapping[bytes, bytes], url: str, _: str | None) -> Ended | None:
+    event = _event(fields, url, None)
+    return None if event is None else Ended("page", time_of(at), status=_status(event))
 
 
 def _link_rot(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:

@@ -12,7 +12,7 @@ import msgpack
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
 from crawlproject.status.histogram import quantile
-from crawlproject.status.source_status import SourceRow
+from crawlproject.status.source_status import SUCCESSES, SourceRow
 
 _FORMAT = 3  # of what is kept between two samples
 _OF_ANSWERS = ("answers", "latency_us")
@@ -96,7 +96,7 @@ class Counters:
             overview.fetches,
             {
                 name: {"errors": source.errors}
-                | {count: source.counts.get(count, 0) for count in ("thumbnails", "link_rot", *_OF_ANSWERS)}
+                | {count: source.counts.get(count, 0) for count in (*SUCCESSES, "link_rot", *_OF_ANSWERS)}
                 for name, source in sample.sources.items()
                 if source.row.successful or source.errors or source.counts.get("answers")
             },
@@ -248,7 +248,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
     fetches = [increase(*pair) for pair in zip(before.fetches, overview.fetches, strict=True)]
     p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
     fetch_p50, fetch_p95, fetch_p99 = (quantile(part, fetches) for part in (0.5, 0.95, 0.99))
-    success, error = rate("thumbnails"), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
+    success, error = rate(*SUCCESSES), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
     link_rot = rate("link_rot")
     rows = [source.row for source in sample.sources.values()]
     for_a_while = sorted(set(overview.halted_for_a_while) - set(overview.halted))
@@ -321,6 +321,7 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         more = grown(count, now)
         return None if more is None else round(more / interval, 3)
 
+    successes = [grown(count, source.counts.get(count, 0)) for count in SUCCESSES]
     answers, micros = (grown(count, source.counts.get(count, 0)) for count in ("answers", "latency_us"))
     return Specific(
         successful=row.successful,
@@ -330,7 +331,7 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         effective_rate=row.effective_rate,
         reason=row.reason,
         state=row.state,
-        success_rps=rate("thumbnails", source.counts.get("thumbnails", 0)),
+        success_rps=None if then is None else round(sum(filter(None, successes)) / interval, 3),
         error_rps=rate("errors", source.errors),
         link_rot_rps=rate("link_rot", source.counts.get("link_rot", 0)),
         link_rot=source.counts.get("link_rot", 0),

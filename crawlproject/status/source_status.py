@@ -15,15 +15,17 @@ from crawlproject.state.scripts import Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts
 from crawlproject.texts import scrapy_command
 
+SUCCESSES = ("thumbnails", "pages")  # counts: what a spider is for; each has one of them
+
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
 
 
 class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
-    `waiting` are seeds beyond its share of the frontier. `successful` counts thumbnails and link rot. `eta_s` is
-    0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes came from
-    (eight, and None for all others), each with its `successful` and `errors`.
+    `waiting` are seeds beyond its share of the frontier. `successful` counts thumbnails, pages and link rot.
+    `eta_s` is 0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes
+    came from (eight, and None for all others), each with its `successful` and `errors`.
     """
 
     source: str
@@ -78,13 +80,13 @@ async def source_statuses(
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
         statuses = await state.scripts.inspect(names)
-        counts = await read_counts(state, names, ("thumbnails", "link_rot", "failed"))
+        counts = await read_counts(state, names, (*SUCCESSES, "link_rot", "failed"))
         for status, *done in zip(statuses, *counts.values(), strict=True):
             whole = status._replace(queued=status.queued + quarantined[status.source])
             yield whole, _row(whole, leases[status.source], *done)
 
 
-def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, failed: int) -> SourceRow:
+def _row(status: SourceStatus, leased: int, thumbnails: int, pages: int, link_rot: int, failed: int) -> SourceRow:
     work, hold = status.queued + status.waiting + status.delayed + leased, hold_of(status)
     return SourceRow(
         source=status.source,
@@ -95,7 +97,7 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, link_rot: int, fail
         waiting=status.waiting,
         delayed=status.delayed,
         in_flight=leased,
-        successful=thumbnails + link_rot,
+        successful=thumbnails + pages + link_rot,
         failed=failed,
         state=status.state,
         eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work / status.effective,

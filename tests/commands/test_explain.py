@@ -261,6 +261,26 @@ async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
     assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403 (from the dead letters)" in text
 
 
+async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
+    args = ("https://Museum.org?utm_source=x", "--spider", "pages")
+    said = explained(scrapy, *args)
+    assert (said["ended"], said["looked_back"]) == (None, {"pages": None, "link_rot": None, "dead": None})
+    assert "not among the pages (there are none), the link rot" in scrapy("explain", *args).stdout
+    event = '{"event":"pages","url":"https://museum.org/","status":200}'
+    await museum.redis.xadd(museum.state.keys.page_events, {"event": event}, id="1000000-0")
+    assert explained(scrapy, *args)["ended"] == {
+        "outcome": "page",
+        "time": "1970-01-01T00:16:40.000+00:00",
+        "thumbnail": None,
+        "status": 200,
+        "reason": None,
+        "found_in": "events",
+    }
+    assert "page at 1970-01-01T00:16:40.000+00:00: status 200" in scrapy("explain", *args).stdout
+
+
 async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
     scrapy: Scrapy, museum: Frontier, tmp_path: Path
 ) -> None:

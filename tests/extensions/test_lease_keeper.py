@@ -23,9 +23,21 @@ from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import FETCH_TIME, IDENTIFIER, RETRIES, SOURCE, Failure, ImageEvent, LinkRotEvent
+from crawlproject.models import (
+    FETCH_TIME,
+    FOUND,
+    IDENTIFIER,
+    RETRIES,
+    SOURCE,
+    Failure,
+    ImageEvent,
+    LinkRotEvent,
+    PageEvent,
+    ReadPage,
+)
 from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
+    NOT_HTML,
     STOPPED,
     STORAGE_UNAVAILABLE,
     Outcome,
@@ -108,6 +120,46 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
     assert await case.redis.get(case.keys.outstanding) == b"0"
+
+
+async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Case) -> None:
+    page = PageEvent(url=URL, source="museum", status=200, **FETCH, digest=None, title=None, language=None,
+                     licence=None, links=0, images=0, depth=0, fetched_at="z")  # fmt: skip
+    for is_new in (True, False):
+        case.keeper.item_scraped(ReadPage(page, is_new), await case.lease())
+    assert [event["url"] for event in await case.events(case.keys.page_events)] == [URL, URL]
+    totals = await case.redis.hgetall(case.keys.totals)
+    assert (totals[b"pages"], totals[b"good_pages"], totals[b"fetched"]) == (b"2", b"1", b"2")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [({"depth": 1}, b"1"), ({FOUND: {"found_on": "http://a/"}}, b"1"), ({"depth": 0}, None), ({}, None)],
+)
+async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound(
+    case: Case, found: dict[str, Any], expected: bytes | None
+) -> None:
+    response = await case.lease(**found)
+    case.keeper.item_scraped(failure(403), response)
+    assert await case.dead() == [("status 403", 0)]
+    assert await case.redis.get(case.keys.dead_refusals) == expected
+
+
+async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(case: Case) -> None:
+    response = await case.lease(depth=3)
+    fault = Failure(**WHO, outcome=of_exception(RuntimeError()), reason="a bug")
+    case.keeper.item_scraped(fault, response)
+    assert await case.dead() == [("a bug", 0)]
+    assert await case.redis.get(case.keys.dead_refusals) is None
+
+
+async def test_what_is_no_page_is_done_without_an_event(case: Case) -> None:
+    response = await case.lease()
+    case.keeper.item_scraped(Failure("", URL, "museum", NOT_HTML, "not HTML", status=200), response)
+    assert await case.dead() == []
+    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.statuses() == [b"200"]
+    assert (await case.redis.hgetall(case.keys.totals))[b"not_html"] == b"1"
 
 
 async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> None:

@@ -19,7 +19,7 @@ from scrapy.http import JsonRequest, Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
-from crawlproject.models import AGAIN, FREE_RETRIES, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, Lease
+from crawlproject.models import AGAIN, FOUND, FREE_RETRIES, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, Lease
 from crawlproject.spiders.images import ImagesSpider
 
 
@@ -57,6 +57,7 @@ def attributes(request: Request) -> dict[str, Any]:
                 "depth": 2,
             }
         },
+        {"meta": {FOUND: {"found_on": "http://a/", "alt": "馬"}}},
         {"cb_kwargs": {"list": [1, 2.5, None, [], {}, b"\xff"]}},
         {"cookies": {"a": "b"}, "encoding": "latin-1", "dont_filter": True, "flags": ["x"]},
         {"cb_kwargs": {"a": 1}, "callback": SPIDER.parse, "priority": 3},
@@ -355,6 +356,11 @@ def test_a_pickle_is_never_loaded(tmp_path: Path, header: bytes) -> None:
         packed({"url": URL, "meta": {RETRIES: True}}),
         packed({"url": URL, "meta": {FREE_RETRIES: 2**63}}),
         packed({"url": URL, "meta": {AGAIN: 1}}),
+        packed({"url": URL, "meta": {FOUND: "http://a/"}}),
+        packed({"url": URL, "meta": {FOUND: {"alt": ""}}}),
+        packed({"url": URL, "meta": {FOUND: {"alt": 5}}}),
+        packed({"url": URL, "meta": {FOUND: {"identifier": "x"}}}),
+        packed({"url": URL, "meta": {FOUND: {"alt": "x" * 9000}}}),
         packed({"url": URL, "meta": {"redirect_urls": URL}}),
         packed({"url": URL, "meta": {"redirect_urls": [5]}}),
         packed({"url": URL, "meta": {"redirect_reasons": [{}]}}),

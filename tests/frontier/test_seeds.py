@@ -50,7 +50,7 @@ def id_of(url: str) -> str:
     ],
 )
 def test_a_plain_url(line: str, url: str) -> None:
-    expected = Seed(url, id_of(url), source=None, priority=0, again=False)
+    expected = Seed(url, id_of(url), source=None, priority=None, again=False)
     assert parse_seed(line) == expected
     assert parse_seed(line.encode()) == expected
 
@@ -78,15 +78,24 @@ def test_a_plain_url(line: str, url: str) -> None:
         ({"priority": 5}, {"priority": 4}),
         ({"priority": 10**30}, {"priority": 4}),
         ({"priority": -1}, {"priority": 0}),
-        ({"priority": None}, {"priority": 0}),
+        ({"priority": 0}, {"priority": 0}),
+        ({"priority": None}, {"priority": None}),
         ({"again": True}, {"again": True}),
         ({"again": False}, {"again": False}),
         ({"again": None}, {"again": False}),
+        ({"depth": 0}, {"depth": 0}),
+        ({"depth": 10**30}, {"depth": 20}),
+        ({"depth": None}, {}),
+        ({"scope": "host"}, {"scope": "host:museum.org"}),
+        ({"scope": " domain "}, {"scope": "domain:museum.org"}),
+        ({"scope": "https://museum.org/a*"}, {"scope": "pattern:museum.org/a*"}),
+        ({"scope": None}, {}),
+        ({"scope": ""}, {}),
         ({"title": "x", "meta": {"lease": 1}, "callback": "parse", "method": "POST"}, {}),
     ],
 )
 def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
-    whole = {"identifier": id_of(URL), "source": None, "priority": 0, "again": False} | expected
+    whole = {"identifier": id_of(URL), "source": None, "priority": None, "again": False} | expected
     assert parse_seed(json.dumps({"url": URL} | data)) == Seed(url=URL, **whole)
 
 

@@ -144,6 +144,28 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
     assert lines(tmp_path, f"{line}\n") == [(1, seed)]
 
 
+def test_the_scheme_of_a_domain_is_the_spiders(tmp_path: Path) -> None:
+    path = tmp_path / "domains.txt"
+    path.write_text("museum.org\nhttp://plain.org/\n//other.org/a\n")
+    assert [line.seed for line in read(str(path), lambda _: None, "https")] == [
+        "https://museum.org",
+        "http://plain.org/",
+        "https://other.org/a",
+    ]
+
+
+_PATTERN = "write domain, host, or a pattern such as *.museum.example/collection/*"
+
+
+def test_columns_for_pages(tmp_path: Path) -> None:
+    content = "url\tdepth\tscope\nmuseum.org\t3\thost\nb.org\tx\t\nb.org\t\tthe web\n"
+    assert lines(tmp_path, content) == [
+        (2, {"url": "http://museum.org", "depth": 3, "scope": "host"}),
+        (3, "!depth must be a whole number from 0: 'x'"),
+        (4, f"!scope 'the web' names no host: {_PATTERN}"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

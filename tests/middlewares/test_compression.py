@@ -12,7 +12,8 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from crawlproject.middlewares.compression import CompressionMiddleware
-from crawlproject.models import IDENTIFIER, SLOT
+from crawlproject.models import IDENTIFIER, LEASE, SLOT
+from crawlproject.spiders.pages import PagesSpider
 
 URL = "https://museum.org/a"
 BODY = gzip.compress(b"Disallow:", mtime=0)
@@ -30,6 +31,17 @@ def received(body: bytes = BODY, coding: str = "gzip", meta: dict[str, str | Non
 def test_what_comes_from_strangers_is_passed_on_as_it_came(meta: dict[str, str | None]) -> None:
     made = received(meta=meta)
     assert (made.body, made.headers["Content-Encoding"]) == (BODY, b"gzip")
+
+
+def test_a_page_is_passed_on_as_it_came_but_not_in_the_shell() -> None:
+    middleware = CompressionMiddleware.from_crawler(get_crawler(PagesSpider))
+    response = Response(URL, headers={"Content-Encoding": "gzip"}, body=BODY)
+    leased = middleware.process_response(Request(URL, meta={LEASE: object()}), response)
+    assert isinstance(leased, Response)
+    assert leased.body == BODY
+    shown = middleware.process_response(Request(URL), response)
+    assert isinstance(shown, Response)
+    assert shown.body == b"Disallow:"
 
 
 def test_everything_else_is_decoded() -> None:

@@ -25,6 +25,7 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         facts=FACTS,
         thumbnail="ab/6f1c.jpg",
         opt_out=("noai",),
+        found={"found_on": "https://museum.org/", "alt": "A cow"},
     )
     assert MetadataPipeline().process_item(item) == ImageEvent(
         identifier="6f1c",
@@ -46,6 +47,8 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         fetch_s=0.317,
         exif={"0x13b": "Ana"},
         opt_out=("noai",),
+        found_on="https://museum.org/",
+        alt="A cow",
     )
 
 

@@ -153,6 +153,13 @@ def test_an_image_and_a_link_rot_event_say_their_names_in_kafka_too(client: redi
     assert json.loads(message.value() or b"")["event"] == "link_rot"
 
 
+def test_a_page_event_goes_by_its_url(client: redis.Redis, broker: Broker) -> None:
+    client.xadd(KEYS.page_events, {"event": '{"event":"pages","url":"http://a.org/1","source":"a.org"}'})
+    assert drain(client, broker) == 1
+    (message,) = broker.messages("pages")
+    assert message.key() == b"http://a.org/1"
+
+
 def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis, broker: Broker) -> None:
     emit(client, *range(2500))
     assert drain(client, broker) == 2500
@@ -438,7 +445,7 @@ def test_kafka_is_forgotten_without_a_connection_to_it(
 ) -> None:
     emit(client, 1)
     drain(client, broker)
-    assert client.hlen(KEYS.readers) == 4
+    assert client.hlen(KEYS.readers) == len(KEYS.streams)
     done = scrapy("events", "--forget", READER)
     assert done.stdout.startswith("reader kafka forgotten; 0 events that it had not read are no longer kept")
     assert client.hlen(KEYS.readers) == 0

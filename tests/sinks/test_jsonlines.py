@@ -77,10 +77,12 @@ def test_each_event_is_a_line_that_names_its_stream(client: redis.Redis, tmp_pat
     path = tmp_path / "new" / "events.jsonl"
     emit(client, 1)
     emit(client, 2, stream=KEYS.link_rot_events)
-    assert drain(client, path) == 2
+    emit(client, 3, stream=KEYS.page_events)
+    assert drain(client, path) == 3
     assert sorted(events(path), key=lambda event: str(event["identifier"])) == [
         {"event": "image_metadata_updates", "identifier": "1", "title": "馬\n"},
         {"event": "link_rot", "identifier": "2", "title": "馬\n"},
+        {"event": "pages", "identifier": "3", "title": "馬\n"},
     ]
 
 

@@ -111,6 +111,14 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
     assert museum.last_50_statuses == {"200": 3}
 
 
+def test_pages_are_successes_as_images_are() -> None:
+    before = sample_at(1.0, source("museum", counts={"pages": 2, "answers": 1}), totals={"pages": 2})
+    after = sample_at(3.0, source("museum", counts={"pages": 8, "answers": 1}), totals={"pages": 8})
+    made = snapshot(Counters.of(before), after)
+    assert made is not None
+    assert (made.general.success_rps, made.specific["museum"].success_rps) == (3.0, 3.0)
+
+
 def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
     sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
     one = general(sample_at(1.0), sample_at(2.0, *sources))

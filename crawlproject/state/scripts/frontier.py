@@ -18,6 +18,7 @@ _SPREAD_US = 1500  # between the slots of sources that are all free now: what st
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead")
+PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 _SETTLE_COLUMNS = (
     *(
         "sources",
@@ -203,7 +204,8 @@ class Settlement:
     """The end of one lease.
 
     With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
-    reason (a `refusal`: the site forbids the picture), and `image` is what is known of its image (JSON); else
+    reason (a `refusal`: the site forbids it, or nobody has vouched for it), and `image` is what is known of its
+    image (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
@@ -324,6 +326,15 @@ class FrontierScripts(ScriptRunner):
             budget=budget and budget.packed(),
         )
         return DiscoverReply(reply[0].decode(), reply[1]) if reply else None
+
+    async def note_text(self, text: bytes, address: bytes, *, places: int) -> bool:
+        """Note that a page's text was seen under an address; return False if it was last seen under another.
+
+        `text` is a digest of 9 bytes, of which the first five choose one of `places`, `address` one of 5 bytes.
+        """
+        parts, place = divmod(int.from_bytes(text[:5]) % places, PLACES_A_PART)
+        arguments = {"part": parts, "place": place, "places": min(PLACES_A_PART, places)}
+        return bool(await self._run("note_text", **arguments, text=text[5:], address=address))
 
     async def lease(
         self,

@@ -53,7 +53,7 @@ class ScriptRunner:
         self._seen = (seen or SeenRules()).packed()
         self._pace = pace
         self._emitted = [
-            key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events)
+            key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events, keys.page_events)
         ]  # as in settle.lua
         self._known = keys
         self._clock = clock

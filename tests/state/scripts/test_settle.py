@@ -129,6 +129,19 @@ async def test_a_key_of_a_source_that_an_operator_has_spoilt_holds_no_settlement
     assert b"statuslast50req:museum is a string" in await db(state).get(state.keys.data_fault)
 
 
+@pytest.mark.parametrize("stream", ["image_metadata_updates", "link_rot", "pages"])
+async def test_an_event_goes_to_its_stream_once(state: State, stream: str) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    (grant,) = (await lease(state)).grants
+    done = Settlement(grant.id, "museum", event=(stream, '{"a":1}'))
+    assert (await state.scripts.settle("w", [done])).settled == [True]
+    assert (await state.scripts.settle("w", [done])).settled == [False]
+    ((_, fields),) = await db(state).xrange("crawl:" + stream)
+    assert fields == {b"event": b'{"a":1}'}
+
+
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 1000))

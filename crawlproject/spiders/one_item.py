@@ -1,0 +1,112 @@
+"""What the spiders `images` and `pages` have in common: each response and each failure becomes one item."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any, cast
+
+from scrapy import Request, Spider
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from twisted.python.failure import Failure as TwistedFailure
+
+from crawlproject import config
+from crawlproject.errors import OptedOut, RobotsUnreachable
+from crawlproject.models import FETCH_TIME, FREE_RETRIES, RETRIES, Failure, Fetch, LinkRotEvent, Seed, utc_now
+from crawlproject.politeness.failures import reason_of, retry_after_of
+from crawlproject.politeness.outcomes import Becomes, of_exception, of_status
+from crawlproject.texts import without_userinfo
+
+# No callback makes a request; and every status reaches the spider, which makes an item for each lease.
+_UNUSED = {
+    "DOWNLOADER_MIDDLEWARES": (
+        "crawlproject.middlewares.offsite.OffsiteMiddleware",
+        "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
+    ),
+    "SPIDER_MIDDLEWARES": (
+        "crawlproject.middlewares.found.FoundRequestsMiddleware",
+        "scrapy.spidermiddlewares.start.StartSpiderMiddleware",
+        "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware",
+        "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware",
+        "scrapy.spidermiddlewares.depth.DepthMiddleware",
+        "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware",
+    ),
+}
+
+
+class OneItemSpider(Spider):
+    """A spider whose every response and failure becomes one item: something to keep, link rot, or a failure.
+
+    Subclasses say which request a seed is, what a response with status 200 becomes, and how an item names it.
+    """
+
+    one_item_each = True  # a lease ends with its item (extensions/lease_keeper.py)
+    stored_attributes = frozenset[str]()  # what a stored request may have, beside URL, meta, callback and errback
+    stored_headers = frozenset({"Referer"})
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Validate the settings, and leave out the middlewares that would have nothing to do."""
+        super().update_settings(settings)
+        config.load(settings)
+        for name, unused in _UNUSED.items():
+            settings.set(name, {**settings.getdict(name), **dict.fromkeys(unused)}, priority="spider")
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yield nothing: the frontier reads the seeds."""
+        return
+        yield
+
+    @abstractmethod
+    def request_for(self, seed: Seed) -> Request:
+        """Return the request of a seed."""
+
+    @abstractmethod
+    def who(self, request: Request) -> dict[str, Any]:
+        """Return the fields that an item about `request` begins with: identifier, url, source."""
+
+    @abstractmethod
+    def fetched(self, response: Response, request: Request) -> Any:
+        """Return the item of a response with status 200."""
+
+    def parse(self, response: Response) -> Any:
+        """Return the item of a response."""
+        request = response.request
+        assert request is not None
+        status = response.status
+        wait = retry_after_of(response)
+        outcome = of_status(status, wait)
+        if outcome.becomes is Becomes.LINK_ROT:
+            how = asdict(fetch_of(response, request))
+            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
+        if outcome.becomes is not Becomes.IMAGE:
+            reason = f"status {status}"
+            return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)
+        return self.fetched(response, request)
+
+    def failed(self, failure: TwistedFailure) -> Failure:
+        """Return the item of a request without a response, or with one that we may not keep."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        error = cast("BaseException", failure.value)
+        outcome = of_exception(error)
+        return Failure(
+            **self.who(request),
+            outcome=outcome,
+            reason=reason_of(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
+            status=200 if isinstance(error, OptedOut) else None,
+            retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
+        )
+
+
+def fetch_of(response: Response, request: Request) -> Fetch:
+    """Return how a response was obtained."""
+    meta = request.meta
+    took = meta.get(FETCH_TIME)
+    return Fetch(
+        final_url=without_userinfo(response.url),
+        redirects=len(meta.get("redirect_urls", ())),
+        attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
+        fetch_s=None if took is None else round(took, 3),
+    )

@@ -1,0 +1,406 @@
+"""The crawl of pages: a real site, a real Redis, `scrapy crawl pages`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from crawlproject.config import SETTINGS
+from crawlproject.frontier import codec
+from crawlproject.models import OF_FOUND, PageEvent
+from crawlproject.state.keys import Keys
+from tests.test_crawl import picture
+from tests.waiting import PATIENCE_S, until
+
+ROOT = Path(__file__).parents[2]
+KEYS, IMAGES = Keys("crawl", "pages"), Keys("crawl", "images")
+MOST_BYTES = 250_000
+HOSTS = ["127.0.0.1", "museum.example", "plain.example", "other.example"]  # those besides have no addresses
+
+
+def html(*links: str, head: str = "", text: str = "", html_tag: str = "<html>") -> bytes:
+    anchors = "".join(f'<a href="{link}">to {link}</a> ' for link in links)
+    return f"<!DOCTYPE html>{html_tag}<head>{head}</head><body>{text}{anchors}</body></html>".encode()
+
+
+class Answer:
+    """What the site answers to a path."""
+
+    def __init__(self, body: bytes = b"", status: int = 200, **headers: str) -> None:
+        self.body, self.status = body, status
+        self.headers = {"Content-Type": "text/html"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+
+
+class Site(BaseHTTPRequestHandler):
+    """Answers what `server.answers` says for a path, and notes each path asked for."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        answer: Answer = server.answers.get(self.path) or Answer(status=404)
+        if self.path != "/robots.txt":
+            server.seen.append(self.path)
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        try:
+            for start in range(0, len(answer.body), 65_536):
+                self.wfile.write(answer.body[start : start + 65_536])
+        except OSError:
+            self.close_connection = True  # it was told enough
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+class Crawl:
+    """A site, a Redis, and workers."""
+
+    def __init__(self, folder: Path, environ: dict[str, str], url: str) -> None:
+        self.folder = folder
+        server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+        self.server = server
+        server.answers, server.seen = {}, []
+        self.answers: dict[str, Answer] = server.answers
+        self.seen: list[str] = server.seen
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.home = f"http://127.0.0.1:{server.server_port}"
+        self.redis: Any = redis.Redis.from_url(url)
+        self.workers: list[subprocess.Popen[str]] = []
+        catalogue = folder / "catalogue.json"
+        catalogue.write_text(json.dumps([{"source_name": "site", "image_count": 500_000_000, "hosts": HOSTS}]))
+        self.environ = environ | {
+            "CRAWL_SOURCES": str(catalogue),
+            "CRAWL_RETRY_DELAY": "0.2",
+            "CRAWL_CIRCUIT_SAMPLES": "1000",
+            **({"CRAWL_PAGES_DELAY": "0"} if "CRAWL_PAGES_DELAY" in SETTINGS else {}),
+            "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
+            "IMAGES_STORE": str(folder / "thumbnails"),
+        }
+
+    def feed(self, *lines: str, spider: str = "pages") -> None:
+        self.redis.lpush(f"{spider}:start_urls", *lines)
+
+    def start(self, spider: str = "pages", **settings: str) -> subprocess.Popen[str]:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", "crawl", spider],
+            cwd=ROOT,
+            env=self.environ | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.workers.append(worker)
+        return worker
+
+    def run(self, spider: str = "pages", **settings: str) -> str:
+        """Crawl until nothing is left; return the log."""
+        worker = self.start(spider, **settings)
+        said, _ = worker.communicate(timeout=2 * PATIENCE_S)
+        assert worker.returncode == 0, said
+        assert int(self.redis.get(Keys("crawl", spider).outstanding) or 0) == 0, said
+        return said
+
+    def events(self, stream: str = KEYS.page_events) -> list[dict[str, Any]]:
+        return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
+
+    def pages(self) -> dict[str, dict[str, Any]]:
+        """Return the events by path, of which each must be there once."""
+        found = {event["url"].removeprefix(self.home): event for event in self.events()}
+        assert len(found) == self.redis.xlen(KEYS.page_events)
+        return found
+
+    def dead(self) -> dict[str, str]:
+        """Return the reasons of the dead letters by path."""
+        letters = [fields for _, fields in self.redis.xrange(KEYS.dead)]
+        return {
+            codec.url_of(fields[b"entry"]).removeprefix(self.home): fields[b"reason"].decode()
+            for fields in letters
+        }
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.communicate()
+        self.redis.close()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.close()
+
+
+def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
+    crawl.answers |= {
+        "/": Answer(
+            html(
+                "/a", "/b#part", "/a?", "http://elsewhere.example/", "mailto:x@y.org", "/moved", "/gone", "/broken"
+            )
+        ),
+        "/a": Answer(
+            html(
+                "/",
+                "/b",
+                head='<title>The  A\n page</title><link rel="canonical" href="/a-canonical">',
+                text="first",
+                html_tag='<html lang="en-GB">',
+            )
+        ),
+        "/a-canonical": Answer(html("/a", text="canonical")),
+        "/b": Answer(
+            html("c/", text='<a rel="license" href="https://creativecommons.org/licenses/by/4.0/">x</a>')
+        ),
+        "/c/": Answer(html("../d", head='<base href="/deeper/below/">', text="c")),
+        "/deeper/d": Answer(html(text="d")),
+        "/moved": Answer(status=301, Location="/new"),
+        "/new": Answer(html("/beyond", text="new")),
+        "/beyond": Answer(html(text="beyond")),
+        "/gone": Answer(status=410),
+        "/broken": Answer(status=500),
+    }
+    crawl.feed(crawl.home)
+    log = crawl.run(CRAWL_MAX_RETRIES="1")
+    pages = crawl.pages()
+    assert set(pages) == {"/", "/a", "/a-canonical", "/b", "/c/", "/deeper/d", "/moved", "/beyond"}, log
+    assert Counter(crawl.seen) == Counter([*pages]) + Counter({"/new": 1, "/gone": 1, "/broken": 2})
+    for event in pages.values():
+        assert [*event] == ["event", *PageEvent.__slots__]
+        assert (event["event"], event["status"], event["source"]) == ("pages", 200, "site")
+    assert [pages[path]["depth"] for path in ("/", "/a", "/c/", "/deeper/d", "/beyond")] == [0, 1, 2, 3, 2]
+    a, moved = pages["/a"], pages["/moved"]
+    assert (a["title"], a["language"], a["licence"], a["links"]) == ("The A page", "en-GB", None, 3)
+    assert pages["/b"]["licence"] == "https://creativecommons.org/licenses/by/4.0/"
+    assert (moved["final_url"], moved["redirects"]) == (f"{crawl.home}/new", 1)
+    assert len({event["digest"] for event in pages.values()}) == len(pages)
+    [rot] = crawl.events(KEYS.link_rot_events)
+    assert (rot["url"], rot["status"], rot["source"]) == (f"{crawl.home}/gone", 410, "site")
+    assert crawl.dead() == {"/broken": "status 500 (after 2 attempts)"}
+    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    assert (totals["pages"], totals["good_pages"], totals["link_rot"], totals["failed"]) == (8, 8, 1, 1)
+
+
+def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
+    robots = '<meta name="robots" content="{}">'
+    crawl.answers |= {
+        "/robots.txt": Answer(b"User-agent: *\nDisallow: /private", Content_Type="text/plain"),
+        "/": Answer(html("/private", "/nofollow", "/noindex", "/header", "/none", "/ours", "/tdm", "/noai")),
+        "/nofollow": Answer(html("/hidden-1", head=robots.format("nofollow"), text="1")),
+        "/noindex": Answer(html("/shown", head=robots.format("noindex, follow"), text="2")),
+        "/header": Answer(html("/hidden-2", text="3"), X_Robots_Tag="otherbot: noindex, crawlproject: nofollow"),
+        "/none": Answer(html("/hidden-3", head=robots.format("NONE"), text="4")),
+        "/ours": Answer(html("/hidden-4", head='<meta name="crawlproject" content="none">', text="5")),
+        "/tdm": Answer(html("/shown", text="6"), TDM_Reservation="1"),
+        "/noai": Answer(html(head=robots.format("noai"), text="7")),
+        "/shown": Answer(html(text="8")),
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    assert set(crawl.pages()) == {"/", "/nofollow", "/header", "/noai", "/shown"}, log
+    assert not [path for path in crawl.seen if path.startswith(("/hidden", "/private"))]
+    dead = crawl.dead()
+    assert dead.pop("/private").startswith("robots.txt: ")
+    assert dead == dict.fromkeys(("/noindex", "/none", "/ours"), "opt-out: noindex") | {
+        "/tdm": "opt-out: tdm-reservation"
+    }
+    assert int(crawl.redis.get(KEYS.dead_refusals)) == len(dead) + 1
+
+
+def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> None:
+    blanks = b" " * 100_000_000
+    bomb = gzip.compress(html("/in-the-bomb", text="bomb") + blanks, 9)
+    del blanks
+    large = html("/at-the-start", text="large") + b"<p>text</p>" * 500_000 + html("/at-the-end")
+    stored = zlib.compress(large, 0)
+    crawl.answers |= {
+        "/": Answer(
+            html(
+                *(
+                    "/bomb",
+                    "/large",
+                    "/stored",
+                    "/pdf",
+                    "/png",
+                    "/text",
+                    "/unknown",
+                    "/latin",
+                    "/damaged",
+                    "/empty",
+                )
+            )
+        ),
+        "/bomb": Answer(bomb, Content_Encoding="gzip"),
+        "/large": Answer(large),
+        "/stored": Answer(stored, Content_Encoding="deflate"),
+        "/pdf": Answer(b"%PDF-1.7 <a href='/from-a-pdf'>"),
+        "/png": Answer(b"\x89PNG\r\n\x1a\n", Content_Type="image/png"),
+        "/text": Answer(b"<html><a href='/from-text'>x</a></html>", Content_Type="text/plain"),
+        "/unknown": Answer(html("/from-unknown", text="unknown"), Content_Type="unknown/unknown"),
+        "/latin": Answer(
+            html("/from-latin", head="<title>Caf\xe9</title>", text="latin").decode().encode("latin-1"),
+            Content_Type="text/html; charset=iso-8859-1",
+        ),
+        "/damaged": Answer(b"no gzip at all", Content_Encoding="gzip"),
+        "/empty": Answer(b""),
+        **{
+            path: Answer(html(text=path))
+            for path in ("/in-the-bomb", "/at-the-start", "/at-the-end", "/from-unknown", "/from-latin")
+        },
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    pages = crawl.pages()
+    assert set(pages) == {
+        *("/", "/bomb", "/large", "/stored", "/unknown", "/latin", "/empty"),
+        *("/in-the-bomb", "/at-the-start", "/from-unknown", "/from-latin"),
+    }, log
+    assert pages["/latin"]["title"] == "Café"
+    assert (pages["/empty"]["digest"], pages["/empty"]["links"]) == (None, 0)
+    [received] = re.findall(r"'downloader/response_bytes': (\d+)", log)
+    assert int(received) < len(bomb) + 4 * MOST_BYTES < len(large)
+    [reason] = crawl.dead().values()
+    assert reason.startswith("content coding gzip: ")
+    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    assert (totals["not_html"], totals["pages"]) == (3, len(pages))
+
+
+def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
+    crawl.answers["/"] = Answer(html("/copies/0"))
+    for number in range(100):
+        crawl.answers[f"/copies/{number}"] = Answer(
+            f'<html>always the same text<a href="/copies/{number + 1}">x</a>'.encode()
+        )
+    crawl.feed(crawl.home + "/")
+    crawl.run()
+    assert crawl.seen == ["/", "/copies/0", "/copies/1"]
+    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    assert (totals["pages"], totals["good_pages"]) == (3, 2)
+
+
+def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
+    for number in range(6):
+        crawl.answers[f"/chain/{number}"] = Answer(html(f"/chain/{number + 1}", text=str(number)))
+    crawl.answers["/gallery/"] = Answer(html("/gallery/1", "/shop/1", text="gallery"))
+    crawl.answers["/gallery/1"] = Answer(html("/gallery/2", "/shop/1", text="one"))
+    crawl.answers["/gallery/2"] = Answer(html(text="two"))
+    crawl.feed(json.dumps({"url": crawl.home + "/chain/0", "depth": 2}))
+    crawl.feed(json.dumps({"url": crawl.home + "/gallery/", "scope": "127.0.0.1/gallery/*"}))
+    crawl.feed(json.dumps({"url": crawl.home + "/gallery/9", "scope": "*"}))
+    crawl.run()
+    assert set(crawl.pages()) == {"/chain/0", "/chain/1", "/chain/2", "/gallery/", "/gallery/1", "/gallery/2"}
+    [reason] = [fields[b"reason"] for _, fields in crawl.redis.xrange(KEYS.dead)]
+    assert reason.startswith(b"scope '*' names no host")
+
+
+def test_a_worker_that_is_killed_costs_no_page_and_doubles_none(crawl: Crawl) -> None:
+    for number in range(200):
+        links = [f"/{other}" for other in (2 * number + 1, 2 * number + 2, number // 2) if other < 200]
+        crawl.answers[f"/{number}"] = Answer(html(*links, text=str(number)))
+    crawl.feed(crawl.home + "/0")
+    workers = [crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3") for _ in range(2)]
+    until(lambda: len(crawl.seen) > 30)
+    workers[0].send_signal(signal.SIGKILL)
+    said, _ = workers[1].communicate(timeout=2 * PATIENCE_S)
+    assert workers[1].returncode == 0, said
+    assert set(crawl.pages()) == {f"/{number}" for number in range(200)}
+    assert int(crawl.redis.get(KEYS.outstanding)) == 0
+    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    assert (totals["pages"], totals["good_pages"]) == (200, 200)
+
+
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"
+
+
+def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
+    jpeg = Answer(picture(1), Content_Type="image/jpeg")
+    licensed = (
+        f'<figure><img src="/own.jpg" alt="A cow" title="Cow"><a rel="license" href="{LICENCE}">BY</a>'
+        '<span itemprop="creator">Ana</span></figure>'
+    )
+    crawl.answers |= {
+        "/": Answer(html("/a", "/whole", "/noai", "/noindex", text=f"{licensed}<img src='/unlicensed.jpg'>")),
+        "/a": Answer(html(text=f"the same image again {licensed}")),
+        "/whole": Answer(
+            html(head=f'<link rel="license" href="{LICENCE}">', text='<img src="http://other.example/x.jpg">')
+        ),
+        "/noai": Answer(html(head='<meta name="robots" content="noai">', text=licensed.replace("own", "noai"))),
+        "/noindex": Answer(
+            html(head='<meta name="robots" content="noindex">', text=licensed.replace("own", "noindex"))
+        ),
+        **{f"/{name}.jpg": jpeg for name in ("own", "unlicensed", "noai", "noindex")},
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    assert {path: page["images"] for path, page in crawl.pages().items()} == {
+        "/": 2, "/a": 1, "/whole": 1, "/noai": 0,
+    }, log  # fmt: skip
+    assert crawl.redis.get(IMAGES.outstanding) == b"2"
+    crawl.run("images", CRAWL_MAX_RETRIES="0")
+    [image] = crawl.events(IMAGES.image_events)
+    url = f"{crawl.home}/own.jpg"
+    assert (image["url"], image["identifier"], image["source"]) == (
+        url, str(uuid.uuid5(uuid.NAMESPACE_URL, url)), "site",
+    )  # fmt: skip
+    assert {name: image.get(name) for name in OF_FOUND} == {
+        "found_on": crawl.home + "/",
+        "licence": LICENCE,
+        "alt": "A cow",
+        "title": "Cow",
+        "creator": "Ana",
+    }
+    [dead] = [fields for _, fields in crawl.redis.xrange(IMAGES.dead)]
+    assert codec.peek(dead[b"entry"])["meta"]["found"] == {
+        "found_on": crawl.home + "/whole",
+        "licence": LICENCE,
+    }
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [("all", 2), ("none", 0)])
+def test_which_images_are_crawled_is_a_setting(crawl: Crawl, wanted: str, expected: int) -> None:
+    crawl.answers["/"] = Answer(html(text='<img src="/a.jpg" alt="x"><img srcset="/b.jpg 1x, /c.jpg 2x">'))
+    crawl.feed(crawl.home + "/")
+    crawl.run(CRAWL_PAGES_IMAGES=wanted)
+    assert int(crawl.redis.get(IMAGES.outstanding) or 0) == expected
+    entries = [
+        entry for key in crawl.redis.scan_iter(IMAGES.queue_of + "*") for entry in crawl.redis.lrange(key, 0, -1)
+    ]
+    paths = {codec.url_of(entry).removeprefix(crawl.home): codec.peek(entry)["meta"]["found"] for entry in entries}
+    home = {"found_on": crawl.home + "/"}
+    assert paths == ({"/a.jpg": home | {"alt": "x"}, "/c.jpg": home} if expected else {})
+
+
+def test_a_file_of_domains_is_fed(crawl: Crawl, tmp_path: Path) -> None:
+    domains = tmp_path / "domains.txt"
+    domains.write_text("Museum.example\nmuseum.example/a?b=1#c\nhttp://plain.example\n\nno domain\n")
+    command = [sys.executable, "-m", "scrapy", "feed", "--spider", "pages", str(domains)]
+    fed = subprocess.run(command, cwd=ROOT, env=crawl.environ, capture_output=True, text=True, check=False)
+    assert "3 seeds fed, 1 rejected" in fed.stdout, fed.stderr
+    crawl.run(CRAWL_MAX_RETRIES="0")
+    assert set(crawl.dead()) == {
+        "https://museum.example/",
+        "https://museum.example/a?b=1",
+        "http://plain.example/",
+    }
