@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from crawlproject.pages.page import Page
     from crawlproject.politeness.outcomes import Outcome
+    from crawlproject.storage.warc import Exchange
 
 # Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
@@ -257,7 +258,8 @@ class FetchedPage:
     """Item of the spider `pages`: a response to be read. The pipelines turn it into an event.
 
     Links are followed as far as `scope` and `most_depth` say (None: as the settings do). `body` is the beginning
-    of the response's without its content codings, `page` what was read in it.
+    of the response's without its content codings, `page` what was read in it. `refused` are the opt-outs that
+    forbid to keep it. What is in `exchange` goes to the content store, which puts its place into `warc`.
     """
 
     url: str
@@ -270,7 +272,9 @@ class FetchedPage:
     response: Response = field(repr=False)
     body: bytes = field(default=b"", repr=False)
     page: Page | None = field(default=None, repr=False)
-    record: Record | None = None
+    refused: tuple[str, ...] = ()
+    exchange: Exchange | None = field(default=None, repr=False)
+    warc: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,15 +340,6 @@ class LinkRotEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Where the content store has a response: in the file `warc`, `length` bytes from `offset` on."""
-
-    warc: str
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
 class PageEvent:
     """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
 
@@ -365,13 +360,11 @@ class PageEvent:
     images: int
     depth: int
     fetched_at: str
-    record: Record | None = None
+    record: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         """Return the event as JSON."""
-        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
-        data["record"] = None if self.record is None else asdict(self.record)
-        return one_line(data)
+        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
 
 
 @dataclass(frozen=True, slots=True)

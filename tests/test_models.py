@@ -15,7 +15,6 @@ from crawlproject.models import (
     Lease,
     LinkRotEvent,
     PageEvent,
-    Record,
     utc_now,
 )
 
@@ -175,5 +174,5 @@ def test_a_page_event_has_all_that_the_contract_names() -> None:
         "record": None,
     }
     assert "\u2028" not in event.to_json()
-    stored = replace(event, record=Record("a.warc.gz", 12, 345))
+    stored = replace(event, record={"warc": "a.warc.gz", "offset": 12, "length": 345})
     assert json.loads(stored.to_json())["record"] == {"warc": "a.warc.gz", "offset": 12, "length": 345}

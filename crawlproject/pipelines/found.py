@@ -18,7 +18,6 @@ from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
 from crawlproject.frontier.discovery import POOR, Discovery, Link
 from crawlproject.models import FOUND, MOST_DEPTH, SCOPE, Failure, FetchedPage, PageEvent, ReadPage
 from crawlproject.pages.page import Page
-from crawlproject.pages.rules import NO_IMAGES
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import Worth, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED
@@ -49,7 +48,6 @@ class FoundPipeline:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = config.load(crawler.settings)
-        self.forbidding = frozenset(self.settings.opt_outs)
         self.year = datetime.now(UTC).year
 
     @classmethod
@@ -73,18 +71,18 @@ class FoundPipeline:
             return item
         page = item.page
         assert page is not None, "ITEM_PIPELINES must have the page pipeline before this one"
-        refused = [name for name in page.rules.opt_outs if name in self.forbidding - NO_IMAGES]
         links = list(self._links_of(item, page))
         try:
             is_new = page.text_digest is None or await self._lasting(lambda: self._is_new(item.url, page))
             if is_new:
                 await self._admitted(self.links, links)
-            if not refused:
+            if not item.refused:
                 await self._admitted(self.images, list(self._images_of(item, page)))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
-        if refused:
-            return Failure("", item.url, item.source, KEPT_BACK, f"opt-out: {', '.join(refused)}", status=200)
+        if item.refused:
+            reason = f"opt-out: {', '.join(item.refused)}"
+            return Failure("", item.url, item.source, KEPT_BACK, reason, status=200)
         event = PageEvent(
             url=item.url,
             source=item.source,
@@ -98,7 +96,7 @@ class FoundPipeline:
             images=len(page.images),
             depth=item.depth,
             fetched_at=item.fetched_at,
-            record=item.record,
+            record=item.warc,
         )
         return ReadPage(event, is_new)
 

@@ -12,6 +12,8 @@ from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Failure, FetchedPage
 from crawlproject.pages.page import read_page
+from crawlproject.pages.rules import NO_IMAGES
+from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 
 
@@ -20,6 +22,7 @@ class PagePipeline:
 
     def __init__(self, settings: config.Config) -> None:
         self.settings = settings
+        self.forbidding = frozenset(settings.opt_outs) - NO_IMAGES  # those forbid its images, not the page
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -37,7 +40,14 @@ class PagePipeline:
         except UnreadableImage as error:
             return _failure(item, UNREADABLE, str(error))
         item.page = read_page(response.url, response.headers, item.body, datetime.now(UTC), max_bytes=most)
-        return item if item.page is not None else _failure(item, NOT_HTML, "not HTML")
+        if item.page is None:
+            return _failure(item, NOT_HTML, "not HTML")
+        item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
+        if self.settings.pages_store is not None and not item.refused:
+            is_cut = "download_stopped" in response.flags or len(item.body) >= most
+            fetched_at = datetime.fromisoformat(item.fetched_at)
+            item.exchange = exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut)
+        return item
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:

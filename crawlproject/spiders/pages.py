@@ -20,6 +20,7 @@ from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
     "crawlproject.pipelines.page.PagePipeline": 100,
+    "crawlproject.pipelines.page_store.PageStorePipeline": 200,
     "crawlproject.pipelines.found.FoundPipeline": 300,
 }
 _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below what an operator sends (4)
@@ -37,6 +38,7 @@ class PagesSpider(OneItemSpider):
 
     config: config.Config
     wanted_bytes = 0  # of a body; the rest is not downloaded (net/handler.py)
+    keeps_exchanges = False  # the heads of requests and responses are wanted, for the content store
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
@@ -44,6 +46,7 @@ class PagesSpider(OneItemSpider):
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.config = config.load(crawler.settings)
         spider.wanted_bytes = spider.config.pages_max_bytes
+        spider.keeps_exchanges = spider.config.pages_store is not None
         return spider
 
     @classmethod
