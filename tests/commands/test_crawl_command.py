@@ -71,7 +71,7 @@ def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
 def test_an_unknown_spider_is_reported(scrapy: Scrapy) -> None:
     done = scrapy("crawl", "imagse")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "scrapy crawl: unknown spider 'imagse': expected one of images"
+    assert done.stderr.splitlines()[-1] == "scrapy crawl: unknown spider 'imagse': expected one of images, pages"
     assert "Traceback" not in done.stderr
     assert scrapy("crawl").returncode == 2
 

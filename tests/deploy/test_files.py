@@ -88,7 +88,7 @@ def test_the_dockerfile_runs_unprivileged_and_installs_what_it_copies(tmp_path: 
     for name in ("crawl", "feed", "events", "sources"):
         assert re.search(rf"^\s+{name}\s", commands.stdout, flags=re.MULTILINE)
     listed = run(sys.executable, "-m", "scrapy", "list", cwd=tmp_path / "data", env=environ)
-    assert listed.stdout == "images\n"
+    assert listed.stdout == "images\npages\n"
 
 
 def health_checks() -> dict[str, list[str]]:
