@@ -59,6 +59,7 @@ TYPES = {
             "due_fast",
             "due_mid",
             "due_slow",
+            "paced",
             "workers",
             "slots",
             "robots_delays_of",
@@ -251,6 +252,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
         {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
+        {"unsent": 1},
         {},
     ]
     counts = {"fetched": 1, "failed": 1}
@@ -401,6 +403,7 @@ async def opened(redis_url: str) -> AsyncIterator[State]:
     """Open a crawl in which all kinds of keys are in use, and close it."""
     seen = {"CRAWL_SEEN_CAPACITY": 1000, "CRAWL_SEEN_LINKS": "bloom:0.01"}
     state = State(config.load({"REDIS_URL": redis_url, **seen}), "images")
+    state.delay = 0.001
     await state.open()
     scripts = state.scripts
     fence = await scripts.lead("leader", ready=True)

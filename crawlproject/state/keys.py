@@ -68,6 +68,11 @@ class Keys:
         return self._of_spider("due:slow")
 
     @property
+    def paced(self) -> str:
+        """Sorted set: sources by when this spider may send to them (µs), where it keeps a delay of its own."""
+        return self._of_spider("paced")
+
+    @property
     def seen_of(self) -> str:
         """Prefix + bucket, or `e` + generation + `:` + bucket, set of integers: hashes of what was enqueued."""
         return self._of_spider("seen:")

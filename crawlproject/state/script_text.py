@@ -10,6 +10,7 @@ from typing import NamedTuple
 from crawlproject.state.keys import Keys
 
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
+_CONSTANT = re.compile(r"^local ([A-Z][A-Z_]*) = (\d+)(?: --[^\n]*)?\n", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
 _KEY = re.compile(r"\bK\.(\w+)")
 _ARGUMENT = re.compile(r"\bA\.(\w+)")
@@ -66,6 +67,13 @@ def _without_unused(text: str) -> str:
     return text[:end] + kept
 
 
+def _with_constants_inserted(text: str) -> str:
+    """Write the number in place of each constant: Lua has room for 200 local variables."""
+    for found in list(_CONSTANT.finditer(text)):
+        text = re.sub(rf"\b{found[1]}\b", found[2], text.replace(found[0], "", 1))
+    return text
+
+
 class ScriptText:
     """A script as Redis gets it: `text`, the `keys` to call it with, and the names of its `arguments`.
 
@@ -78,13 +86,14 @@ class ScriptText:
       the script does not name in the end are not looked at.
     - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
 
-    Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`.
+    Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`. A constant, `local NAME =
+    number`, is inserted where it is named.
     """
 
     def __init__(self, verb: str, keys: Keys) -> None:
         parts = _parts(verb)
         types_prelude, *others = (_COMMENT.sub("", part.text) for part in parts)
-        body = _without_unused("\n".join(others))
+        body = _without_unused(_with_constants_inserted("\n".join(others)))
         body = _without_unused("\n".join((types_prelude, *self._checks(parts, set(_KEY.findall(body))), body)))
         self.arguments = set(_ARGUMENT.findall(body))
         named = set(_KEY.findall(body))

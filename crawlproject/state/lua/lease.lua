@@ -5,7 +5,7 @@
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
---    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries; high_water.
+--    have waited); min_rate; circuit; pace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
@@ -14,7 +14,8 @@
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
--- comes first. Unused time is not saved: a slot is never before now. A source that is halted or held is put
+-- comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see preludes/pace.lua)
+-- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
 --
 -- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
@@ -94,16 +95,18 @@ end
 local function give(source, slot, interval, rate, entries)
   local circuit, stored = circuit_of(source), {}
   local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, string.format('%.17g', rate)
+  local step = math.max(interval, A.pace)
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + #entries end
   for _, entry in ipairs(entries) do
     sequence = sequence + 1
     local id, place = text(sequence) .. ending, #reply
     stored[#stored + 1], stored[#stored + 2] = id, entry
     reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, text(slot), shown_rate, entry
-    slot = slot + interval
+    slot = slot + step
   end
   redis.call('HSET', leases, unpack(stored))
-  set_slot(source, slot)
+  set_slot(source, slot - step + interval)
+  if A.pace > 0 then set_pace(source, slot - step + A.pace) end
   return slot
 end
 
@@ -144,7 +147,7 @@ if source_to_prove then
   local source = source_to_prove
   local lasts = redis.call('PTTL', K.quarantine_turn)
   if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
-  local rate, slot = effective_rate(source), next_slot(source)
+  local rate, slot = effective_rate(source), math.max(next_slot(source), paced_until(source))
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then
     -- Nobody waits for it, least of all the worker whose turn it was.
@@ -286,9 +289,9 @@ local function grant(source, tier, budget)
     if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
     return 0
   end
-  local slot, given, last = spread(next_slot(source)), 0, now + A.horizon
+  local slot, given, last = spread(math.max(next_slot(source), paced_until(source))), 0, now + A.horizon
   while interval and given < room and slot <= last do
-    local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
+    local entries = take(source, math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1))
     if #entries == 0 then break end
     local enough = drop_some(source, entries)
     local stays, moved_enough = move_strays(source, entries)

@@ -1,5 +1,5 @@
 -- How fast a source is crawled, and where it stands in the due sets.
--- needs: rates, slots, queues, circuit, asked_delay, audit
+-- needs: rates, slots, pace, queues, circuit, asked_delay, audit
 -- types: zset due_fast due_mid due_slow
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
@@ -24,6 +24,7 @@ local function look_up(sources)
   look_up_halted(sources)
   look_up_circuits(sources)
   look_up_robots_delays(sources)
+  look_up_paces(sources)
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's, unless an
@@ -64,7 +65,7 @@ local function schedule(source)
   elseif rate_of(source) <= 0 then
     at = now + 1000000
   else
-    at = math.max(at, next_slot(source), held_until(source))
+    at = math.max(at, next_slot(source), held_until(source), paced_until(source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
     if circuit_of(source).state == 'half_open' and probes_left(source) == 0 then at = math.max(at, now + 250000) end
     -- One that is due already keeps its place: new work does not send it to the end of the queue.
@@ -100,6 +101,7 @@ end
 -- Writes where sources stand, and their slots.
 local function save_due()
   save_slots()
+  save_paces()
   for _, tier in ipairs(TIERS) do
     local values = {}
     for source, at in pairs(moves[tier]) do values[#values + 1], values[#values + 2] = text(at), source end

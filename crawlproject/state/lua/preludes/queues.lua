@@ -1,8 +1,7 @@
 -- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
 -- needs: clock, dead_letters, rates
 --
--- A: high_water (most requests outstanding; a source's share is a part of it); pace (requests a second at most that the
---    spider sends to a source; nil: the source's rate alone binds).
+-- A: high_water (most requests outstanding; a source's share is a part of it); pace (see preludes/pace.lua).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
@@ -121,7 +120,7 @@ end
 -- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
 local function window_size(source)
   local rate = rate_of(source)
-  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace or rate))))
+  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace > 0 and 1000000 / A.pace or rate))))
 end
 
 local function has_overflow(source) return redis.call('EXISTS', unpack(overflow_lists_of(source))) > 0 end
