@@ -60,6 +60,7 @@ TYPES = {
             "due_mid",
             "due_slow",
             "paced",
+            "spiders",
             "workers",
             "slots",
             "robots_delays_of",
@@ -75,7 +76,19 @@ TYPES = {
     "seen_bloom_of": "string",
     "seen_meta": "hash",
     **dict.fromkeys(
-        ["rates", "limits", "hosts", "claims", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
+        [
+            "rates",
+            "turns",
+            "limits",
+            "hosts",
+            "claims",
+            "options",
+            "circuit_of",
+            "window_of",
+            "robots_of",
+            "clock",
+        ],
+        "hash",
     ),
     **dict.fromkeys(
         [
@@ -253,7 +266,6 @@ async def settle(state: State, grants: list[Grant]) -> None:
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {"unsent": 1},
-        {},
     ]
     counts = {"fetched": 1, "failed": 1}
     settlements = [
@@ -412,6 +424,9 @@ async def opened(redis_url: str) -> AsyncIterator[State]:
     await scripts.set_rates(fence, [(SPOILT, 100, 100), (SOUND, 100, 100)], {"museum.org": SPOILT}, {})
     await scripts.heartbeat(SILENT, join=True, timeout=30, max_deliveries=3)
     await scripts.heartbeat(ME, join=True, timeout=30, max_deliveries=3)
+    # Another spider is due at both.
+    await db(state).zadd(state.keys.spiders, {"pages": float("inf")})
+    await db(state).zadd(Keys("crawl", "pages").due_fast, {SPOILT: 0, SOUND: 0})
     await put(state, SPOILT, 3)
     try:
         yield state

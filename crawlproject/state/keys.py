@@ -152,6 +152,16 @@ class Keys:
         return f"{self.namespace}:slots"
 
     @property
+    def spiders(self) -> str:
+        """Sorted set: spiders by when they last asked for work (µs)."""
+        return f"{self.namespace}:spiders"
+
+    @property
+    def turns(self) -> str:
+        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead."""
+        return f"{self.namespace}:turns"
+
+    @property
     def rates(self) -> str:
         """Hash: source to its rate limit in force (rps), overrides included."""
         return f"{self.namespace}:rates"

@@ -1,11 +1,11 @@
 -- Hands out requests together with their send slots.
--- needs: clock_guard, belonging, circuit_changes, due, exclusions, pause
+-- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause
 -- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
 -- reads: rates slots halted
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
---    have waited); min_rate; circuit; pace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
+--    have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
@@ -17,6 +17,8 @@
 -- comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see preludes/pace.lua)
 -- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
+--
+-- Spiders that have work for the same source share its slots: see preludes/turns.lua.
 --
 -- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
 -- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
@@ -75,7 +77,9 @@ look_up(sources)
 look_up_excluded(sources)
 look_up_beliefs(sources)
 follow_overrides(sources)
+look_up_rivals()
 for index, tier in ipairs(TIERS) do
+  look_up_turns(tier, due[index].names)
   for position, source in ipairs(due[index].names) do
     if tier_of(source) == tier then places[source] = due[index].scores[position] end
   end
@@ -113,6 +117,7 @@ end
 local function save()
   if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
   save_due()
+  save_turns()
   save_circuits()
 end
 
@@ -289,7 +294,8 @@ local function grant(source, tier, budget)
     if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
     return 0
   end
-  local slot, given, last = spread(math.max(next_slot(source), paced_until(source))), 0, now + A.horizon
+  local slot, given, last = spread(math.max(next_slot(source), paced_until(source))), 0, now
+  if interval then last = now + horizon_at(source, interval) end
   while interval and given < room and slot <= last do
     local entries = take(source, math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1))
     if #entries == 0 then break end
@@ -306,6 +312,7 @@ local function grant(source, tier, budget)
     outstanding = outstanding + promote(source, outstanding, most)
   end
   schedule(source)
+  note_turn(source, given, interval, slot <= last)
   return given
 end
 

@@ -64,7 +64,14 @@ class ScriptRunner:
         loaded = self._loaded.get(verb)
         if loaded is None:
             text = ScriptText(verb, self._known)
-            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules, "pace": self._pace, **self._seen}
+            common = {
+                "min_rate": MINIMUM_RATE,
+                "circuit": self._rules,
+                "pace": self._pace,
+                "spider": self._known.spider,
+                "namespace": self._known.namespace,
+                **self._seen,
+            }
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         args = [packed(arguments | loaded.arguments)]
