@@ -24,7 +24,7 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.ended_sessions import end_session, has_ended
-from crawlproject.state.keys import Keys
+from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.scripts import Budget, DeadRetry, Grant, LinkGroup, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
 
@@ -59,6 +59,7 @@ TYPES = {
             "due_fast",
             "due_mid",
             "due_slow",
+            *DUE_SETS,
             "paced",
             "spiders",
             "workers",
@@ -79,6 +80,7 @@ TYPES = {
         [
             "rates",
             "turns",
+            "places",
             "limits",
             "hosts",
             "claims",
@@ -426,7 +428,9 @@ async def opened(redis_url: str) -> AsyncIterator[State]:
     await scripts.heartbeat(ME, join=True, timeout=30, max_deliveries=3)
     # Another spider is due at both.
     await db(state).zadd(state.keys.spiders, {"pages": float("inf")})
-    await db(state).zadd(Keys("crawl", "pages").due_fast, {SPOILT: 0, SOUND: 0})
+    rival = Keys("crawl", "pages")
+    await db(state).zadd(rival.due[0], {SPOILT: 0, SOUND: 0})
+    await db(state).hset(rival.places, mapping={SPOILT: "24", SOUND: "24"})
     await put(state, SPOILT, 3)
     try:
         yield state
@@ -497,7 +501,7 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "dead_refusals"}:  # only tried
+    if name in {"data_fault", "dead_refusals", "due_fast", "due_mid", "due_slow"}:  # only tried
         assert refused == set(), refused
         return
     assert refused, "nothing was refused"

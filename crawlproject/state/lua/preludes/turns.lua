@@ -26,14 +26,26 @@ local function look_up_rivals()
   end
 end
 
--- Looks which sources of a tier others are due at, and who is ahead there; `slots` are known.
-local function look_up_turns(tier, sources)
-  local contested, rest = {}, tier:sub(#A.namespace + #A.spider + 2)
+-- Where the key of this spider is another's.
+local function key_of(rival, key) return A.namespace .. ':' .. rival .. key:sub(#A.namespace + #A.spider + 2) end
+
+-- Looks which sources others are due at, and who is ahead there; `slots` are known.
+local function look_up_turns(sources)
+  local contested = {}
   for _, rival in ipairs(turns.rivals) do
+    local stand = {} -- place -> those that stand there
     for first = 1, #sources, 1000 do
-      local last, key = math.min(first + 999, #sources), A.namespace .. ':' .. rival .. rest
-      for index, score in ipairs(attempt('ZMSCORE', key, unpack(sources, first, last)) or {}) do
-        local source, at = sources[first + index - 1], tonumber(score or '')
+      local found = attempt('HMGET', key_of(rival, K.places), unpack(sources, first, math.min(first + 999, #sources)))
+      for index, place in ipairs(found or {}) do
+        if place and DUE[place] then
+          stand[place] = stand[place] or {}
+          table.insert(stand[place], sources[first + index - 1])
+        end
+      end
+    end
+    for place, names in pairs(stand) do
+      for index, score in ipairs(attempt('ZMSCORE', key_of(rival, DUE[place]), unpack(names)) or {}) do
+        local source, at = names[index], tonumber(score or '')
         if at and at <= next_slot(source) + A.horizon and not turns.ahead[source] then
           turns.ahead[source] = {slots = 0}
           contested[#contested + 1] = source
@@ -64,7 +76,6 @@ end
 -- asks a little earlier than others, and so before their share of the horizon begins.
 local function note_turn(source, taken, interval, some_left)
   if #turns.rivals == 0 or not interval then return end
-  local placed = moves[tier_of(source)]
   if places[source] == false then turns.ended[#turns.ended + 1] = source end
   local ahead = turns.ahead[source]
   if not ahead or places[source] == false then return end
@@ -75,7 +86,7 @@ local function note_turn(source, taken, interval, some_left)
   if lead > 0 then ahead.spider = A.spider end
   ahead.slots = math.min(math.abs(lead), most)
   if ahead.spider then turns.changed[source] = ahead end
-  if lead <= 0 and placed[source] then placed[source] = placed[source] - A.horizon + turns.left_to_others end
+  if lead <= 0 and moves[source] then moves[source] = moves[source] - A.horizon + turns.left_to_others end
 end
 
 -- Writes what has changed; all is forgotten when nothing has been for an hour.
