@@ -86,9 +86,11 @@ class Crawl:
         }
         return inherited | {name: str(value) for name, value in settings.items()}
 
-    def worker_command(self, number: int) -> list[str]:
+    def worker_command(self, number: int, spider: str = "images") -> list[str]:
         """Return the command of a worker; it logs to `worker-<number>.log`."""
-        return [*SCRAPY, "crawl", "images", "--logfile", str(self.home / f"worker-{number}.log")]
+        modules = "SPIDER_MODULES=crawlproject.spiders,benchmarks.second_spider"
+        where = [] if spider == "images" else ["-s", modules]
+        return [*SCRAPY, "crawl", spider, *where, "--logfile", str(self.home / f"worker-{number}.log")]
 
     def worker(self, number: int) -> subprocess.Popen[bytes]:
         """Start a worker."""

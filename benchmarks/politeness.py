@@ -41,8 +41,19 @@ import trustme
 
 from benchmarks.arrivals import LAPSE_S, Listener, Report, Sites
 from benchmarks.ours import ROOT, Crawl, until
-from benchmarks.politeness_scenarios import KEYS, STAY, WANTED_USE, Outage, Run, Scenario, Source, scenarios
+from benchmarks.politeness_scenarios import (
+    KEYS,
+    SECOND,
+    STAY,
+    WANTED_USE,
+    Outage,
+    Run,
+    Scenario,
+    Source,
+    scenarios,
+)
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
+from crawlproject.state.keys import Keys
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
@@ -212,7 +223,8 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             feed(crawl, seeds)
         else:
             for number in range(0, len(seeds), 1000):
-                crawl.redis.lpush(KEYS.seeds, *seeds[number : number + 1000])
+                for keys, part in shared_out(scenario, seeds[number : number + 1000]):
+                    crawl.redis.lpush(keys.seeds, *part)
         until("an image is done", _START_S, lambda: crawl.redis.xlen(KEYS.image_events))
         going = Run(crawl, workers, scenario.seconds)
         if scenario.disturb is not None:
@@ -238,7 +250,8 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
     if broken:
         for name, log in logs.items():
             print(f"{name}:", *log.splitlines()[-8:], sep="\n    ", file=sys.stderr)
-    return replace(assess(scenario, going, sites.report, broken), missed=missed)
+    result = assess(scenario, going, sites.report, broken)
+    return replace(result, missed=missed, resumed_late=result.resumed_late + going.unequal)
 
 
 def issue_certificate(folder: Path, hosts: Iterable[str]) -> tuple[Path, Path]:
@@ -293,6 +306,16 @@ def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
             seed = {"url": url, "uuid": f"{source.name}-{number}", "source": source.name}
             found.append((number / count - source.halted, json.dumps(seed)))
     return [seed for _, seed in sorted(found)]
+
+
+def shared_out(scenario: Scenario, seeds: Sequence[str]) -> list[tuple[Keys, list[str]]]:
+    """Return the seeds of each spider: with two of them every other one of each source."""
+    if not scenario.second:
+        return [(KEYS, list(seeds))]
+    parts: tuple[list[str], list[str]] = ([], [])
+    for seed in seeds:
+        parts[int(json.loads(seed)["uuid"].rpartition("-")[2]) % 2].append(seed)
+    return list(zip((KEYS, SECOND), parts, strict=True))
 
 
 def seeds_by_source(scenario: Scenario) -> dict[str, int]:
@@ -355,7 +378,8 @@ class Workers:
                     environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
                 if self._urls:
                     environ |= {"REDIS_URL": self._urls[number % len(self._urls)]}
-                command = crawl.worker_command(number)
+                spider = "second" if number < self._scenario.second else "images"
+                command = crawl.worker_command(number, spider)
                 self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
             until("all workers are there", _START_S, self._ready)
         except BaseException:
@@ -370,7 +394,8 @@ class Workers:
 
     def _ready(self) -> bool:
         redis: Any = self._crawl.redis
-        return bool(redis.zcard(KEYS.workers) == len(self.processes) and redis.exists(KEYS.pulse))
+        there = sum(redis.zcard(keys.workers) for keys in (KEYS, SECOND))
+        return bool(there == len(self.processes) and redis.exists(KEYS.pulse))
 
     def _kill(self) -> None:
         for process in self.processes:

@@ -19,6 +19,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import LEADER_TTL_S
 
 KEYS = Keys("crawl", "images")
+SECOND = Keys("crawl", "second")  # second_spider
 WANTED_USE = 0.97
 WANTED_BESIDE_HANGING = 0.95
 IN_FLIGHT_S = 1.0  # for requests whose slots were given out to arrive
@@ -77,6 +78,7 @@ class Run:
         self.silences: list[tuple[float, float]] = []  # in which no request may arrive
         self.resumed_at = math.inf  # when those halted from the beginning were resumed
         self.new_rates: dict[str, tuple[float, float]] = {}  # source: from when on, rate
+        self.unequal: list[str] = []  # sources that two spiders have not shared alike
 
     def rates_of(self, source: Source) -> list[tuple[str, float, float, float]]:
         """Return the rates of `source` with the name of their row, and from when to when they hold."""
@@ -122,6 +124,7 @@ class Scenario:
     disturb: Disturbance | None = None
     skew_hours: tuple[float, ...] = ()  # of each worker's clock
     settings: Mapping[str, object] = field(default_factory=dict)
+    second: int = 0  # of the workers, that crawl for a second spider, which gets every other seed
 
     @property
     def wanted_use(self) -> float:
@@ -222,6 +225,29 @@ def resumed(run: Run) -> None:
     time.sleep(run.seconds * 0.4)
     run.resumed_at = time.monotonic()
     run.redis.delete(KEYS.halted)
+
+
+def two_spiders(seconds: float) -> Scenario:
+    """Return a crawl in which three workers of one spider and one of another have work for the same sources."""
+    sources = (Source("fast", MAXIMUM_RATE), Source("middle", 20), Source("modest", 2))
+
+    def fetched(run: Run) -> list[tuple[int, int]]:
+        names = [source.name for source in sources]
+        counts = [run.redis.hmget(keys.counts_of + "fetched", names) for keys in (KEYS, SECOND)]
+        return [(int(one or 0), int(other or 0)) for one, other in zip(*counts, strict=True)]
+
+    def share(run: Run) -> None:
+        """Compare what each spider gets while both have work."""
+        time.sleep(run.seconds * 0.1)
+        before = fetched(run)
+        time.sleep(run.seconds * 0.75)
+        for source, then, now in zip(sources, before, fetched(run), strict=True):
+            one, other = (later - earlier for earlier, later in zip(then, now, strict=True))
+            print(f"{source.name}: {one} of `images`, {other} of `second`")
+            if abs(one - other) > 0.1 * (one + other) + 1:  # 45 to 55 %, and an odd one
+                run.unequal.append(f"{source.name}: {one} requests of one spider, {other} of the other")
+
+    return Scenario("two-spiders", sources, workers=4, seconds=seconds, disturb=share, second=1)
 
 
 MIXED = (Source("fast", MAXIMUM_RATE), Source("middle", 40), Source("modest", 5), Source("least", MINIMUM_RATE))
@@ -368,6 +394,7 @@ def scenarios() -> list[Scenario]:
         Scenario("killed-redis", PAIR, disturb=killed_redis),
         lowered(24),
         redirects(14),
+        two_spiders(40),
         slow_tls(24),
         slow_tls_stopped(24),
         robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),

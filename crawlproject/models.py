@@ -151,6 +151,7 @@ class Lease:
     those of its `Slot`. `request` is the Scrapy request, from its slot to its settlement; `spent` says that it has
     passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
     `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta.
+    `sent` says that a request was handed to its connection for it.
     `started` and `fetched` are the moments at which Scrapy got it, and at which its download ended, well or not;
     None before. `parked` says that it waits for its host's addresses or its robots.txt.
     """
@@ -164,6 +165,7 @@ class Lease:
     rate: float = 1.0
     request: Request | None = None
     spent: bool = False
+    sent: bool = False
     revoked: bool = False
     parked: bool = False
     reached_spider: bool = False

@@ -136,6 +136,7 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_CIRCUIT_PROBES": ([("1", 1), (1000, 1000)], ["0", "1001", ""]),
     "CRAWL_CIRCUIT_HALT_AFTER": ([("1", 1), (50, 50)], ["0", "-1", ""]),
     "CRAWL_CIRCUIT_HALT_PERIODS": ([("1", 1), (5, 5)], ["0", "-1", "1.5", ""]),
+    "CRAWL_PAGES_DELAY": ([("70", 70), ("0", 0), ("0.5", 0.5), ("86400", 86400)], ["-1", "86401", "nan", ""]),
     "CRAWL_STRAIN": ([("True", True), ("no", False)], ["", "2"]),
     "CRAWL_ROBOTS_DELAY_MAX": ([("0.5", 0.5), (60, 60)], ["0", "-1", "inf", ""]),
     "CRAWL_ROBOTS_DELAY_OVER": ([("clamp", "clamp"), ("skip", "skip")], ["", "ignore", 1]),

@@ -24,7 +24,7 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.ended_sessions import end_session, has_ended
-from crawlproject.state.keys import Keys
+from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.scripts import Budget, DeadRetry, Grant, LinkGroup, NewRequest, Rejected, Settlement
 from crawlproject.status.sample import collect, take_sample
 
@@ -60,6 +60,9 @@ TYPES = {
             "due_fast",
             "due_mid",
             "due_slow",
+            *DUE_SETS,
+            "paced",
+            "spiders",
             "workers",
             "slots",
             "robots_delays_of",
@@ -75,7 +78,20 @@ TYPES = {
     "seen_bloom_of": "string",
     "seen_meta": "hash",
     **dict.fromkeys(
-        ["rates", "limits", "hosts", "claims", "options", "circuit_of", "window_of", "robots_of", "clock"], "hash"
+        [
+            "rates",
+            "turns",
+            "places",
+            "limits",
+            "hosts",
+            "claims",
+            "options",
+            "circuit_of",
+            "window_of",
+            "robots_of",
+            "clock",
+        ],
+        "hash",
     ),
     **dict.fromkeys(
         [
@@ -254,7 +270,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
         {"event": ("pages", "{}"), "status": "200", "fine": True, "latency": 0.1},
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
-        {},
+        {"unsent": 1},
     ]
     counts = {"fetched": 1, "failed": 1}
     settlements = [
@@ -405,6 +421,7 @@ async def opened(redis_url: str) -> AsyncIterator[State]:
     """Open a crawl in which all kinds of keys are in use, and close it."""
     seen = {"CRAWL_SEEN_CAPACITY": 1000, "CRAWL_SEEN_LINKS": "bloom:0.01"}
     state = State(config.load({"REDIS_URL": redis_url, **seen}), "images")
+    state.delay = 0.001
     await state.open()
     scripts = state.scripts
     fence = await scripts.lead("leader", ready=True)
@@ -413,6 +430,11 @@ async def opened(redis_url: str) -> AsyncIterator[State]:
     await scripts.set_rates(fence, [(SPOILT, 100, 100), (SOUND, 100, 100)], {"museum.org": SPOILT}, {})
     await scripts.heartbeat(SILENT, join=True, timeout=30, max_deliveries=3)
     await scripts.heartbeat(ME, join=True, timeout=30, max_deliveries=3)
+    # Another spider is due at both.
+    await db(state).zadd(state.keys.spiders, {"pages": float("inf")})
+    rival = Keys("crawl", "pages")
+    await db(state).zadd(rival.due[0], {SPOILT: 0, SOUND: 0})
+    await db(state).hset(rival.places, mapping={SPOILT: "24", SOUND: "24"})
     await put(state, SPOILT, 3)
     try:
         yield state
@@ -483,7 +505,7 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "dead_refusals"}:  # only tried
+    if name in {"data_fault", "dead_refusals", "due_fast", "due_mid", "due_slow"}:  # only tried
         assert refused == set(), refused
         return
     assert refused, "nothing was refused"

@@ -31,7 +31,7 @@ from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import Ended, last_end
-from crawlproject.status.source_status import duration, hold_of, pause, seen_on, source_statuses
+from crawlproject.status.source_status import duration, hold_of, interval_of, pause, seen_on, source_statuses
 from crawlproject.storage.blobs import described, finder_of, thumbnail_name
 from crawlproject.texts import printable, without_userinfo
 
@@ -143,7 +143,7 @@ async def explain(
         and not (refused or refused_address or excluded)
     ):
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(hold.seconds, row.next_slot_s, until_robots) + (row.queued + row.waiting) / row.effective_rate
+        due = max(hold.seconds, row.next_slot_s, until_robots) + (row.queued + row.waiting) * interval_of(status)
     return {
         "url": request.url,
         "identifier": seed.identifier,

@@ -33,16 +33,17 @@ def whole(low: int, high: int | None = None) -> Parser:
     return parse
 
 
-def number(low: float, *, above: bool = False) -> Parser:
-    """Return a parser for finite numbers from `low`, or only above it."""
+def number(low: float, high: float = math.inf, *, above: bool = False) -> Parser:
+    """Return a parser for finite numbers from `low`, or only above it, to `high`."""
 
     def parse(value: Any) -> float:
         try:
             number = float(str(value).strip())
         except ValueError:
             number = math.nan
-        if not math.isfinite(number) or number < low or (above and number == low):
-            raise ValueError(f"a number {'above' if above else 'from'} {low:g}")
+        if not (math.isfinite(number) and low <= number <= high) or (above and number == low):
+            most = "" if high == math.inf else f" to {high:g}"
+            raise ValueError(f"a number {'above' if above else 'from'} {low:g}{most}")
         return number
 
     return parse

@@ -328,6 +328,13 @@ class Config:
         flag,
         "latency back-off: slow down at five times the source's usual latency, and over 1 s more",
     )
+    pages_delay: float = _setting(
+        "CRAWL_PAGES_DELAY",
+        70,
+        number(0, 86_400),
+        "between two requests of the spider `pages` to one source, besides the source's rate; 0: only that",
+        unit="s",
+    )
     robots_delay_max: float = _setting(
         "CRAWL_ROBOTS_DELAY_MAX",
         60,
@@ -482,6 +489,10 @@ class Config:
     def circuit(self) -> CircuitRules:
         """The rules of every circuit that has no rules of its own in the catalogue."""
         return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
+
+    def delay_of(self, spider: str) -> float:
+        """Return the seconds that a spider keeps between its requests to one source, besides its rate."""
+        return self.pages_delay if spider == "pages" else 0.0
 
     @property
     def seen(self) -> SeenRules:

@@ -10,6 +10,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -208,6 +209,8 @@ class LeaseQueue:
         asked = settlement.fine is not None or settlement.answered
         if not self._drop(lease, asked, answered=settlement.answered or settlement.latency is not None):
             return False
+        if self.state.delay and not lease.sent:
+            settlement = replace(settlement, unsent=lease.at)
         self._settlements.append(settlement)
         self.settled.set()
         return True

@@ -68,6 +68,8 @@ class BoundedPool(HTTPConnectionPool):
             noted.append(connection.transport.getHandle())
         connection.heads = wanted
         if leave is None or leave.is_open:
+            if leave is not None:
+                leave.use()
             return connection
         renewed = deferred_from_coro(self._renewed(connection, key, leave))
         return renewed.addCallback(self._admit, key, leave, None, wanted)  # the reactor has been round meanwhile

@@ -101,6 +101,11 @@ class Passage:
         now = asyncio.get_running_loop().time()
         return now <= self._slot.latest if self._lease is None else self._lease.is_fresh(now)
 
+    def use(self) -> None:
+        """Note that the request is being written."""
+        if self._lease is not None:
+            self._lease.sent = True
+
     async def renew(self) -> bool:
         """Exchange the slot that was missed for one that comes soon, wait for it, and tell whether it came."""
         loop = asyncio.get_running_loop()
@@ -123,6 +128,6 @@ class Passage:
         await asyncio.sleep(max(slot.moment - loop.time(), 0))
         self._slot = slot
         if self._lease is not None:
-            self._lease.latest = slot.latest
+            self._lease.at, self._lease.latest = slot.at, slot.latest
         self.waited += loop.time() - began
         return self.is_open

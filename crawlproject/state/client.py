@@ -172,6 +172,7 @@ class State:
     def __init__(self, config: Config, spider: str) -> None:
         self.config = config
         self.keys = Keys(config.namespace, spider)
+        self.delay = config.delay_of(spider)  # seconds between its requests to one source, whatever that's rate
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
         self.health = Health()
@@ -212,7 +213,9 @@ class State:
     def scripts_of(self, spider: str) -> Scripts:
         """Return the scripts for the frontier of `spider`, over this connection."""
         keys = Keys(self.config.namespace, spider)
-        return Scripts(self.redis, keys, self.clock, self.health, self.config.circuit, seen=self.config.seen)
+        delay = self.delay if spider == self.keys.spider else self.config.delay_of(spider)
+        rules = self.config.circuit
+        return Scripts(self.redis, keys, self.clock, self.health, rules, delay, seen=self.config.seen)
 
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from crawlproject.models import PRIORITIES
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -53,19 +55,29 @@ class Keys:
         return self._of_spider("delayed:")
 
     @property
+    def places(self) -> str:
+        """Hash: source with work to the due set that it stands in, as the two digits in that's name."""
+        return self._of_spider("places")
+
+    @property
     def due_fast(self) -> str:
-        """Sorted set: sources of 10 rps and more with work, by the time their next slot is free (µs)."""
+        """Sorted set: where a former version had its sources of 10 rps and more; they leave it."""
         return self._of_spider("due:fast")
 
     @property
     def due_mid(self) -> str:
-        """Sorted set: the same for 1 to 10 rps."""
+        """Sorted set: the same for its sources of 1 to 10 rps."""
         return self._of_spider("due:mid")
 
     @property
     def due_slow(self) -> str:
-        """Sorted set: the same for less than 1 rps."""
+        """Sorted set: the same for its slower ones."""
         return self._of_spider("due:slow")
+
+    @property
+    def paced(self) -> str:
+        """Sorted set: sources by when this spider may send to them (µs), where it keeps a delay of its own."""
+        return self._of_spider("paced")
 
     @property
     def seen_of(self) -> str:
@@ -150,6 +162,16 @@ class Keys:
     def slots(self) -> str:
         """Sorted set: each source's next free send slot (µs); missing or past: free now."""
         return f"{self.namespace}:slots"
+
+    @property
+    def spiders(self) -> str:
+        """Sorted set: spiders by when they last asked for work (µs)."""
+        return f"{self.namespace}:spiders"
+
+    @property
+    def turns(self) -> str:
+        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead."""
+        return f"{self.namespace}:turns"
 
     @property
     def rates(self) -> str:
@@ -402,6 +424,11 @@ class Keys:
         return self._of_spider("reading")
 
     @property
+    def due(self) -> tuple[str, ...]:
+        """The sets of sources that are due, by rate and class."""
+        return tuple(getattr(self, name) for name in DUE_SETS)
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """The streams that carry events."""
         return (self.image_events, self.link_rot_events, self.page_events, self.halted_events, self.resumed_events)
@@ -409,5 +436,22 @@ class Keys:
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""
         for name, attribute in vars(Keys).items():
-            if isinstance(attribute, property) and name != "streams":
+            if isinstance(attribute, property) and name not in {"streams", "due"}:
                 yield name, getattr(self, name)
+
+
+def _due_set(tier: int, rates: str, number: int) -> property:
+    def key(keys: Keys) -> str:
+        return keys._of_spider(f"due:{tier}{number}")
+
+    key.__doc__ = (
+        f"Sorted set: sources of {rates} whose best request has priority {number}, by their due time (µs)."
+    )
+    return property(key)
+
+
+DUE_SETS = tuple(f"due_{tier}{number}" for tier in (2, 1, 0) for number in range(PRIORITIES - 1, -1, -1))
+for _name in DUE_SETS:
+    _tier = int(_name[-2])
+    _rates = ("less than 1 rps", "1 to 10 rps", "10 rps and more")[_tier]
+    setattr(Keys, _name, _due_set(_tier, _rates, int(_name[-1])))

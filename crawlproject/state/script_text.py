@@ -10,6 +10,7 @@ from typing import NamedTuple
 from crawlproject.state.keys import Keys
 
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
+_CONSTANT = re.compile(r"^local ([A-Z][A-Z_]*) = (\d+)(?: --[^\n]*)?\n", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
 _KEY = re.compile(r"\bK\.(\w+)")
 _ARGUMENT = re.compile(r"\bA\.(\w+)")
@@ -66,6 +67,23 @@ def _without_unused(text: str) -> str:
     return text[:end] + kept
 
 
+def _with_constants_inserted(text: str) -> str:
+    """Write the number in place of each constant: Lua has room for 200 local variables."""
+    for found in list(_CONSTANT.finditer(text)):
+        text = re.sub(rf"\b{found[1]}\b", found[2], text.replace(found[0], "", 1))
+    return text
+
+
+def _with_seldom_called_in_a_table(text: str, names: set[str]) -> str:
+    """Make fields of a table of functions that are seldom called: it takes one local variable for all of them."""
+    found = [name for name in names if re.search(rf"^local function {name}\(", text, re.MULTILINE)]
+    if not found:
+        return text
+    any_of = "|".join(sorted(found))
+    text = re.sub(rf"^local function ({any_of})\(", r"function SELDOM.\1(", text, flags=re.MULTILINE)
+    return "local SELDOM = {}\n" + re.sub(rf"(?<![\w.])({any_of})\(", r"SELDOM.\1(", text)
+
+
 class ScriptText:
     """A script as Redis gets it: `text`, the `keys` to call it with, and the names of its `arguments`.
 
@@ -76,17 +94,20 @@ class ScriptText:
     - `types:` keys that sources share, each with its type, as in `zset slots active, hash rates`: one of another
       type ends the script before anything else happens. A `counter` is a string with a whole number. Those that
       the script does not name in the end are not looked at.
+    - `seldom:` functions that are seldom called, which take none of the 200 local variables that Lua has room for.
     - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
 
-    Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`.
+    Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`. A constant, `local NAME =
+    number`, is inserted where it is named.
     """
 
     def __init__(self, verb: str, keys: Keys) -> None:
         parts = _parts(verb)
         types_prelude, *others = (_COMMENT.sub("", part.text) for part in parts)
-        body = _without_unused("\n".join(others))
+        body = _without_unused(_with_constants_inserted("\n".join(others)))
         body = _without_unused("\n".join((types_prelude, *self._checks(parts, set(_KEY.findall(body))), body)))
         self.arguments = set(_ARGUMENT.findall(body))
+        body = _with_seldom_called_in_a_table(body, {name for part in parts for name in part.declared("seldom")})
         named = set(_KEY.findall(body))
         spelled = {name: key for name, key in keys.items() if name in named}
         self.keys = list(spelled.values())

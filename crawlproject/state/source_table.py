@@ -144,9 +144,5 @@ async def count_due(state: State, sources: Sequence[str]) -> int:
     """Return how many of `sources` have requests that wait."""
     if not sources:
         return 0
-    keys = state.keys
-    async with state.redis.pipeline(transaction=False) as pipe:
-        for tier in (keys.due_fast, keys.due_mid, keys.due_slow):
-            pipe.zmscore(tier, list(sources))
-        tiers = await pipe.execute()
-    return sum(1 for scores in zip(*tiers, strict=True) if any(score is not None for score in scores))
+    redis: Any = state.redis
+    return sum(place is not None for place in await redis.hmget(state.keys.places, list(sources)))

@@ -92,7 +92,9 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, pages: int, link_ro
         source=status.source,
         rate_limit=status.limit,
         effective_rate=status.effective,
-        reason="; ".join(part for part in (_rate_reason(status), hold.reason, _failing_host(status)) if part),
+        reason="; ".join(
+            part for part in (_rate_reason(status), hold.reason, paced(status), _failing_host(status)) if part
+        ),
         queued=status.queued,
         waiting=status.waiting,
         delayed=status.delayed,
@@ -100,10 +102,21 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, pages: int, link_ro
         successful=thumbnails + pages + link_rot,
         failed=failed,
         state=status.state,
-        eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work / status.effective,
-        next_slot_s=round(max(status.next_slot - status.now, 0.0), 6),
+        eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work * interval_of(status),
+        next_slot_s=round(max(status.next_slot - status.now, status.paced_until - status.now, 0.0), 6),
         hosts=[one._asdict() | {"host": one.host or None} for one in status.hosts],
     )
+
+
+def interval_of(status: SourceStatus) -> float:
+    """Return the seconds between two requests of this spider to a source whose rate is above 0."""
+    return max(1 / status.effective, status.delay)
+
+
+def paced(status: SourceStatus) -> str:
+    """Say when the spider's own delay lets the next request out; "" while it does not hold it back."""
+    seconds = math.ceil(status.paced_until - status.now)
+    return f"paced: next page in {seconds} s" if seconds > 0 and status.queued + status.delayed > 0 else ""
 
 
 def _failing_host(status: SourceStatus) -> str:

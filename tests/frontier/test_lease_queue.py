@@ -23,7 +23,7 @@ from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Settlement
+from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 from crawlproject.worker import Shutdown
 from tests.conftest import Engine, local_network
 from tests.leading import lead
@@ -288,6 +288,37 @@ async def test_a_lease_ends_once(state: State) -> None:
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 1
     assert worker.stat("crawl/museum/link_rot") == 1
+
+
+async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay(state: State) -> None:
+    state.delay = 60.0
+    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=state.delay)
+    worker = Worker(state)
+    await worker.ready()
+    await worker.look_up()
+    await worker.put("a", "b")
+
+    async def next_lease() -> Lease:
+        await until_async(partial(_leases, worker))
+        (request,) = await worker.popped(1)
+        assert request.meta["identifier"] == "a"
+        lease: Lease = request.meta[LEASE]
+        return lease
+
+    unsent = await next_lease()
+    worker.queue.give_back(unsent)
+    await worker.queue.flush()
+    sent = await next_lease()  # at once
+    sent.sent = True
+    worker.queue.give_back(sent)
+    await worker.queue.flush()
+    until = await worker.redis.zscore(state.keys.paced, "museum")
+    assert until == pytest.approx(sent.at + 60e6, abs=2)
+    assert not await _leases(worker)
+
+
+async def _leases(worker: Worker) -> bool:
+    return bool((await worker.queue.fill()).grants)
 
 
 async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -34,10 +35,13 @@ from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
 from benchmarks.site import worst_second
-from crawlproject.errors import StaleConnection
+from crawlproject.errors import SlotMissed, StaleConnection
+from crawlproject.models import Lease
 from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
 from crawlproject.net.protocol import BoundedProtocol
+from crawlproject.net.send_slot import Passage
+from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture, size_for
@@ -269,6 +273,17 @@ def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypat
     assert sorted(bounded._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
     for timeout in bounded._timeouts.values():
         timeout.cancel()
+
+
+async def test_a_lease_knows_whether_its_request_was_written(state: State) -> None:
+    bounded = BoundedPool(installed_reactor)
+    bounded._putConnection(("host", 1), Connection())
+    now = asyncio.get_running_loop().time()
+    late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
+    for lease in (late, timely):
+        pool.passage.set(Passage.of_lease(state, lease, "museum.example"))
+        bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissed))
+    assert (late.sent, timely.sent) == (False, True)
 
 
 class Punctual(Picture):

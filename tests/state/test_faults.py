@@ -376,7 +376,7 @@ def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, s
     client.rpush(KEYS.queue_of + "0:photos", *entries)
     client.zadd(KEYS.delayed_of + "photos", {b"no newline": 0, b"\n": 0})
     client.rpush(KEYS.quarantine, b"no newline", b"photos\nnoise")
-    client.zadd(KEYS.due_fast, {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
+    client.zadd(KEYS.due[0], {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
     client.zadd(KEYS.workers, {b"\xff": 0, "gone": 0, "later": float("inf")})
     client.hset(KEYS.leases_of + "gone", mapping={b"nonsense": b"x", b"1.0:\xff": b"y"})
     client.hset(KEYS.limits, mapping={b"\xff": "junk", "photos": "nan"})
@@ -397,7 +397,7 @@ def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, s
     crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 61)
     crawl.until(lambda: not client.exists(KEYS.leases_of + "gone"))
     client.hset(KEYS.leases_of + client.zrange(KEYS.workers, 0, -1)[0].decode(), "nonsense", "z")
-    client.zrem(KEYS.due_fast, "never")
+    client.zrem(KEYS.due[0], "never")
     crawl.finish()
     assert lines(crawl) == [
         line for line in lines(crawl) if "Dead letter" in line or "WRONGTYPE" in line or "rate" in line

@@ -34,6 +34,12 @@ def test_a_script_finds_all_functions_that_it_calls(verb: str) -> None:
     assert called - defined <= FUNCTIONS | WORDS
 
 
+def test_constants_stand_as_numbers() -> None:
+    text = ScriptText("lease", KEYS).text
+    assert "LONGEST_SILENCE_US" not in text
+    assert "now - seen > 3000000" in text
+
+
 def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
     looks = {verb for verb in VERBS if "'INFO', 'server'" in ScriptText(verb, KEYS).text}
     assert looks == {"acquire", "confirm", "lead", "lease", "renew"}

@@ -41,7 +41,7 @@ def db(state: State) -> Any:
 async def set_clock(state: State, seconds: float) -> None:
     """Set Redis' clock forward by `seconds`, or back if negative: all that was noted lies so much further off."""
     keys, client, micros = state.keys, db(state), -seconds * MICROS
-    sets = [keys.slots, keys.workers, keys.due_fast, keys.due_mid, keys.due_slow]
+    sets = [keys.slots, keys.workers, *keys.due]
     for key in [*sets, *await client.keys(keys.delayed_of + "*")]:
         for member, score in await client.zrange(key, 0, -1, withscores=True):
             await client.zadd(key, {member: score + micros})

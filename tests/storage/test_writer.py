@@ -266,7 +266,7 @@ async def test_waiting_leases_go_back_when_the_storage_is_down(
     entry = next(iter(scheduler.queue.leases.values())).entry
     redis: Any = scheduler.state.redis
     await redis.rpush(scheduler.state.keys.queue_of + "0:museum", entry)
-    await redis.zadd(scheduler.state.keys.due_fast, {"museum": 0})
+    await redis.zadd(scheduler.state.keys.due[0], {"museum": 0})
     await scheduler.queue.fill()
     assert (len(scheduler), len(scheduler.queue.leases)) == (1, 2)
     scheduler.leasing.pause("trouble")

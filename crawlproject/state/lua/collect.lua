@@ -1,6 +1,8 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 -- needs: clock, names, pause, feeders
--- types: hash reading totals latencies, set halted temp_halted sources excluded, zset active workers due_fast due_mid due_slow
+-- types: hash reading totals latencies, set halted temp_halted sources excluded, zset active workers
+-- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- types: hash places
 -- types: stream dead, string leader paused pulse, counter outstanding
 -- reads: seeds overflow
 --
@@ -40,10 +42,12 @@ choose(halted)
 choose(for_a_while)
 if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
 choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
-for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do choose(redis.call('ZRANGE', tier, 0, A.most - 1)) end
-
-local due = 0
-for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do due = due + redis.call('ZCARD', tier) end
+for _, key in ipairs({
+  K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
+  K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
+  K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
+}) do choose(redis.call('ZRANGE', key, 0, A.most - 1)) end
+local due = redis.call('HLEN', K.places)
 
 local feeders, left = 0, 0
 for index, value in ipairs(read('hash', 'HVALS', K.feeders)) do

@@ -117,7 +117,8 @@ for _, batch in ipairs(batches) do
   local source, entries = batch.source, batch.entries
   if store(source, entries, 'RPUSH', batch.list, unpack(entries)) then
     if batch.is_queue then
-      has_queued[source], touched[source], queued = true, true, queued + #entries
+      note_queued(source, entries[1])
+      touched[source], queued = true, queued + #entries
     else
       waiting = waiting + #entries
     end

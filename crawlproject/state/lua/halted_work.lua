@@ -1,6 +1,7 @@
 -- Counts the work of halted sources, a page of them at a time: all at once would hold Redis up.
 -- needs: queues
--- types: list quarantine, zset due_fast due_mid due_slow, set halted
+-- types: list quarantine, set halted
+-- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
 --
 -- A: cursor ('0': from the beginning); count (sources a page).
 -- Reply: {cursor of the next page, '0' after the last, requests, seeds that wait beyond the sources' shares}; with the
@@ -8,9 +9,13 @@
 
 local work, waiting = 0, 0
 if A.cursor == '0' then
-  for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
+  for _, key in ipairs({
+    K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
+    K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
+    K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
+  }) do
     -- Halted sources are put a second ahead again and again: others come before them.
-    for _, source in ipairs(redis.call('ZRANGE', tier, 0, 9)) do
+    for _, source in ipairs(redis.call('ZRANGE', key, 0, 9)) do
       if redis.call('SISMEMBER', K.halted, source) == 0 then return {'0', 0, 0} end
     end
   end

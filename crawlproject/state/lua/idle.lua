@@ -1,8 +1,9 @@
 -- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' shares of it, the seed list and
 -- every worker's processing list are empty.
 -- needs: queues
--- types: list quarantine seeds, zset workers due_fast due_mid due_slow
--- reads: outstanding overflow
+-- types: list quarantine seeds, zset workers
+-- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- reads: outstanding overflow due_fast due_mid due_slow
 --
 -- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
 -- Reply: 1 or 0.
@@ -13,9 +14,10 @@ if outstanding > (A.halted_work or 0) or overflow > (A.halted_overflow or 0) the
 local workers = redis.call('ZRANGE', K.workers, 0, -1)
 if not A.halted_work then
   -- The count may be too low where others have put requests there, or taken some away.
-  for _, tier in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
-    if redis.call('ZCARD', tier) > 0 then return 0 end
-  end
+  local due = redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
+    K.due_14, K.due_13, K.due_12, K.due_11, K.due_10, K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
+    K.due_fast, K.due_mid, K.due_slow)
+  if due > 0 then return 0 end
   if redis.call('LLEN', K.quarantine) > 0 then return 0 end
   for _, worker in ipairs(workers) do
     if (attempt('HLEN', K.leases_of .. worker) or 0) > 0 then return 0 end

@@ -3,11 +3,12 @@
 -- types: hash limits
 -- reads: rates slots halted
 --
--- A: sources; min_rate; circuit.
+-- A: sources; min_rate; circuit; pace.
 -- Reply, for each in order: {limit, by size or '', override or '', effective rate, state, held until (us, 0:
 --    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its share of
 --    the frontier, 1 if the limit is over robots.txt else 0, the hosts it was seen on in the last
---    minutes: {host ('' for the rest), successes, errors, host, ...}, the one whose errors are all there are, or ''}
+--    minutes: {host ('' for the rest), successes, errors, host, ...}, the one whose errors are all there are, or '', when this
+--    spider may send to it (us), the delay that it keeps itself (us)}
 
 look_up(A.sources)
 look_up_excluded(A.sources)
@@ -42,6 +43,8 @@ for index, source in ipairs(A.sources) do
     is_over_robots(source) and 1 or 0,
     seen_on,
     failing_host(hosts) or '',
+    text(paced_until(source)),
+    text(A.pace),
   }
 end
 return reply

@@ -1,11 +1,13 @@
 -- Hands out requests together with their send slots.
--- needs: clock_guard, belonging, circuit_changes, due, exclusions, pause
--- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn due_fast due_mid due_slow
+-- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause
+-- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn places
+-- reads: due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- reads: due_fast due_mid due_slow
 -- reads: rates slots halted
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
---    have waited); min_rate; circuit; refuse_unknown; dead_maxlen; max_deliveries; high_water.
+--    have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
@@ -13,9 +15,12 @@
 --    see preludes/pause.lua.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
--- one half of the rest, and what is left over rolls on; within a tier the source that has waited longest
--- comes first. Unused time is not saved: a slot is never before now. A source that is halted or held is put
+-- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
+-- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see preludes/pace.lua)
+-- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
+--
+-- Spiders that have work for the same source share its slots: see preludes/turns.lua.
 --
 -- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
 -- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
@@ -46,19 +51,65 @@ local rooms, full = A.rooms, 0
 for _, room in pairs(rooms) do
   if room <= 0 then full = full + 1 end
 end
-local due, sources = {}, {} -- `due`: {names, scores} for each tier
-for index, tier in ipairs(TIERS) do
-  local most = A.want + full + 8
-  local found = read('zset', 'ZRANGEBYSCORE', tier, '-inf', text(now + A.horizon), 'WITHSCORES', 'LIMIT', 0, most)
-  local names, scores = {}, {}
-  for position = 1, #found, 2 do
-    local source = found[position]
+
+-- The sources of a tier that are due, at most `most` of them, in the order of their turns: the one with the greatest wait x
+-- weight of its class first. So no class starves, and of two that are short of slots the higher one waits half as long.
+-- The sets are read in chunks. Appends their names to `sources`.
+local function read_due(tier, most, sources)
+  local heads, found = {}, {names = {}, scores = {}, places = {}}
+  for class = 4, 0, -1 do
+    heads[5 - class] = {place = tier .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
+  end
+  local function score_of(head)
+    local score = head.rows[head.at + 1]
+    if not score and not head.ended then
+      local to, key = text(now + A.horizon), DUE[head.place]
+      head.rows = read('zset', 'ZRANGEBYSCORE', key, '-inf', to, 'WITHSCORES', 'LIMIT', head.read, head.chunk)
+      head.at, head.read, head.ended = 1, head.read + head.chunk, #head.rows < 2 * head.chunk
+      head.chunk, score = 2 * head.chunk, head.rows[2]
+    end
+    return tonumber(score or '')
+  end
+  for _ = 1, most do
+    local first, greatest, at
+    for _, head in ipairs(heads) do
+      local score = score_of(head)
+      local wait = score and math.max(now + A.horizon - score, 0) * head.weight
+      if wait and (not greatest or wait > greatest) then first, greatest, at = head, wait, score end
+    end
+    if not first then break end
+    local source = first.rows[first.at]
+    first.at = first.at + 2
     if (rooms[source] or 1) > 0 then
-      names[#names + 1], sources[#sources + 1] = source, source
-      scores[#scores + 1] = tonumber(found[position + 1])
+      local place = #found.names + 1
+      found.names[place], found.scores[place], found.places[place] = source, at, first.place
+      sources[#sources + 1] = source
     end
   end
-  due[index] = {names = names, scores = scores}
+  return found
+end
+
+local due, sources, misplaced = {}, {}, {} -- `due`: by tier, the fastest first
+for index = 1, 3 do due[index] = read_due(3 - index, A.want + full + 8, sources) end
+for first = 1, #sources, 1000 do
+  local last = math.min(first + 999, #sources)
+  for index, place in ipairs(read('hash', 'HMGET', K.places, unpack(sources, first, last))) do
+    note_place(sources[first + index - 1], place)
+  end
+end
+-- What others have put into a due set stands there if it does not stand elsewhere.
+for index = 1, 3 do
+  local kept = {}
+  for position, source in ipairs(due[index].names) do
+    local place, score = due[index].places[position], due[index].scores[position]
+    if not places[source] then places[source], moves[source] = place, score end
+    if places[source] == place then
+      kept[#kept + 1], due_at[source] = source, score
+    else
+      misplaced[#misplaced + 1] = {place, source}
+    end
+  end
+  due[index].names = kept
 end
 local function source_of_quarantined(line)
   local source = line and line:match('^(.-)\n')
@@ -74,17 +125,15 @@ look_up(sources)
 look_up_excluded(sources)
 look_up_beliefs(sources)
 follow_overrides(sources)
-for index, tier in ipairs(TIERS) do
-  for position, source in ipairs(due[index].names) do
-    if tier_of(source) == tier then places[source] = due[index].scores[position] end
-  end
-end
+look_up_rivals()
+for index = 1, 3 do look_up_turns(due[index].names) end
 local leases = K.leases_of .. A.worker
 require_type('hash', leases)
 
 -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
 keep_time()
 reply[1] = moment()
+for _, one in ipairs(misplaced) do redis.call('ZREM', DUE[one[1]], one[2]) end
 if resume > now then
   reply[4] = text(resume)
   return reply
@@ -94,22 +143,34 @@ end
 local function give(source, slot, interval, rate, entries)
   local circuit, stored = circuit_of(source), {}
   local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, string.format('%.17g', rate)
+  local step = math.max(interval, A.pace)
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + #entries end
   for _, entry in ipairs(entries) do
     sequence = sequence + 1
     local id, place = text(sequence) .. ending, #reply
     stored[#stored + 1], stored[#stored + 2] = id, entry
     reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, text(slot), shown_rate, entry
-    slot = slot + interval
+    slot = slot + step
   end
   redis.call('HSET', leases, unpack(stored))
-  set_slot(source, slot)
+  set_slot(source, slot - step + interval)
+  if A.pace > 0 then set_pace(source, slot - step + A.pace) end
   return slot
+end
+
+-- Sources that stand in the due sets of a former version, some at a call: they come to where they belong.
+local function take_over_former()
+  if redis.call('EXISTS', K.due_fast, K.due_mid, K.due_slow) == 0 then return end
+  for _, former in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
+    local found = attempt('ZPOPMIN', former, 500) or {}
+    for position = 1, #found, 2 do schedule(found[position]) end
+  end
 end
 
 local function save()
   if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
   save_due()
+  save_turns()
   save_circuits()
 end
 
@@ -144,7 +205,7 @@ if source_to_prove then
   local source = source_to_prove
   local lasts = redis.call('PTTL', K.quarantine_turn)
   if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
-  local rate, slot = effective_rate(source), next_slot(source)
+  local rate, slot = effective_rate(source), math.max(next_slot(source), paced_until(source))
   local interval = interval_of(rate)
   if not interval or slot > now + 1000000 or admitted(source) == 0 then
     -- Nobody waits for it, least of all the worker whose turn it was.
@@ -270,15 +331,11 @@ local function quarantine(source, entries)
   end
 end
 
-local function grant(source, tier, budget)
+local function grant(source, budget)
   if source == kept_for_quarantined then return 0 end
   if not is_name(source) then return refuse(source, 'invalid source name: feed it again under another') end
   if is_excluded(source) then return drop_work_of(source) end
   if refused(source) then return refuse(source, 'unknown source: ' .. source) end
-  if tier ~= tier_of(source) then
-    redis.call('ZREM', tier, source)
-    schedule(source)
-  end
   local rate = effective_rate(source)
   local interval = interval_of(rate)
   local room = math.min(budget, rooms[source] or A.room, admitted(source))
@@ -286,9 +343,10 @@ local function grant(source, tier, budget)
     if held_until(source) > 0 or circuit_of(source).state == 'half_open' then schedule(source) end
     return 0
   end
-  local slot, given, last = spread(next_slot(source)), 0, now + A.horizon
+  local slot, given, last = spread(math.max(next_slot(source), paced_until(source))), 0, now
+  if interval then last = now + horizon_at(source, interval) end
   while interval and given < room and slot <= last do
-    local entries = take(source, math.min(room - given, math.floor((last - slot) / interval) + 1))
+    local entries = take(source, math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1))
     if #entries == 0 then break end
     local enough = drop_some(source, entries)
     local stays, moved_enough = move_strays(source, entries)
@@ -303,6 +361,7 @@ local function grant(source, tier, budget)
     outstanding = outstanding + promote(source, outstanding, most)
   end
   schedule(source)
+  note_turn(source, given, interval, slot <= last)
   return given
 end
 
@@ -313,7 +372,7 @@ local function serve(index, budget)
     if given >= budget then
       rest[#rest + 1] = source
     else
-      given = given + grant(source, TIERS[index], budget - given)
+      given = given + grant(source, budget - given)
       if given >= budget then stopped = source end
     end
   end
@@ -327,9 +386,10 @@ for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
   if left > 0 then left = left - serve(share[1], math.ceil(left / share[2])) end
 end
 
+take_over_former()
 save()
-for _, tier in ipairs(TIERS) do
-  local first = number(redis.call('ZRANGE', tier, 0, 0, 'WITHSCORES')[2])
+for _, key in pairs(DUE) do
+  local first = number(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
 if found_quarantined then reply[4] = text(now) end

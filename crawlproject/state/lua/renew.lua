@@ -3,13 +3,14 @@
 -- reads: rates slots halted pulse
 --
 -- A: source; host (of the request); missed (the slot, us) and rate (when it was given out); within (us ahead that the new
---    one may be); worker and lease (none: a request without one); min_rate; circuit.
+--    one may be); worker and lease (none: a request without one); min_rate; circuit; pace.
 -- Reply: {moment, slot, rate}; slot is '' when there is none so soon, without a pulse, for a source that is halted, held,
 -- excluded (or the host is) or at rate 0, and for a lease that this worker has no more, or that was granted before the
 -- circuit changed its state.
 --
 -- If no slot was given out after the one that was missed, the request may go out now, and the next slot moves. So a slow
--- source that takes long to connect and keeps no connection open is not asked half as often, or never.
+-- source that takes long to connect and keeps no connection open is not asked half as often, or never. Where the spider has
+-- a delay of its own, that holds for the slots that it has used itself: it may have leased another request since.
 
 local source, pulse = A.source, strings(K.pulse)
 look_up({source})
@@ -31,7 +32,13 @@ local last = slot_of(source)
 local is_last = last and rate >= A.rate and math.abs(last - A.missed - interval) < 100
 local slot = is_last and now or next_slot(source)
 if slot > now + A.within then return none end
+if A.lease and A.pace > 0 then
+  undo_pace(source, A.missed)
+  if paced_until(source) > slot then return none end
+  set_pace(source, slot + A.pace)
+end
 keep_time()
 set_slot(source, math.max(last or 0, slot + interval))
 save_slots()
+save_paces()
 return {moment(), text(slot), string.format('%.17g', rate)}

@@ -4,7 +4,7 @@
 -- types: stream image_events link_rot_events page_events, hash totals latencies, zset active, counter outstanding overflow
 -- reads: halted options
 --
--- A: worker; high_water; min_rate; circuit; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow
+-- A: worker; high_water; min_rate; circuit; pace; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow
 --    answers slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot, 3: pages)
 --    nothing of what stands here              done, without an event
@@ -14,6 +14,7 @@
 --                                             that is excluded, or its source, it is dropped. With `names` beside
 --                                             domains: of that source, where the name is believed; `strays`: it
 --                                             goes behind what waits there
+--    unsent (its slot, us): it was never sent; with a delay of the spider's own, the next one need not wait for that
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
@@ -176,6 +177,10 @@ for index, id in ipairs(A.ids) do
       ended = ended + 1
     end
     if payer then learn(index, payer, generations[index]) end
+    if payer and A.unsent[index] then
+      undo_pace(payer, A.unsent[index])
+      touched[payer] = true
+    end
   end
 end
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end

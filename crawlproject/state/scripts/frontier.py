@@ -32,6 +32,7 @@ _SETTLE_COLUMNS = (
         "slows",
         "holds",
         "answered",
+        "unsent",
     ),
     *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "strays", "delays"),
 )
@@ -215,7 +216,8 @@ class Settlement:
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
     time-out; `slows` says that it slows the source down, and holds it
     for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
-    an opt-out); a probe has gone well by that.
+    an opt-out); a probe has gone well by that. `unsent` is the slot (µs, Redis' clock) of a lease whose request
+    was never sent: where the spider keeps a delay of its own, the next request need not wait for that.
     """
 
     id: str
@@ -239,6 +241,7 @@ class Settlement:
     slows: bool = False
     hold: float | None = None
     answered: bool = False
+    unsent: int | None = None
 
 
 class DeadRetry(NamedTuple):
@@ -421,7 +424,7 @@ class FrontierScripts(ScriptRunner):
 
     def _settlement(self, one: Settlement) -> dict[str, Any]:
         """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {} if one.unsent is None else {"unsent": one.unsent}
         if one.source != one.id.partition(":")[2]:
             found["sources"] = one.source
         if one.answered:

@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
-from crawlproject.state.clock import RedisClock
+from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
@@ -35,7 +35,7 @@ class ScriptRunner:
     """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
-    `pace`: the requests a second at most that the spider sends to a source; None: the source's rate alone binds.
+    `delay` is what the spider keeps between its requests to one source, in seconds.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class ScriptRunner:
         clock: RedisClock,
         health: Health | None = None,
         rules: CircuitRules | None = None,
-        pace: float | None = None,
+        delay: float = 0.0,
         seen: SeenRules | None = None,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
         self._seen = (seen or SeenRules()).packed()
-        self._pace = pace
+        self._pace = int(delay * MICROS)
         self._emitted = [
             key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events, keys.page_events)
         ]  # as in settle.lua
@@ -64,7 +64,14 @@ class ScriptRunner:
         loaded = self._loaded.get(verb)
         if loaded is None:
             text = ScriptText(verb, self._known)
-            common = {"min_rate": MINIMUM_RATE, "circuit": self._rules, "pace": self._pace, **self._seen}
+            common = {
+                "min_rate": MINIMUM_RATE,
+                "circuit": self._rules,
+                "pace": self._pace,
+                "spider": self._known.spider,
+                "namespace": self._known.namespace,
+                **self._seen,
+            }
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         args = [packed(arguments | loaded.arguments)]

@@ -37,7 +37,8 @@ class SourceStatus(NamedTuple):
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
     (seconds; not where the limit is `over_robots`). `held_until` is 0 when nothing holds it. `waiting` are
     requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from. If
-    all errors came from one of several hosts, that is `failing_host`, else "".
+    all errors came from one of several hosts, that is `failing_host`, else "". `delay` is what this spider keeps
+    itself between its requests to the source (s, 0: none), `paced_until` when it may send the next one for that.
     """
 
     source: str
@@ -60,6 +61,8 @@ class SourceStatus(NamedTuple):
     over_robots: bool
     hosts: list[SeenHost]
     failing_host: str
+    paced_until: float = 0.0
+    delay: float = 0.0
 
 
 class Attribution(NamedTuple):
@@ -311,6 +314,8 @@ class SourceScripts(ScriptRunner):
                     for host, fine, errors in zip(*(row[17][n::3] for n in range(3)), strict=True)
                 ],
                 row[18].decode(errors="replace"),
+                int(row[19]) / MICROS,
+                int(row[20]) / MICROS,
             )
             for source, row in zip(sources, rows, strict=True)
         ]

@@ -60,8 +60,7 @@ async def queued(state: State) -> dict[str, int]:
 
 
 async def due(state: State) -> set[bytes]:
-    tiers = (state.keys.due_fast, state.keys.due_mid, state.keys.due_slow)
-    return {source for tier in tiers for source in await db(state).zrange(tier, 0, -1)}
+    return {source for key in state.keys.due for source in await db(state).zrange(key, 0, -1)}
 
 
 async def test_made_up_names_for_one_host_are_one_source(state: State) -> None:
@@ -189,7 +188,7 @@ async def put_with(state: State, source: str, *requests: Request) -> None:
     entries = [item.entry for item in items]
     await db(state).rpush(f"{state.keys.queue_of}0:{source}", *entries)
     await db(state).incrby(state.keys.outstanding, len(entries))
-    await db(state).zadd(state.keys.due_slow, {source: 0})
+    await db(state).zadd(state.keys.due[-1], {source: 0})
 
 
 async def test_what_an_earlier_version_has_stored_under_a_made_up_name_goes_to_its_domain(state: State) -> None:

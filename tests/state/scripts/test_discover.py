@@ -102,7 +102,7 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
-    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=0.02)  # of the spider: 12 in ten minutes
+    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=50.0)  # 12 in ten minutes
     await join(state)
     await rule(state, ("museum.org", 200))
     await discover(state, group(*(f"{n:02}" for n in range(30))))
@@ -113,7 +113,7 @@ async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> 
 
 
 async def one_lease(state: State) -> list[Grant]:
-    return (await lease(state, want=1)).grants
+    return (await lease(state, want=1, horizon=1e6)).grants
 
 
 @pytest.mark.parametrize(("rate", "window"), [("0.001", 8), ("0.2", 120), ("100", 4096)])

@@ -203,8 +203,8 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert await outstanding(state) == leased
     assert int(await db(state).get(state.keys.overflow)) == 0
     assert await db(state).llen(state.keys.quarantine) == 0
-    for tier in (state.keys.due_fast, state.keys.due_mid, state.keys.due_slow):
-        assert await db(state).zcard(tier) == 0
+    for key in (*state.keys.due, state.keys.places):
+        assert await db(state).exists(key) == 0
 
 
 async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(state: State) -> None:

@@ -1,5 +1,6 @@
 -- Dead letters, and statistics.
 -- needs: numbers
+-- seldom: add_dead_letter, refusals_kept
 -- types: stream dead, hash dead_sources totals
 
 -- Adds to a statistic; junk found there is left alone.

@@ -1,13 +1,29 @@
 -- How fast a source is crawled, and where it stands in the due sets.
--- needs: rates, slots, queues, circuit, asked_delay, audit
--- types: zset due_fast due_mid due_slow
+-- needs: rates, slots, pace, queues, circuit, asked_delay, audit
+-- types: hash places
+-- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
 -- save_due() or schedule_all().
 
-local TIERS = {K.due_fast, K.due_mid, K.due_slow}
-local places = {} -- source -> its score in its tier, or false
-local moves = {[K.due_fast] = {}, [K.due_mid] = {}, [K.due_slow] = {}} -- what is to be written
+-- A source with work stands in one due set: by its rate, and by the best class (priority) of what it has queued. K.places
+-- says in which. Several classes of a tier share what goes out by how long their sources wait: see lease.lua.
+
+local DUE = {
+  ['24'] = K.due_24, ['23'] = K.due_23, ['22'] = K.due_22, ['21'] = K.due_21, ['20'] = K.due_20,
+  ['14'] = K.due_14, ['13'] = K.due_13, ['12'] = K.due_12, ['11'] = K.due_11, ['10'] = K.due_10,
+  ['04'] = K.due_04, ['03'] = K.due_03, ['02'] = K.due_02, ['01'] = K.due_01, ['00'] = K.due_00,
+}
+local places, due_at = {}, {} -- source -> the due set that it stands in, or false; its score there, where that is known
+local moves = {} -- source -> its new score; false: it leaves; what is to be written
+
+local function note_place(source, place) places[source] = DUE[place or ''] and place or false end
+
+-- Where a source stands, as this script has left it.
+local function place_of(source)
+  if places[source] == nil then note_place(source, redis.call('HGET', K.places, source)) end
+  return places[source]
+end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
 local function look_up(sources)
@@ -24,6 +40,7 @@ local function look_up(sources)
   look_up_halted(sources)
   look_up_circuits(sources)
   look_up_robots_delays(sources)
+  look_up_paces(sources)
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's, unless an
@@ -42,35 +59,48 @@ local function held_until(source)
   return circuit.hold > now and circuit.hold or 0
 end
 
+-- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
 local function tier_of(source)
   local rate = rate_of(source)
-  return rate >= 10 and K.due_fast or rate >= 1 and K.due_mid or K.due_slow
+  return rate >= 10 and 2 or rate >= 1 and 1 or 0
+end
+
+-- Takes a source out of the set that it stands in.
+local function leave_place(source)
+  local place = places[source]
+  if not place then return end
+  redis.call('ZREM', DUE[place], source)
+  places[source], due_at[source] = false, nil
 end
 
 -- Puts a source where its next request is due, or nowhere when it has no work.
 local function schedule(source)
-  local tier, at = tier_of(source), has_work_at(source)
-  local stands = places[source]
-  if stands == nil then stands = tonumber(redis.call('ZSCORE', tier, source) or '') or false end
-  if not stands then -- then it may stand where another rate had put it
-    for _, other in ipairs(TIERS) do
-      if other ~= tier then redis.call('ZREM', other, source) end
-    end
-  end
+  local place = place_of(source)
+  local at, class = has_work_at(source, place and tonumber(place:sub(2)))
   if not at then
-    if stands then redis.call('ZREM', tier, source) end
-    places[source], moves[tier][source] = false, nil
+    leave_place(source)
+    if place then moves[source] = false end
     return
-  elseif rate_of(source) <= 0 then
+  end
+  local wanted = tier_of(source) .. class
+  if place and due_at[source] == nil then due_at[source] = tonumber(redis.call('ZSCORE', DUE[place], source) or '') end
+  local stands = due_at[source]
+  if rate_of(source) <= 0 then
     at = now + 1000000
   else
-    at = math.max(at, next_slot(source), held_until(source))
+    at = math.max(at, next_slot(source), held_until(source), paced_until(source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
     if circuit_of(source).state == 'half_open' and probes_left(source) == 0 then at = math.max(at, now + 250000) end
     -- One that is due already keeps its place: new work does not send it to the end of the queue.
-    if stands and stands <= at and at <= now then return end
+    if stands and stands <= at and at <= now then at = stands end
   end
-  places[source], moves[tier][source] = at, at
+  if place ~= wanted then
+    leave_place(source)
+    places[source] = wanted
+  elseif at == stands and moves[source] == nil then
+    return
+  end
+  due_at[source], moves[source] = at, at
 end
 
 -- Changes the rate of a source. The slot after the last one used is counted anew: a source raised from 0.2 rps does
@@ -100,11 +130,27 @@ end
 -- Writes where sources stand, and their slots.
 local function save_due()
   save_slots()
-  for _, tier in ipairs(TIERS) do
-    local values = {}
-    for source, at in pairs(moves[tier]) do values[#values + 1], values[#values + 2] = text(at), source end
-    for first = 1, #values, 2000 do redis.call('ZADD', tier, unpack(values, first, math.min(first + 1999, #values))) end
+  save_paces()
+  local sets, noted, gone = {}, {}, {}
+  for source, at in pairs(moves) do
+    local place = places[source]
+    if place then
+      local values = sets[place] or {}
+      sets[place] = values
+      values[#values + 1], values[#values + 2] = text(at), source
+      noted[#noted + 1], noted[#noted + 2] = source, place
+    else
+      gone[#gone + 1] = source
+    end
   end
+  for place, values in pairs(sets) do
+    for first = 1, #values, 2000 do
+      redis.call('ZADD', DUE[place], unpack(values, first, math.min(first + 1999, #values)))
+    end
+  end
+  for first = 1, #noted, 2000 do redis.call('HSET', K.places, unpack(noted, first, math.min(first + 1999, #noted))) end
+  for first = 1, #gone, 2000 do redis.call('HDEL', K.places, unpack(gone, first, math.min(first + 1999, #gone))) end
+  moves = {}
 end
 
 local function schedule_all(sources)

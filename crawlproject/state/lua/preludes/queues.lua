@@ -1,8 +1,7 @@
 -- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
 -- needs: clock, dead_letters, rates
 --
--- A: high_water (most requests outstanding; a source's share is a part of it); pace (requests a second at most that the
---    spider sends to a source; nil: the source's rate alone binds).
+-- A: high_water (most requests outstanding; a source's share is a part of it); pace (see preludes/pace.lua).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
@@ -17,7 +16,8 @@
 local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1
 
 local queues = {} -- source -> the keys of its queues
-local has_queued, has_delayed = {}, {} -- source -> whether it has requests queued, or delayed, where that is known
+-- source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed
+local has_queued, has_delayed = {}, {}
 
 local function deliveries_of(entry) return entry:byte(2) or 0 end
 
@@ -58,17 +58,22 @@ local function store(source, entries, command, key, ...)
   return false
 end
 
+-- Notes that a source has this request queued; those taken meanwhile may have been the last ones.
+local function note_queued(source, entry)
+  has_queued[source] = math.max(has_queued[source] or 0, rank_of(entry))
+end
+
 -- Appends requests of one priority to their queue.
 local function append(source, entries)
   local stored = store(source, entries, 'RPUSH', key_for(source, entries[1]), unpack(entries))
-  if stored then has_queued[source] = true end
+  if stored then note_queued(source, entries[1]) end
   return stored
 end
 
 -- Returns a request to the head of its queue.
 local function put_back(source, entry)
   local stored = store(source, {entry}, 'LPUSH', key_for(source, entry), entry)
-  if stored then has_queued[source] = true end
+  if stored then note_queued(source, entry) end
   return stored
 end
 
@@ -80,6 +85,7 @@ end
 
 -- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues.
 local function take(source, count)
+  has_queued[source] = nil
   local entries, delayed, keys = {}, K.delayed_of .. source, queues_of(source)
   if redis.call('EXISTS', delayed, unpack(keys, 2)) > 0 then
     local ready = attempt('ZRANGEBYSCORE', delayed, '-inf', text(now), 'LIMIT', 0, count)
@@ -121,7 +127,7 @@ end
 -- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
 local function window_size(source)
   local rate = rate_of(source)
-  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace or rate))))
+  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace > 0 and 1000000 / A.pace or rate))))
 end
 
 local function has_overflow(source) return redis.call('EXISTS', unpack(overflow_lists_of(source))) > 0 end
@@ -181,12 +187,19 @@ local function keep_to_share(source, count, outstanding)
   return promote(source, outstanding)
 end
 
--- When a source has work: now, at a moment to come, or, with none, nil.
-local function has_work_at(source)
-  local queued = has_queued[source]
-  if queued == nil then queued = redis.call('EXISTS', unpack(queues_of(source))) > 0 end
-  if queued then return now end
+-- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
+-- best that it may have had before this script, none: it had no work, as far as is known.
+local function has_work_at(source, class)
+  local added = has_queued[source]
+  if added ~= false then
+    local best, keys = math.max(class and class + 1 or 0, added or 0), queues_of(source)
+    if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
+    for rank = best, 1, -1 do
+      if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return now, rank - 1 end
+    end
+  end
   if has_delayed[source] == false then return nil end
   local first = attempt('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
-  return first and tonumber(first[2] or '')
+  local at = first and tonumber(first[2] or '')
+  return at, at and rank_of(first[1]:match('\n(.*)$') or '') - 1
 end

@@ -1,4 +1,5 @@
 -- Types: what is in Redis may have been written by others, or by an operator's slip (`set` for `sadd`).
+-- seldom: wrong, report_data_fault
 --
 -- Scripts do not roll back. Redis denies the first write of a script, when it denies any (out of memory, replica),
 -- and none after it: a script either raises before anything has happened, or runs to its end. Therefore:

@@ -1,0 +1,151 @@
+"""The classes of sources: what goes out first when there is more to be sent than workers take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
+from tests.state.scripts.test_turns import Clock
+
+CLASSES = range(5)
+
+
+async def stands(state: State) -> Mapping[bytes, bytes]:
+    """Return where each source stands; each does in that set, and in no other."""
+    places: Mapping[bytes, bytes] = await db(state).hgetall(state.keys.places)
+    found = [
+        (source, key.rpartition(":")[2].encode())
+        for key in state.keys.due
+        for source in await db(state).zrange(key, 0, -1)
+    ]
+    assert sorted(found) == sorted(places.items())
+    return places
+
+
+async def test_a_source_stands_where_its_rate_and_its_best_request_put_it(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 20), ("archive", 0.2))
+    assert await stands(state) == {}
+    await put(state, [entry("a"), entry("b")])
+    await put(state, [entry("c", priority=3)], "archive")
+    assert await stands(state) == {b"museum": b"20", b"archive": b"03"}
+    await put(state, [entry("urgent", priority=4)])
+    assert await stands(state) == {b"museum": b"24", b"archive": b"03"}
+    reply = await lease(state, want=2)
+    assert sorted(names(reply)) == ["c", "urgent"]
+    assert await stands(state) == {b"museum": b"20"}
+    await state.scripts.set_rates(fence, [("museum", 5, 5)], {})
+    assert await stands(state) == {b"museum": b"10"}
+    [urgent] = [grant for grant in reply.grants if grant.entry.endswith(b"urgent")]
+    await state.scripts.settle("w", [Settlement(urgent.id, "museum", urgent.entry)])  # comes back
+    assert await stands(state) == {b"museum": b"14"}
+    await state.scripts.leave("w")
+    await join(state)
+    assert await stands(state) == {b"museum": b"14", b"archive": b"03"}
+
+
+async def test_a_delayed_request_waits_in_its_class(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 20))
+    await put(state, [entry("a", priority=2)])
+    [grant] = (await lease(state)).grants
+    await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, delay=60.0)])
+    assert await stands(state) == {b"museum": b"22"}
+
+
+async def crawl(state: State, clock: Clock, seconds: float, want: int) -> tuple[Counter[int], dict[str, float]]:
+    """Lease `want` requests each 150 ms; return how many of each class, and the longest wait of each source."""
+    given: Counter[int] = Counter()
+    last: dict[str, float] = {}
+    longest: dict[str, float] = {}
+    began = clock.now
+    while clock.now < began + seconds * 1e6:
+        await clock.wait(0.15)
+        reply = await lease(state, want=want, room=1)
+        for grant in reply.grants:
+            source = grant.id.partition(":")[2]
+            given[grant.entry[2]] += 1
+            waited = (clock.now - last.get(source, began)) / 1e6
+            longest[source] = max(longest.get(source, 0.0), waited)
+            last[source] = clock.now
+        await state.scripts.settle("w", [Settlement(one.id, "x", one.entry, done=True) for one in reply.grants])
+    for source, at in last.items():
+        longest[source] = max(longest[source], (clock.now - at) / 1e6)
+    return given, longest
+
+
+async def test_under_overload_shares_fall_by_class_and_nobody_starves(state: State) -> None:
+    await join(state)
+    sources = {f"s{number}": number % 5 for number in range(100)}
+    await rule(state, *((name, 5) for name in sources))
+    for name, number in sources.items():
+        await put(state, [entry(f"{n}", priority=number) for n in range(250)], name)
+    clock = await Clock.of(state)
+    given, longest = await crawl(state, clock, 30, want=10)  # 67 requests a second of 500
+    shares = [given[number] / given.total() for number in CLASSES]
+    assert given.total() == 2000
+    assert all(lower < 0.8 * higher for lower, higher in pairwise(shares)), shares
+    assert shares[0] > 0.02
+    assert set(longest) == set(sources)
+    worst = [max(longest[name] for name in sources if sources[name] == number) for number in CLASSES]
+    assert worst == sorted(worst, reverse=True)
+    assert worst[0] < 15
+
+
+async def test_a_single_lease_at_a_time_starves_nobody_either(state: State) -> None:
+    await join(state)
+    sources = {"low": 0, "high": 4, "higher": 4}
+    await rule(state, *((name, 200) for name in sources))
+    for name, number in sources.items():
+        await put(state, [entry(f"{n}", priority=number) for n in range(400)], name)
+    clock = await Clock.of(state)
+    given, _ = await crawl(state, clock, 30, want=1)
+    assert given.total() == 200
+    assert 3 <= given[0] <= 40
+
+
+async def test_the_tiers_keep_their_shares(state: State) -> None:
+    await join(state)
+    slow = [f"slow{number}" for number in range(100)]
+    await rule(state, ("fast", 200), *((name, 0.2) for name in slow))
+    for name in slow:
+        await put(state, [entry("x", priority=4)], name)
+    await put(state, [entry(str(number)) for number in range(100)], "fast")
+    reply = await lease(state, want=40, room=30)
+    given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
+    assert given["fast"] == 20
+
+
+async def test_what_stands_in_the_sets_of_a_former_version_goes_on(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 20), ("archive", 0.2), ("gone", 5))
+    await put(state, [entry("a"), entry("b", priority=4)])
+    await put(state, [entry("c")], "archive")
+    former = {"museum": state.keys.due_fast, "archive": state.keys.due_slow, "gone": state.keys.due_mid}
+    for source, key in former.items():
+        await db(state).zadd(key, {source: 5})
+    await db(state).delete(*state.keys.due, state.keys.places)
+    assert not await state.scripts.idle()
+    found: list[str] = []
+    while len(found) < 3:
+        found += names(await lease(state))
+    assert found.index("b") < found.index("a")
+    assert sorted(found) == ["a", "b", "c"]
+    assert not await db(state).exists(*former.values())
+    assert await stands(state) == {}
+
+
+async def test_a_source_in_a_wrong_set_is_leased_once_and_stands_in_one(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 20))
+    await put(state, [entry("a"), entry("b")])
+    for key in state.keys.due:
+        await db(state).zadd(key, {"museum": 1})
+    await db(state).hset(state.keys.places, "archive", "99")
+    assert names(await lease(state, want=1)) == ["a"]
+    await db(state).hdel(state.keys.places, "archive")
+    assert await stands(state) == {b"museum": b"20"}

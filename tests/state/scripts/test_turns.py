@@ -1,0 +1,185 @@
+"""Two spiders with work for one source: each gets half of its slots, however often it asks, and none is lost.
+
+The clock is the tests' own: what is judged does not depend on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from crawlproject import config
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
+
+US = 1_000_000
+OFTEN_S, SELDOM_S = 0.03, 0.15  # between the lease calls of five workers, and of one
+
+
+@pytest_asyncio.fixture
+async def pages(state: State) -> AsyncIterator[State]:
+    """The crawl of `state`, seen by the spider `pages`, with no delay of its own."""
+    settings = config.load({"REDIS_URL": state.config.redis_url, "CRAWL_PAGES_DELAY": 0})
+    other = State(settings, "pages")
+    await other.open()
+    await join(other)
+    await join(state)
+    yield other
+    await other.close()
+
+
+class Clock:
+    """The time in Redis, a day ahead of the server's, which stands still between two calls."""
+
+    def __init__(self, state: State, seconds: int) -> None:
+        self.state = state
+        self.now = (seconds + 86_400) * US
+
+    @classmethod
+    async def of(cls, state: State) -> Clock:
+        await lease(state, want=0)  # so that the server is known
+        clock = cls(state, (await db(state).time())[0])
+        await clock.wait(0)
+        return clock
+
+    async def wait(self, seconds: float) -> None:
+        self.now += round(seconds * US)
+        mapping = {"seen": self.now, "ahead": 0, "resume": 0}
+        await db(self.state).hset(self.state.keys.clock, mapping=mapping)
+
+
+async def fill(state: State, count: int) -> None:
+    for first in range(0, count, 1000):
+        await put(state, [entry(str(first + number)) for number in range(min(1000, count - first))])
+
+
+async def crawl(
+    clock: Clock, seconds: float, every: Mapping[State, float], room: Mapping[State, int] | None = None
+) -> Counter[str]:
+    """Have each spider ask as often as that; return how many slots each got."""
+    given: Counter[str] = Counter()
+    next_call = dict.fromkeys(every, clock.now)
+    end = clock.now + round(seconds * US)
+    while clock.now < end:
+        spider = min(next_call, key=lambda one: next_call[one])
+        await clock.wait(max(next_call[spider] - clock.now, 0) / US)
+        reply = await lease(spider, room=(room or {}).get(spider, 100))
+        assert reply.state == "ok"
+        given[spider.keys.spider] += len(reply.grants)
+        done = [Settlement(grant.id, "museum", done=True) for grant in reply.grants]
+        await spider.scripts.settle("w", done)
+        next_call[spider] += round(every[spider] * US)
+    return given
+
+
+async def turns(state: State) -> Any:
+    return await db(state).hgetall(state.keys.turns)
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(2, 40.0), (20, 10.0), (200, 4.0)])
+@pytest.mark.parametrize("often", ["images", "pages"])
+async def test_each_gets_half_however_often_it_asks_and_no_slot_is_lost(
+    state: State, pages: State, rate: int, seconds: float, often: str
+) -> None:
+    await rule(state, ("museum", rate))
+    for spider in (state, pages):
+        await fill(spider, round(rate * seconds) + 100)
+    clock = await Clock.of(state)
+    periods = {spider: OFTEN_S if spider.keys.spider == often else SELDOM_S for spider in (state, pages)}
+    given = await crawl(clock, seconds, periods)
+    assert given.total() >= 0.97 * rate * seconds
+    assert 0.45 <= given[often] / given.total() <= 0.55
+
+
+async def test_a_spider_alone_at_a_source_has_all_of_it(state: State, pages: State) -> None:
+    await rule(state, ("museum", 20), ("other", 20))
+    await fill(state, 400)
+    await put(pages, [entry(str(number)) for number in range(400)], "other")
+    clock = await Clock.of(state)
+    given = await crawl(clock, 5, {state: SELDOM_S, pages: SELDOM_S})
+    assert min(given.values()) >= 0.97 * 5 * 20
+    assert await turns(state) == {}
+
+
+@pytest.mark.parametrize("rate", [2, 20, 200])
+async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(
+    state: State, pages: State, rate: int
+) -> None:
+    """As of a worker that is busy: its source is due, but there is no room for more."""
+    seconds = max(10, 80 / rate)
+    await rule(state, ("museum", rate))
+    await fill(state, round(rate * seconds) + 100)
+    await fill(pages, 400)
+    clock = await Clock.of(state)
+    given = await crawl(clock, seconds, {state: SELDOM_S, pages: SELDOM_S}, {pages: 0})
+    assert given["images"] >= 0.97 * rate * seconds - 0.3 * rate  # two horizons are left to it first
+    await fill(state, 700)
+    given = await crawl(clock, 3, {state: SELDOM_S, pages: SELDOM_S}, {pages: 1})
+    assert given.total() >= 0.97 * rate * 3 - 1
+
+
+@pytest.mark.parametrize("how", ["dead", "paused"])
+async def test_when_the_other_asks_no_more_nothing_is_lost(state: State, pages: State, how: str) -> None:
+    await rule(state, ("museum", 20))
+    await fill(state, 900)
+    await fill(pages, 400)
+    clock = await Clock.of(state)
+    await crawl(clock, 3, {state: SELDOM_S, pages: SELDOM_S})
+    given = await crawl(clock, 20, {state: SELDOM_S})
+    assert given["images"] >= 0.97 * 20 * 20
+    if how == "paused":  # and comes back
+        given = await crawl(clock, 10, {state: OFTEN_S, pages: SELDOM_S})
+        assert 0.45 <= given["pages"] / given.total() <= 0.6  # it was behind by a second at most
+
+
+async def test_a_spider_that_waits_for_its_own_delay_costs_the_other_nothing(state: State, pages: State) -> None:
+    paced = State(config.load({"REDIS_URL": state.config.redis_url, "CRAWL_PAGES_DELAY": 2}), "pages")
+    await paced.open()
+    await rule(state, ("museum", 20))
+    await fill(state, 900)
+    await fill(paced, 400)
+    clock = await Clock.of(state)
+    given = await crawl(clock, 20, {state: OFTEN_S, paced: SELDOM_S})
+    assert given["pages"] == 10
+    assert given.total() >= 0.97 * 20 * 20
+    await paced.close()
+
+
+async def test_whose_turn_it_is_is_forgotten_with_the_work(state: State, pages: State) -> None:
+    await rule(state, ("museum", 20))
+    await fill(state, 40)
+    await fill(pages, 9)
+    clock = await Clock.of(state)
+    await crawl(clock, 0.5, {state: SELDOM_S, pages: SELDOM_S})
+    [source] = await turns(state)
+    assert source == b"museum"
+    assert await db(state).pttl(state.keys.turns) > 0
+    given = await crawl(clock, 5, {state: SELDOM_S, pages: SELDOM_S})
+    assert given["pages"] > 0
+    assert await turns(state) == {}
+
+
+async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, pages: State) -> None:
+    await rule(state, ("museum", 20))
+    await fill(state, 100)
+    await fill(pages, 100)
+    await db(state).zadd(state.keys.spiders, {b"\xff": float("inf"), "": float("inf"), "nobody": float("inf")})
+    await db(state).hset(state.keys.turns, mapping={"museum": "many pages"})
+    await db(state).set(f"{state.keys.namespace}:nobody:places", "x")
+    clock = await Clock.of(state)
+    given = await crawl(clock, 4, {state: OFTEN_S, pages: SELDOM_S})
+    assert 0.45 <= given["pages"] / given.total() <= 0.55
+
+
+async def test_one_spider_alone_reads_no_turns(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 20))
+    await put(state, [entry("a")])
+    await db(state).set(state.keys.turns, "not looked at")
+    assert names(await lease(state)) == ["a"]
+    assert await db(state).zcard(state.keys.spiders) == 1
