@@ -83,6 +83,11 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_HEARTBEAT_TIMEOUT": ([("1", 1), ("30.5", 30.5)], ["0.9", "0", "-1", "nan", ""]),
     "CRAWL_FRONTIER_HIGH_WATER": ([("4", 4), ("100_000_000", 100_000_000)], ["3", "0", ""]),
     "CRAWL_OVERFLOW_MAXLEN": ([("1", 1), ("100_000_000", 100_000_000)], ["0", "-1", ""]),
+    "CRAWL_OVERFLOW_STORE": (
+        [("", None), ("packs", "packs"), ("s3://b/p/", "s3://b/p/")],
+        ["s3://b", "gs://b/", "http://h/"],
+    ),
+    "CRAWL_OVERFLOW_TAIL": ([("1", 1), ("100_000", 100_000)], ["0", "-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET": ([("1", 1), (5000, 5000)], ["0", "-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET_PER_PAGE": ([("0", 0), (9, 9)], ["-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET_MAX": ([("0", 0), ("100_000", 100_000)], ["-1", "1.5", "", True]),

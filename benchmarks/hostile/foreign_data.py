@@ -25,7 +25,17 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.keys import DUE_SETS, Keys
-from crawlproject.state.scripts import Budget, DeadRetry, Grant, LinkGroup, NewRequest, Rejected, Settlement
+from crawlproject.state.overflow import dropped_extent, note_fault, pack_folder
+from crawlproject.state.scripts import (
+    Budget,
+    DeadRetry,
+    Extent,
+    Grant,
+    LinkGroup,
+    NewRequest,
+    Rejected,
+    Settlement,
+)
 from crawlproject.status.sample import collect, take_sample
 
 KEYS = Keys("crawl", "images")
@@ -39,6 +49,7 @@ SUFFIXES = {
     "leases_of": [ME, SILENT],
     "queue_of": [f"{priority}:{SPOILT}" for priority in range(5)],
     "overflow_of": [f"{priority}:{SPOILT}" for priority in range(5)],
+    "extents_of": [f"{priority}:{SPOILT}" for priority in range(2)],
     "found_hosts_of": [SPOILT, "museum.org"],
     "seen_of": ["e0:0", "00000"],
     "seen_bloom_of": ["0:0"],
@@ -48,12 +59,17 @@ SUFFIXES = {
     "counts_of": ["fetched", "failed"],
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
-COUNTERS = {"outstanding", "overflow", "lease_sequence", "fence", "robots_size"}
+COUNTERS = {"outstanding", "overflow", "spilled", "lease_sequence", "fence", "robots_size"}
 
 TYPES = {
     **dict.fromkeys(
         ["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of", "dropped"], "list"
     ),
+    **dict.fromkeys(["extents_of", "dropped_extents"], "list"),
+    **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
+    **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
+    **dict.fromkeys(["packs_dead"], "zset"),
+    **dict.fromkeys(["packs"], "hash"),
     **dict.fromkeys(
         [
             "delayed_of",
@@ -242,7 +258,7 @@ async def overflow(state: State, source: str, seeds: list[bytes]) -> None:
 async def discover(state: State, source: str) -> None:
     """Admit links, more than the window of the source."""
     number = random.randrange(1 << 40)
-    links = range(number, number + 12)
+    links = range(number, number + 48)
     group = LinkGroup(
         "museum.org" if source == SPOILT else source,
         None,
@@ -251,8 +267,23 @@ async def discover(state: State, source: str) -> None:
         [n % 1000 for n in links],
     )
     await state.scripts.discover(
-        [group], high_water=40, overflow_maxlen=100, refuse_unknown=False, budget=Budget(8, 1, 100, 100)
+        [group], high_water=40, overflow_maxlen=1000, refuse_unknown=False, budget=Budget(1000, 1, 1000, 100)
     )
+
+
+async def spill(state: State, source: str, attempt: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Move what waits beyond the source's window to a pack and back, as a worker with a store does."""
+    scripts = state.scripts
+    taken = await attempt(scripts.spill_take(most=9, folder="f", again=[source]))
+    if taken:
+        pack = f"{taken.folder}/{taken.now}-abc"
+        extents = [Extent.of(tail, 0, 9) for tail in taken.tails]
+        await attempt(scripts.spill_commit(pack, taken.now, extents))
+    for wanted in await attempt(scripts.refill_take(most=9)) or ():
+        await attempt(scripts.refill_commit(wanted, [bytes((1, 0, 1)) + b"x"] * 64, high_water=40))
+    if reference := await attempt(dropped_extent(state, state.keys, 10**6)):
+        await attempt(scripts.drop_extent(reference, [b"\x01\x00\x00x"]))
+    await attempt(scripts.sweep_packs(["f/2-b", "nonsense"], ["f/1-a"]))
 
 
 async def reject(state: State, seeds: list[bytes]) -> None:
@@ -310,7 +341,10 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(db(state).lpush(state.keys.seeds, *range(20)))
         if seeds := await attempt(scripts.take_seeds(ME, 20)):
             await attempt(overflow(state, source, seeds))
-        await attempt(discover(state, source))
+        for _ in range(6):
+            await attempt(discover(state, source))
+        await spill(state, source, attempt)
+        await attempt(pack_folder(state, state.keys))
         await attempt(lease(state))
         await attempt(scripts.note_text(b"\0" * 9, b"here.", places=1000))
         await attempt(scripts.acquire(source=source))
@@ -348,7 +382,10 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(put(state, source, 2))
         await attempt(lease(state))
         await attempt(scripts.review_exclusions(fence, ("0", "0"), count=9))
+        await spill(state, source, attempt)
         await attempt(scripts.drop_queued(source, "purged", count=1, by="me"))
+        await spill(state, source, attempt)
+        await attempt(note_fault(state, state.keys, "x"))
         await attempt(scripts.drop_queued(source, "excluded", count=9))
         await attempt(scripts.include(["nobody", "nobody.org"], by="me"))
         await attempt(scripts.include(["nobody"], fence=fence))
@@ -505,7 +542,7 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "dead_refusals", "due_fast", "due_mid", "due_slow"}:  # only tried
+    if name in {"data_fault", "dead_refusals", "spill_fault", "due_fast", "due_mid", "due_slow"}:  # only tried
         assert refused == set(), refused
         return
     assert refused, "nothing was refused"

@@ -218,6 +218,11 @@ def storage(value: Any) -> str:
     return uri
 
 
+def optional(parse: Parser) -> Parser:
+    """Return a parser that reads an empty value as None."""
+    return lambda value: parse(value) if str(value).strip() else None
+
+
 def share(value: Any) -> float:
     part: float = number(0)(value)
     if part > 1:

@@ -24,6 +24,7 @@ from crawlproject.config.parsers import (
     networks,
     number,
     opt_outs,
+    optional,
     origin,
     ports,
     servers,
@@ -138,6 +139,20 @@ class Config:
         1_000_000,
         whole(1),
         "most seeds that wait beyond their sources' shares of the frontier; then seeds stay in the list",
+        unit="requests",
+    )
+    overflow_store: str | None = _setting(
+        "CRAWL_OVERFLOW_STORE",
+        None,
+        optional(storage),
+        "where the overflows of sources are spilled to, the same for all workers: a folder or "
+        "`s3://bucket/prefix/`; none: they stay in Redis",
+    )
+    overflow_tail: int = _setting(
+        "CRAWL_OVERFLOW_TAIL",
+        200_000,
+        whole(1),
+        "while that store is down: at this number of requests in Redis that wait for it, leasing pauses",
         unit="requests",
     )
     pages_budget: int = _setting(

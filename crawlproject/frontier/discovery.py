@@ -179,7 +179,7 @@ class Discovery:
             reply = await self._scripts.discover(
                 groups,
                 high_water=config.high_water,
-                overflow_maxlen=config.overflow_maxlen,
+                overflow_maxlen=None if config.overflow_store else config.overflow_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget or None,
             )

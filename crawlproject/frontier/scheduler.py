@@ -17,6 +17,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.found import detached
 from crawlproject.frontier.lease_queue import LeaseQueue
+from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import SeedReader, check_spider, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, Lease
@@ -28,6 +29,8 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seen import seen_filter_notes
+from crawlproject.storage.blobs import described
+from crawlproject.storage.packs import open_packs
 from crawlproject.texts import printable, without_userinfo
 from crawlproject.worker import Leasing, Shutdown, Worker
 
@@ -175,6 +178,26 @@ class FrontierScheduler(Scheduler):
                 self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
             )
             self._loops.start(self._read_seeds)
+            if self.config.overflow_store is not None:
+                self._keep_overflow(self.config.overflow_store)
+
+    def _keep_overflow(self, store: str) -> None:
+        """Spill and refill, each in a loop of its own.
+
+        Raises:
+            ConfigError: the store cannot be used at all.
+
+        """
+        try:
+            packs = open_packs(store, self.crawler.settings)
+        except Exception as error:  # whatever boto and the file system find wrong
+            raise ConfigError(
+                f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
+            ) from None
+        overflow = Overflow(self.state, packs)
+        self._loops.start(
+            overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
+        )
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):

@@ -215,7 +215,17 @@ class State:
         keys = Keys(self.config.namespace, spider)
         delay = self.delay if spider == self.keys.spider else self.config.delay_of(spider)
         rules = self.config.circuit
-        return Scripts(self.redis, keys, self.clock, self.health, rules, delay, seen=self.config.seen)
+        config = self.config
+        return Scripts(
+            self.redis,
+            keys,
+            self.clock,
+            self.health,
+            rules,
+            delay,
+            seen=config.seen,
+            overflow_tail=config.overflow_tail,
+        )
 
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""

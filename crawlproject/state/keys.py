@@ -115,6 +115,53 @@ class Keys:
         return self._of_spider("overflow")
 
     @property
+    def extents_of(self) -> str:
+        """Prefix + priority (0, 1) + `:` + source, list: extents of its overflow, before the list above; where in
+        which pack each is, and how many requests it has.
+        """
+        return self._of_spider("extents:")
+
+    @property
+    def spilled(self) -> str:
+        """Integer: requests in the extents of all sources; they count in `overflow`, too."""
+        return self._of_spider("spilled")
+
+    @property
+    def spill_ready(self) -> str:
+        """Set: sources whose overflow may be long enough for an extent; a hint."""
+        return self._of_spider("spill_ready")
+
+    @property
+    def refill_ready(self) -> str:
+        """Set: sources that need their next extent; a hint, renewed while they do."""
+        return self._of_spider("refill_ready")
+
+    @property
+    def spill_fault(self) -> str:
+        """String, TTL 60 s: why extents cannot be stored or read at present."""
+        return self._of_spider("spill_fault")
+
+    @property
+    def pack_folder(self) -> str:
+        """String: the folder of CRAWL_OVERFLOW_STORE in which the packs of this frontier are."""
+        return self._of_spider("pack_folder")
+
+    @property
+    def packs(self) -> str:
+        """Hash: pack to how many of its extents are still needed."""
+        return self._of_spider("packs")
+
+    @property
+    def packs_dead(self) -> str:
+        """Sorted set: packs that are no longer needed, by when the last of their extents went (µs)."""
+        return self._of_spider("packs_dead")
+
+    @property
+    def dropped_extents(self) -> str:
+        """List: extents that were dropped, and whose requests still have their places in the seen filter."""
+        return self._of_spider("dropped_extents")
+
+    @property
     def ledger(self) -> str:
         """Hash: source to how many links found on pages it has admitted, and how many of them are poor ones."""
         return self._of_spider("ledger")

@@ -41,14 +41,14 @@ def is_long(state: BlockingState) -> bool:
 
 def has_room(state: BlockingState) -> bool:
     """Tell whether the list takes more seeds, and the frontier behind it, too."""
-    counters = state.redis.mget(state.keys.outstanding, state.keys.overflow)
+    counters = state.redis.mget(*_counters(state))
     return all(_room(state, counters)) and not is_long(state)
 
 
 def is_overflow_half_full(state: BlockingState) -> bool:
     """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier."""
-    overflow: Any = state.redis.get(state.keys.overflow)
-    return (whole_number(overflow) or 0) >= _half(state)
+    _, *counters = state.redis.mget(*_counters(state))
+    return _in_tails(*counters) >= _half(state)
 
 
 def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None, str]]) -> list[str]:
@@ -95,10 +95,22 @@ async def has_taken(state: State) -> bool:
 
 async def room(state: State) -> Room:
     """Return how many seeds the frontier and the overflows have room for."""
-    return _room(state, await state.redis.mget(state.keys.outstanding, state.keys.overflow))
+    return _room(state, await state.redis.mget(*_counters(state)))
+
+
+def _counters(state: State | BlockingState) -> tuple[str, str, str]:
+    return state.keys.outstanding, state.keys.overflow, state.keys.spilled
+
+
+def _in_tails(overflow: Any, spilled: Any) -> int:
+    """Return how many requests beyond the shares are in Redis: those in the store need no room there."""
+    return (whole_number(overflow) or 0) - (whole_number(spilled) or 0)
 
 
 def _room(state: State | BlockingState, counters: Any) -> Room:
-    outstanding, overflow = (whole_number(value) or 0 for value in counters)
+    outstanding, overflow, spilled = counters
     config = state.config
-    return Room(max(config.high_water - outstanding, 0), max(config.overflow_maxlen - overflow, 0))
+    return Room(
+        max(config.high_water - (whole_number(outstanding) or 0), 0),
+        max(config.overflow_maxlen - _in_tails(overflow, spilled), 0),
+    )

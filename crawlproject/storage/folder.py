@@ -48,6 +48,7 @@ class FolderStorage:
 
     """
 
+    is_synced = False  # a lost thumbnail is found missing, and fetched again
     remedy = "make room, or bring the folder back as it was (with its .parts, which a worker makes at its start)"
 
     def __init__(self, folder: Path) -> None:
@@ -91,6 +92,8 @@ class FolderStorage:
                 written = os.write(file, data)
                 while written < len(data):
                     written += os.write(file, data[written:])
+                if self.is_synced:
+                    os.fsync(file)
             finally:
                 os.close(file)
             try:
@@ -100,10 +103,21 @@ class FolderStorage:
                     raise
                 path.parent.mkdir(exist_ok=True)
                 part.replace(path)
+            if self.is_synced:
+                self._sync(path.parent)
         except BaseException:
             with suppress(OSError):  # the first error is the one to report
                 part.unlink(missing_ok=True)
             raise
+
+    @staticmethod
+    def _sync(folder: Path) -> None:
+        """Have the names in a folder, too, outlast a power cut."""
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether an operator must fix the folder; a full disk, for example, may pass."""

@@ -21,7 +21,7 @@ PRELUDES = sorted(file.name.removesuffix(".lua") for file in (FOLDER / "preludes
 FUNCTIONS = {"error", "ipairs", "next", "pairs", "pcall", "select", "setmetatable", "tonumber", "tostring", "type"}
 WORDS = {"unpack", "and", "function", "if", "elseif", "in", "not", "or", "return", "while", "until"}
 # Also touched by commands that no type stops: is Redis out of memory, what is to be logged, is there a leader.
-TRIED = {"pulse", "data_fault", "leader", "dead_refusals"}
+TRIED = {"pulse", "data_fault", "leader", "dead_refusals", "spill_fault", "spill_ready", "refill_ready"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -4,7 +4,7 @@
 -- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
 -- types: hash places
 -- types: stream dead, string leader paused pulse, counter outstanding
--- reads: seeds overflow
+-- reads: seeds overflow spilled
 --
 -- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
@@ -58,7 +58,9 @@ for index, value in ipairs(read('hash', 'HVALS', K.feeders)) do
   end
 end
 
-local outstanding, overflow, pulse, unread = strings(K.outstanding, K.overflow, K.pulse, K.paused)
+local outstanding, overflow, spilled, pulse, unread =
+  strings(K.outstanding, K.overflow, K.spilled, K.pulse, K.paused)
+local tails = counter(K.overflow, overflow) - counter(K.spilled, spilled)
 outstanding = counter(K.outstanding, outstanding)
 
 return {
@@ -72,7 +74,7 @@ return {
   read('stream', 'XLEN', K.dead),
   workers_alive(),
   read('zset', 'ZRANGE', K.workers, 0, -1),
-  pause_reason(pulse, unread, outstanding),
+  pause_reason(pulse, unread, outstanding, tails),
   known,
   due,
   redis.call('SCARD', K.excluded),

@@ -1,13 +1,14 @@
 -- Admits the links that were found on a page: counts their sources' budgets, dedupes them, and stores what is new, all
 -- at once.
--- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, due, seen_filter
+-- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, extents, due, seen_filter
 -- types: hash totals
--- reads: outstanding overflow pulse rates slots halted
+-- reads: outstanding overflow spilled pulse rates slots halted
 --
--- A: high_water; overflow_maxlen (most requests in all overflows); refuse_unknown; min_rate; budget (see
---    preludes/budget.lua). The links come in groups, of each of which at its number: sources (that their seed names; or
---    none), domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, digests
---    (for the seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
+-- A: high_water; overflow_maxlen (most requests in all overflows; none: they are spilled to a store, and bounded only while
+--    that is down, by twice `overflow_tail`); refuse_unknown; min_rate; budget (see preludes/budget.lua). The links come
+--    in groups, of each of which at its number: sources (that their seed names; or none), domains (of their URLs), sizes
+--    (how many links). Of the links, one group after the other: entries, digests (for the seen filter), hosts (32-bit
+--    hash of a host below the domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `f`ull overflows, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
 --    more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says whose they are.
@@ -16,8 +17,9 @@
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
 -- overflow, behind those that wait there; others go to its queues.
 
-local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
+local outstanding, overflow, tails, pulse = strings(K.outstanding, K.overflow, K.spilled, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
+tails = overflow - counter(K.spilled, tails)
 if not pulse then return {} end
 local groups = #A.sizes
 look_up_belonging(A.sources, A.domains, groups)
@@ -39,17 +41,23 @@ open_seen_filter()
 local letters, closed, counts = {}, {}, {}
 local batches, batch_of = {}, {} -- what is to be stored, by list
 local rooms = {} -- queue -> how many more requests its source's window takes of that priority
-local growth, spilled = 0, 0 -- of the frontier, and of the overflows
+local growth = 0 -- of the frontier
+local most_in_tails = A.overflow_maxlen
+if not most_in_tails then
+  local is_down = tails >= A.overflow_tail and attempt('EXISTS', K.spill_fault) == 1
+  most_in_tails = is_down and 2 * A.overflow_tail or math.huge
+end
 
 -- How many more requests of a rank the queues of a source take: none while there are some in its overflow.
 local function room_of(source, rank)
-  local queue, lists = queues_of(source)[rank], overflow_lists_of(source)
+  local queue = queues_of(source)[rank]
   if not rooms[queue] then
     rooms[queue] = math.huge
     if rank <= FOUND_RANKS then
       local held = 0
       for index = 1, FOUND_RANKS do held = held + (attempt('LLEN', queues_of(source)[index]) or 0) end
-      local apart = overflow > 0 and redis.call('EXISTS', unpack(lists, rank, FOUND_RANKS)) > 0
+      local apart = false
+      for index = rank, FOUND_RANKS do apart = apart or overflow > 0 and waits_apart(source, index) end
       rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
     end
   end
@@ -73,7 +81,7 @@ local function judge(source, name, index)
   if is_over_budget(source, rank) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
   local room = room_of(source, rank)
-  if room <= 0 and overflow + spilled >= A.overflow_maxlen then return 'f' end
+  if room <= 0 and tails >= most_in_tails then return 'f' end
   local new, key = mark_seen(A.digests[index], true)
   if not new then
     add_dead_letter('entry', entry, source, wrong(key), 0)
@@ -90,7 +98,7 @@ local function judge(source, name, index)
     end
     note(source, rank, queue, entry)
   else
-    spilled = spilled + 1
+    tails = tails + 1
     note(source, rank, overflow_lists_of(source)[rank], entry)
   end
   return 'a'
@@ -115,13 +123,13 @@ save_seen_filter()
 local touched, queued, waiting = {}, 0, 0
 for _, batch in ipairs(batches) do
   local source, entries = batch.source, batch.entries
-  if store(source, entries, 'RPUSH', batch.list, unpack(entries)) then
-    if batch.is_queue then
-      note_queued(source, entries[1])
-      touched[source], queued = true, queued + #entries
-    else
-      waiting = waiting + #entries
-    end
+  local is_stored = store(source, entries, 'RPUSH', batch.list, unpack(entries))
+  if is_stored and batch.is_queue then
+    note_queued(source, entries[1])
+    touched[source], queued = true, queued + #entries
+  elseif is_stored then
+    waiting = waiting + #entries
+    note_tail(source, batch.list)
   end
 end
 if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end

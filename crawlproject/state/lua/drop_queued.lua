@@ -1,12 +1,15 @@
 -- Drops what waits of a source, wherever it waits, a bounded part of it at a call: of an excluded source, or because an
 -- operator empties its queue.
 -- needs: exclusions, names, queues, due, audit
--- types: list quarantine, counter outstanding overflow
+-- types: list quarantine dropped_extents, counter outstanding overflow spilled
 -- reads: rates slots halted
 --
 -- A: source; what ('excluded': only if that source is excluded; or 'purged'); count (requests at most; 0: only tells); by
 --    (the operator who begins to empty its queue; none: nothing is noted in the audit trail); min_rate; circuit.
 -- Reply: {requests dropped, requests that still wait}
+--
+-- An extent counts as one request towards `count`: only its reference moves. A worker with the store reads it later, and has
+-- its requests forgotten like the others (drop_extent.lua).
 --
 -- Not what workers hold, nor seeds that are not enqueued yet. The quarantined requests of all sources are looked at: there
 -- are few.
@@ -24,13 +27,20 @@ end
 
 local all = A.by and backlog_of(source) + overflow_of(source) + #quarantined()
 local may_drop = A.what ~= 'excluded' or is_excluded(source)
-local left, entries, foreign = may_drop and A.count or 0, {}, 0
+local left, entries, foreign, of_extents = may_drop and A.count or 0, {}, 0, 0
 local function take_from(key, command, ...)
   if #entries >= left then return {} end
   return attempt(command, key, ...) or {}
 end
 
 -- First what is beyond its share: whoever stops here leaves a queue, which the rest of it goes through.
+local references = {}
+for _, key in ipairs(extents_of(source)) do
+  for _, reference in ipairs(left > #references and attempt('LPOP', key, left - #references) or {}) do
+    references[#references + 1], of_extents = reference, of_extents + requests_in(reference)
+  end
+end
+left = left - #references
 for _, key in ipairs(overflow_lists_of(source)) do
   for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
 end
@@ -55,7 +65,13 @@ for _, key in ipairs(queues_of(source)) do
   for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
 end
 local of_frontier = #entries - from_overflow
-if #entries + foreign > 0 then
+if #references > 0 then
+  redis.call('RPUSH', K.dropped_extents, unpack(references))
+  redis.call('DECRBY', K.overflow, of_extents)
+  redis.call('DECRBY', K.spilled, of_extents)
+  count_dropped(source, A.what, of_extents)
+end
+if #entries + foreign + #references > 0 then
   drop(source, A.what, entries)
   if of_frontier > 0 then redis.call('DECRBY', K.outstanding, of_frontier) end
   if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
@@ -66,4 +82,4 @@ if A.by then -- last: when Redis is out of memory it denies a script that begins
   local msg = string.format('%s: its queue is emptied of %d requests', name, all)
   note_change('queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
 end
-return {#entries + foreign, backlog_of(source) + overflow_of(source) + #quarantined()}
+return {#entries + foreign + of_extents, backlog_of(source) + overflow_of(source) + #quarantined()}

@@ -1,7 +1,7 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
 -- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due, seen_filter
 -- types: list seeds, hash totals
--- reads: outstanding overflow pulse workers dead rates slots halted
+-- reads: outstanding overflow spilled pulse workers dead rates slots halted
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; min_rate; count, of the
@@ -15,12 +15,15 @@
 --
 -- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --
+-- A.overflow_maxlen bounds what is in Redis: not what was spilled to the store.
+--
 -- What is beyond its source's share goes to the source's overflow (see preludes/queues.lua). At the high-water mark
 -- seeds go back to where they came from, in order, and so do those for an overflow when all overflows together are at
 -- their bound. Even then one of a higher priority than a request that is queued takes its place.
 
-local outstanding, overflow, pulse = strings(K.outstanding, K.overflow, K.pulse)
+local outstanding, overflow, tails, pulse = strings(K.outstanding, K.overflow, K.spilled, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
+tails = overflow - counter(K.spilled, tails)
 local at_bound = A.digest and are_dead_letters_at_bound()
 local seeds = {}
 if not pulse then return {} end
@@ -74,7 +77,7 @@ end
 
 local function has_room(source, entry)
   return outstanding + growth < A.high_water
-    and (overflow + spilled < A.overflow_maxlen or not is_full(source) or outranks_another(source, entry))
+    and (tails + spilled < A.overflow_maxlen or not is_full(source) or outranks_another(source, entry))
 end
 
 local function admit(source, entry, in_place)
@@ -129,8 +132,8 @@ save_seen_filter()
 local touched, added, queued, waiting = {}, {}, 0, 0
 for _, batch in ipairs(batches) do
   local source, entries = batch.source, batch.entries
-  local list = beyond[source] and overflow_lists_of(source)[batch.rank]
-  if list and (attempt('LLEN', list) or 0) > 0 then -- behind those of their priority
+  if beyond[source] and waits_apart(source, batch.rank) then -- behind those of their priority
+    local list = overflow_lists_of(source)[batch.rank]
     if store(source, entries, 'RPUSH', list, unpack(entries)) then waiting = waiting + #entries end
   elseif append(source, entries) then
     queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries

@@ -1,6 +1,6 @@
 -- Hands out requests together with their send slots.
 -- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause
--- reads: outstanding pulse paused lease_sequence overflow workers dead quarantine quarantine_turn places
+-- reads: outstanding pulse paused lease_sequence overflow spilled workers dead quarantine quarantine_turn places
 -- reads: due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
 -- reads: due_fast due_mid due_slow
 -- reads: rates slots halted
@@ -27,9 +27,11 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
 -- within a second lets the others pass.
 
-local outstanding, pulse, unread, sequence, overflow =
-  strings(K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow)
+local outstanding, pulse, unread, sequence, overflow, tails =
+  strings(K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
+tails = overflow - counter(K.spilled, tails)
+if overflow == 0 then setmetatable(has.apart, {__index = function() return false end}) end -- none is to be looked for
 local reply = {moment(), {'ok', ''}, outstanding, ''}
 
 -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
@@ -39,7 +41,7 @@ if not read('zset', 'ZSCORE', K.workers, A.worker) then
   reply[2] = {'lapsed', ''}
   return reply
 end
-local pause = pause_reason(pulse, unread, outstanding)
+local pause = pause_reason(pulse, unread, outstanding, tails)
 if pause[1] ~= '' then
   reply[2] = pause
   return reply
@@ -277,7 +279,7 @@ local function drop_some(source, entries)
     end
     if #gone > 0 then
       redis.call('LTRIM', keys[index], #gone, -1)
-      has_queued[source] = nil
+      has.queued[source] = nil
       drop(source, 'excluded', gone)
       dropped = dropped + #gone
     end

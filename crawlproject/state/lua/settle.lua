@@ -125,8 +125,9 @@ local function give_back(index, source)
   if A.delays[index] > 0 then
     stored = delay(source, entry, A.ids[index], A.delays[index])
   elseif A.strays[index] then
-    local list = overflow_lists_of(source)[rank_of(entry)]
-    if (attempt('LLEN', list) or 0) == 0 then
+    local rank = rank_of(entry)
+    local list = overflow_lists_of(source)[rank]
+    if not waits_apart(source, rank) then
       stored = append(source, {entry})
     elseif store(source, {entry}, 'RPUSH', list, entry) then -- behind those of its priority, and not outstanding
       redis.call('INCR', K.overflow)
@@ -159,9 +160,9 @@ local function save_counts()
   if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
 end
 
--- Each lease ends before anything else is written for it, and Redis never denies that write. One at a time: should a
--- later one meet what nobody has foreseen, those after it are still there to be settled.
-for index, id in ipairs(A.ids) do
+-- The lease ends before anything else is written for it, and Redis never denies that write. One at a time: should a later
+-- one meet what nobody has foreseen, those after it are still there to be settled.
+local function end_lease(index, id)
   local payer = payers[index]
   local source = A.sources[index] or payer or id:match(':(.*)$') or ''
   reply[index] = redis.call('HDEL', leases, id)
@@ -183,6 +184,8 @@ for index, id in ipairs(A.ids) do
     end
   end
 end
+
+for index, id in ipairs(A.ids) do end_lease(index, id) end
 if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
 if next(arrived) then
   local outstanding = require_counter(K.outstanding)

@@ -24,6 +24,7 @@ from crawlproject.state.scripts.frontier import (
     SettleReply,
     Stray,
 )
+from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
@@ -48,6 +49,7 @@ __all__ = [
     "DropReply",
     "EnqueueReply",
     "Exclusion",
+    "Extent",
     "Feeding",
     "Grant",
     "HeartbeatReply",
@@ -69,9 +71,12 @@ __all__ = [
     "Settlement",
     "SlotReply",
     "SourceStatus",
+    "SpillReply",
     "Stray",
+    "Tail",
+    "Wanted",
 ]
 
 
-class Scripts(FrontierScripts, SourceScripts, CrawlScripts):
+class Scripts(FrontierScripts, OverflowScripts, SourceScripts, CrawlScripts):
     """All scripts of one Redis."""

@@ -310,11 +310,14 @@ class FrontierScripts(ScriptRunner):
         groups: Sequence[LinkGroup],
         *,
         high_water: int,
-        overflow_maxlen: int,
+        overflow_maxlen: int | None,
         refuse_unknown: bool,
         budget: Budget | None,
     ) -> DiscoverReply | None:
-        """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua)."""
+        """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
+
+        `overflow_maxlen` bounds what waits in Redis; None: it is spilled to a store.
+        """
         reply = await self._run(
             "discover",
             sources=[group.source for group in groups],

@@ -36,6 +36,7 @@ class ScriptRunner:
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
+    `overflow_tail`: the most requests that may wait for a store that is down.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class ScriptRunner:
         rules: CircuitRules | None = None,
         delay: float = 0.0,
         seen: SeenRules | None = None,
+        overflow_tail: int = 200_000,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
         self._seen = (seen or SeenRules()).packed()
         self._pace = int(delay * MICROS)
+        self._overflow_tail = overflow_tail
         self._emitted = [
             key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events, keys.page_events)
         ]  # as in settle.lua
@@ -70,6 +73,7 @@ class ScriptRunner:
                 "pace": self._pace,
                 "spider": self._known.spider,
                 "namespace": self._known.namespace,
+                "overflow_tail": self._overflow_tail,
                 **self._seen,
             }
             common = {name: value for name, value in common.items() if name in text.arguments}

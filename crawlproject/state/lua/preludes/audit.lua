@@ -3,8 +3,6 @@
 -- seldom: iso_time, worker_at_work, operator_of, shown_name, note_change, note_override
 -- types: stream audit, set sources
 
-local AUDIT_MAXLEN = 10000
-
 local function iso_time()
   local seconds = math.floor(server_time / 1000000)
   local days = math.floor(seconds / 86400)
@@ -50,7 +48,7 @@ local function note_change(name, event, stream)
   end
   local line = '{' .. table.concat(parts, ',') .. '}'
   if stream then redis.call('XADD', stream, '*', 'event', line) end
-  redis.call('XADD', K.audit, 'MAXLEN', '~', AUDIT_MAXLEN, '*', 'event', line)
+  redis.call('XADD', K.audit, 'MAXLEN', '~', 10000, '*', 'event', line)
 end
 
 -- Notes that another rate is in force than before, because an operator has set one ('override'), perhaps over the delay of

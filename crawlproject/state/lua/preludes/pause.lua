@@ -2,13 +2,15 @@
 -- needs: clock, dead_bound
 -- reads: dead workers
 --
--- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs).
+-- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs);
+--    overflow_tail (most requests in the tails of all sources while they cannot be spilled).
 
 local function workers_alive() return read('zset', 'ZCOUNT', K.workers, text(now - A.timeout), '+inf') end
 
 -- Returns {kind, sentence for people}; {'', ''} while requests may go out. The kinds: 'no pulse', 'paused', 'no worker'.
--- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused.
-local function pause_reason(pulse, unread, outstanding)
+-- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused; `tails`: how many requests
+-- there are in the tails of all sources.
+local function pause_reason(pulse, unread, outstanding, tails)
   if not pulse then
     local led = redis.call('EXISTS', K.leader) == 1 -- whatever its type: others name that
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
@@ -16,6 +18,10 @@ local function pause_reason(pulse, unread, outstanding)
   if unread then return {'paused', unread} end
   if are_dead_letters_at_bound() then
     return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it'}
+  end
+  local fault = tails >= A.overflow_tail and attempt('GET', K.spill_fault)
+  if fault then
+    return {'paused', 'requests beyond their sources\' windows have reached CRAWL_OVERFLOW_TAIL, as ' .. fault}
   end
   if A.timeout and outstanding > 0 and workers_alive() == 0 then
     return {'no worker', 'no worker is running: start one (scrapy crawl images)'}

@@ -11,13 +11,14 @@
 -- higher priority is never in the overflow while the other is in a queue, unless that came back from a worker.
 --
 -- Links found on pages have the priorities 0 and 1, and a page has hundreds: of these a source's queues are filled up to
--- its window, what it can be sent in ten minutes, and its overflow is their tail.
-
-local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1
+-- its window, what it can be sent in ten minutes, and its overflow is their tail. With a store the heads of tails go there,
+-- many requests at a time: an extent, which a reference in a list stands for. It comes before what is in the tail. Below, the
+-- ranks of these priorities are 1 and 2.
 
 local queues = {} -- source -> the keys of its queues
--- source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed
-local has_queued, has_delayed = {}, {}
+-- Source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed, or in
+-- its overflow
+local has = {queued = {}, delayed = {}, apart = {}}
 
 local function deliveries_of(entry) return entry:byte(2) or 0 end
 
@@ -38,6 +39,14 @@ end
 
 -- The lists of its overflow, in the same order.
 local function overflow_lists_of(source) return keys_by_priority(K.overflow_of, source) end
+
+-- The lists of its extents, of the lowest priorities, in the same order.
+local function extents_of(source) return {K.extents_of .. '0:' .. source, K.extents_of .. '1:' .. source} end
+
+-- How many requests an extent holds; 0 for what was not written by crawlproject.
+local function requests_in(reference)
+  return reference:find('^[%w_-]+/%d+%-%x+:%d+:%d+:%d+$') and number(reference:match('%d+$'), 0) or 0
+end
 
 -- The place of a request's priority among these.
 local function rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
@@ -60,7 +69,7 @@ end
 
 -- Notes that a source has this request queued; those taken meanwhile may have been the last ones.
 local function note_queued(source, entry)
-  has_queued[source] = math.max(has_queued[source] or 0, rank_of(entry))
+  has.queued[source] = math.max(has.queued[source] or 0, rank_of(entry))
 end
 
 -- Appends requests of one priority to their queue.
@@ -79,13 +88,13 @@ end
 
 -- `unique` keeps two equal requests apart in the sorted set.
 local function delay(source, entry, unique, micros)
-  has_delayed[source] = nil
+  has.delayed[source] = nil
   return store(source, {entry}, 'ZADD', K.delayed_of .. source, text(now + micros), unique .. '\n' .. entry)
 end
 
 -- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues.
 local function take(source, count)
-  has_queued[source] = nil
+  has.queued[source] = nil
   local entries, delayed, keys = {}, K.delayed_of .. source, queues_of(source)
   if redis.call('EXISTS', delayed, unpack(keys, 2)) > 0 then
     local ready = attempt('ZRANGEBYSCORE', delayed, '-inf', text(now), 'LIMIT', 0, count)
@@ -106,11 +115,11 @@ local function take(source, count)
       end
     end
   else
-    has_delayed[source] = false
+    has.delayed[source] = false
   end
   if #entries < count then
     for _, entry in ipairs(attempt('LPOP', keys[1], count - #entries) or {}) do entries[#entries + 1] = entry end
-    if #entries < count then has_queued[source] = false end
+    if #entries < count then has.queued[source] = false end
   end
   return entries
 end
@@ -130,11 +139,31 @@ local function window_size(source)
   return math.max(8, math.min(4096, math.floor(600 * math.min(rate, A.pace > 0 and 1000000 / A.pace or rate))))
 end
 
-local function has_overflow(source) return redis.call('EXISTS', unpack(overflow_lists_of(source))) > 0 end
+local function has_overflow(source)
+  local keys, extents = overflow_lists_of(source), extents_of(source)
+  keys[#keys + 1], keys[#keys + 2] = extents[1], extents[2]
+  has.apart[source] = redis.call('EXISTS', unpack(keys)) > 0
+  return has.apart[source]
+end
+
+-- Whether requests of a source are in its overflow that come before a further one of that rank.
+local function waits_apart(source, rank)
+  if (attempt('LLEN', overflow_lists_of(source)[rank]) or 0) > 0 then return true end
+  return rank <= 2 and (attempt('LLEN', extents_of(source)[rank]) or 0) > 0
+end
+
+-- How many requests of a source are in its extents.
+local function spilled_of(source)
+  local count = 0
+  for _, key in ipairs(extents_of(source)) do
+    for _, reference in ipairs(attempt('LRANGE', key, 0, -1) or {}) do count = count + requests_in(reference) end
+  end
+  return count
+end
 
 -- How many requests of a source are in its overflow.
 local function overflow_of(source)
-  local count = 0
+  local count = spilled_of(source)
   for _, key in ipairs(overflow_lists_of(source)) do count = count + (attempt('LLEN', key) or 0) end
   return count
 end
@@ -148,7 +177,12 @@ local function promote(source, outstanding, most)
   local room = math.min(-excess_of(held, outstanding), most or 250, 250) -- at a call
   local taken, stored, lists = 0, 0, overflow_lists_of(source)
   for index = #lists, 1, -1 do
-    if index == FOUND_RANKS then room = math.min(room, 2 * held <= window and window - held or 0) end
+    if index == 2 then room = math.min(room, 2 * held <= window and window - held or 0) end
+    local extents = index <= 2 and taken < room and attempt('LLEN', extents_of(source)[index]) or 0
+    if extents > 0 then -- these come first, and a worker has to fetch them
+      attempt('SADD', K.refill_ready, source)
+      break
+    end
     local entries = taken < room and attempt('LPOP', lists[index], room - taken)
     if entries then
       taken = taken + #entries
@@ -173,7 +207,7 @@ local function demote(source, count)
       if store(source, entries, 'LPUSH', lists[index], unpack(entries)) then stored = stored + #entries end
     end
   end
-  has_queued[source] = nil
+  has.queued[source] = nil
   redis.call('DECRBY', K.outstanding, taken)
   redis.call('INCRBY', K.overflow, stored)
   return taken
@@ -188,9 +222,10 @@ local function keep_to_share(source, count, outstanding)
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
--- best that it may have had before this script, none: it had no work, as far as is known.
+-- best that it may have had before this script, none: it had no work, as far as is known. One whose work is all in its
+-- overflow, in extents, is looked at every two seconds, so that it does not depend on who has been told to fetch them.
 local function has_work_at(source, class)
-  local added = has_queued[source]
+  local added = has.queued[source]
   if added ~= false then
     local best, keys = math.max(class and class + 1 or 0, added or 0), queues_of(source)
     if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
@@ -198,8 +233,10 @@ local function has_work_at(source, class)
       if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return now, rank - 1 end
     end
   end
-  if has_delayed[source] == false then return nil end
-  local first = attempt('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
+  local first = has.delayed[source] ~= false and attempt('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
   local at = first and tonumber(first[2] or '')
-  return at, at and rank_of(first[1]:match('\n(.*)$') or '') - 1
+  local best = at and rank_of(first[1]:match('\n(.*)$') or '') - 1
+  if has.apart[source] == nil then has_overflow(source) end
+  if not has.apart[source] then return at, best end
+  return math.min(at or math.huge, now + 2000000), math.max(best or 0, 1)
 end

@@ -6,7 +6,6 @@
 
 local BUCKETS = 60
 local SLOWED_AT_MOST_EVERY_US = 10000000
-local FETCHES_HALVED_EVERY_US = 300000000
 
 local function three_numbers(value)
   local first, second, third = (value or ''):match('^(%d+):(%d+):(%d+)$')
@@ -67,7 +66,8 @@ end
 
 -- A histogram of how long fetches took, bucket -> how many, as one field of the window: {turn, bucket, count, bucket,
 -- count, ...}. Every five minutes, a turn, all counts are halved, so that it is of the last few minutes.
-local function turn_of_fetches() return math.floor(now / FETCHES_HALVED_EVERY_US) end
+-- Numbers are halved every five minutes (in us).
+local function turn_of_fetches() return math.floor(now / 300000000) end
 
 local function unpack_fetches(packed)
   local fetches, good, values = {}, pcall(cmsgpack.unpack, packed or '')

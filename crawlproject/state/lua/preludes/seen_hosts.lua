@@ -5,9 +5,9 @@
 -- five minutes, a turn, all numbers are halved, and hosts without any make room.
 
 local MOST_HOSTS = 8
-local HOSTS_HALVED_EVERY_US = 300000000
 
-local function turn_of_hosts() return math.floor(now / HOSTS_HALVED_EVERY_US) end
+-- Numbers are halved every five minutes (in us).
+local function turn_of_hosts() return math.floor(now / 300000000) end
 
 local function unpack_hosts(packed)
   local hosts, good, values = {}, pcall(cmsgpack.unpack, packed or '')

@@ -1,0 +1,258 @@
+"""The way of requests from the tails of sources to a store, and back when their turn comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from crawlproject.state import overflow as state_of_overflow
+from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import Extent, Tail, Wanted
+from crawlproject.storage.blobs import described
+from crawlproject.storage.packs import Packs, compressed, decompressed, probe
+from crawlproject.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SOURCES_A_CALL = 50
+_SPILL_EVERY_S = 0.5  # while there is nothing to spill
+_REFILL_EVERY_S = 0.1  # the same for refilling, which sources wait for
+_SWEEP_EVERY_S = 600.0
+_SWEPT_A_CALL = 500
+_STORE_TIMEOUT_S = 40.0  # for one read or write, including a second attempt by the client
+_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0  # while the store is down: less than a fault is remembered
+_MOST_DROPPED = 5_000  # that wait for their places in the seen filter to be given up
+_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):(\d{1,12}):(\d{1,9}):(\d{1,9})")
+_MARK = ".store"  # in the folder of a frontier's packs: this is the store that they are in
+
+
+class StoreTrouble(Exception):
+    """The store cannot be written or read, or is another one than that of this frontier; says what to do."""
+
+
+class _Place(NamedTuple):
+    """Where an extent lies."""
+
+    pack: str
+    offset: int
+    length: int
+    requests: int
+
+
+def _place_in(reference: bytes) -> _Place | None:
+    """Return what a reference says, None if it was not written by crawlproject."""
+    found = _REFERENCE.fullmatch(reference)
+    return found and _Place(found[1].decode(), *(int(number) for number in found.groups()[1:]))
+
+
+class Overflow:
+    """Spills the tails of a frontier's sources to a store, and refills their windows from there.
+
+    Any number of workers may do so at the same time; each step is such that a worker can die at any moment. An
+    extent is in the store before its requests leave Redis, and leaves the store an hour after they are back. While
+    the store is down, the reason is noted in Redis, where leasing pauses when the tails grow too long.
+    """
+
+    def __init__(self, state: State, packs: Packs, spider: str | None = None) -> None:
+        self._state = state
+        self._packs = packs
+        self._keys = Keys(state.config.namespace, spider or state.keys.spider)
+        self._scripts = state.scripts if spider is None else state.scripts_of(spider)
+        self._folder = ""  # once it is known that this is the store of the packs there
+        self._again: set[str] = set()  # sources whose tails were taken, and not stored
+        self._fault = ""
+        self._retry_s = _RETRY_S
+        self._removed: list[str] = []
+
+    # Steps of loops.Loops
+
+    async def keep_spilling(self) -> None:
+        """Spill what is long enough; wait if nothing is."""
+        await self._guarded(self.spill, _SPILL_EVERY_S)
+
+    async def keep_refilling(self) -> None:
+        """Fetch what sources need; wait if they need nothing."""
+        await self._guarded(self.refill, _REFILL_EVERY_S)
+
+    async def keep_order(self) -> None:
+        """Have dropped extents forgotten."""
+        await self._guarded(self.forget, 2 * _SPILL_EVERY_S)
+
+    async def keep_sweeping(self) -> None:
+        """Remove packs that nobody needs."""
+        await self._guarded(self.sweep, _SWEEP_EVERY_S)
+
+    async def _guarded(self, step: Callable[[], object], pause_s: float) -> None:
+        try:
+            if not await step():  # type: ignore[misc]
+                await asyncio.sleep(pause_s)
+        except StoreTrouble as error:
+            if str(error) != self._fault:
+                logger.error("%s", error)
+            self._fault = str(error)
+            await state_of_overflow.note_fault(self._state, self._keys, self._fault)
+            await asyncio.sleep(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+
+    # What they do
+
+    async def spill(self) -> int:
+        """Store what makes extents in one pack, and have it leave Redis; return how many requests.
+
+        Raises:
+            StoreTrouble: the store fails. Nothing has left Redis.
+
+        """
+        folder = await self._open()
+        again = list(self._again)
+        taken = await self._scripts.spill_take(most=_SOURCES_A_CALL, folder=folder, again=again)
+        self._again.difference_update(again)
+        if not taken.tails:
+            return 0
+        if taken.folder != folder:  # another worker was first
+            self._again.update(tail.source for tail in taken.tails)
+            self._folder = ""
+            return 1
+        pack = f"{folder}/{taken.now}-{secrets.token_hex(6)}"
+        try:
+            extents = await self._in_store(lambda: self._write(pack, taken.tails))
+        except StoreTrouble:
+            self._again.update(tail.source for tail in taken.tails)
+            raise
+        # A call whose reply is lost is repeated, and refused then: so the pack stays, whatever the answer.
+        await self._scripts.spill_commit(pack, taken.now, extents)
+        await self._well()
+        return sum(extent.requests for extent in extents)
+
+    def _write(self, pack: str, tails: list[Tail]) -> list[Extent]:
+        body, extents, offset = [], [], 0
+        for tail in tails:
+            blob = compressed(tail.entries)
+            extents.append(Extent.of(tail, offset, len(blob)))
+            body.append(blob)
+            offset += len(blob)
+        self._packs.write(pack, b"".join(body))
+        return extents
+
+    async def refill(self) -> int:
+        """Fetch the extents that sources need; return how many there were.
+
+        Raises:
+            StoreTrouble: the store fails. The sources are looked at again within two seconds.
+
+        """
+        found = await self._scripts.refill_take(most=_SOURCES_A_CALL)
+        for wanted in found:
+            entries = await self._read(wanted.reference)
+            if entries is None:
+                self._tell_lost(wanted)
+            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.config.high_water)
+        if found:
+            await self._well()
+        return len(found)
+
+    def _tell_lost(self, wanted: Wanted) -> None:
+        place = _place_in(wanted.reference)
+        logger.error(
+            "%d requests of source %s are lost: their extent in %s (%s) is missing or broken",
+            place.requests if place else 0,
+            wanted.source,
+            self._packs.place,
+            place.pack if place else "of no name of ours",
+            extra={"source": wanted.source},
+        )
+
+    async def forget(self) -> int:
+        """Read an extent that was dropped, for its requests to give up their places in the seen filter; 0: no."""
+        reference = await state_of_overflow.dropped_extent(self._state, self._keys, _MOST_DROPPED)
+        if reference is None:
+            return 0
+        await self._scripts.drop_extent(reference, await self._read(reference) or [])
+        return 1
+
+    async def sweep(self) -> int:
+        """Remove packs that nobody needs; return 0."""
+        folder = await self._open()
+        names = await self._in_store(lambda: self._packs.names(folder))
+        for first in range(0, max(len(names), 1), _SWEPT_A_CALL):
+            removed, self._removed = self._removed, []
+            for name in await self._scripts.sweep_packs(names[first : first + _SWEPT_A_CALL], removed):
+                await self._in_store(lambda name=name: self._packs.remove(name))  # type: ignore[misc]
+                self._removed.append(name)
+        return 0
+
+    # The store
+
+    async def _open(self) -> str:
+        """Return the folder of this frontier's packs, having seen that they are in this store."""
+        if self._folder:
+            return self._folder
+        folder = await state_of_overflow.pack_folder(self._state, self._keys)
+        if folder is None:
+            folder = f"{re.sub('[^A-Za-z0-9]', '', self._keys.spider)}-{secrets.token_hex(6)}"
+            await self._in_store(lambda: self._packs.write(f"{folder}/{_MARK}", b""))
+            return folder  # kept when a worker's first pack has made it that of the frontier
+        await self._check_store(folder)
+        self._folder = folder
+        return folder
+
+    async def _check_store(self, folder: str) -> None:
+        mark = f"{folder}/{_MARK}"
+        if not await self._in_store(lambda: self._packs.exists(mark)):
+            raise StoreTrouble(
+                f"CRAWL_OVERFLOW_STORE={self._packs.place} is not the store that holds what was spilled before: "
+                f"{mark} is missing there. Use the same for all workers, or bring it back; to give up what it "
+                "had, make that file"
+            )
+
+    async def _read(self, reference: bytes) -> list[bytes] | None:
+        """Return the requests of an extent, None if they are lost."""
+        place = _place_in(reference)
+        if place is None:
+            return None
+        try:
+            blob = await self._in_store(
+                lambda: self._packs.read(place.pack, place.offset, place.length), (FileNotFoundError,)
+            )
+            entries = decompressed(blob)
+        except FileNotFoundError:
+            await self._check_store(place.pack.partition("/")[0])
+            await self._in_store(lambda: probe(self._packs))
+            return None
+        except ValueError:
+            return None
+        return entries if len(entries) == place.requests else None
+
+    async def _in_store(self, work: Callable[[], T], passing: tuple[type[Exception], ...] = ()) -> T:
+        """Run blocking work of the store in a thread.
+
+        Raises:
+            StoreTrouble: it fails, or takes too long.
+
+        """
+        task = in_thread("overflow", work)
+        await asyncio.wait((task,), timeout=_STORE_TIMEOUT_S)
+        error = task.exception() if task.done() else TimeoutError(f"not done after {_STORE_TIMEOUT_S:g} s")
+        if error is None:
+            return task.result()
+        if isinstance(error, passing):
+            raise error
+        raise StoreTrouble(
+            f"CRAWL_OVERFLOW_STORE={self._packs.place} cannot be used ({described(error)}): {self._packs.remedy}; "  # type: ignore[arg-type]
+            "retrying until it can"
+        ) from error
+
+    async def _well(self) -> None:
+        """Note that the store works."""
+        self._retry_s = _RETRY_S
+        if self._fault:
+            logger.info("CRAWL_OVERFLOW_STORE=%s works again", self._packs.place)
+            self._fault = ""
+            await state_of_overflow.note_fault(self._state, self._keys, "")

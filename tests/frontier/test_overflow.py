@@ -1,0 +1,356 @@
+"""What waits beyond the sources' windows: spilled to a store, and back in order, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from crawlproject import config
+from crawlproject.frontier.codec import url_of
+from crawlproject.frontier.discovery import Discovery, Link
+from crawlproject.frontier.dropped import drop_queued, forget_dropped
+from crawlproject.frontier.overflow import Overflow, StoreTrouble
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
+from crawlproject.storage.packs import FolderPacks
+from tests.leading import lead
+from tests.state.scripts.calls import db, join, lease
+from tests.waiting import until_async
+
+SITE = "museum.example"
+
+
+@pytest.fixture
+def packs(tmp_path: Path) -> FolderPacks:
+    """A store in a folder."""
+    return FolderPacks(tmp_path / "packs")
+
+
+@pytest_asyncio.fixture
+async def crawl(redis_url: str, packs: FolderPacks) -> AsyncIterator[State]:
+    """A crawl with that store, and a worker in it; a source's window is 12 requests."""
+    settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_OVERFLOW_TAIL": 500}
+    state = State(config.load({**settings, "CRAWL_PAGES_BUDGET_MAX": 0}), "images")
+    await state.open()
+    await lead(state)
+    await join(state)
+    yield state
+    await state.close()
+
+
+def url(number: int, site: str = SITE) -> str:
+    return f"https://{site}/{number:05}"
+
+
+async def discover(state: State, count: int, site: str = SITE, first: int = 0, priority: int = 1) -> None:
+    await db(state).hset(state.keys.rates, site, "0.02")
+    found = await Discovery(state.scripts, state.config).admit(
+        [Link(url(n, site), priority=priority) for n in range(first, first + count)]
+    )
+    assert found is not None
+    assert found.admitted == count
+
+
+async def spilled(overflow: Overflow) -> int:
+    """Spill all there is; return how many requests."""
+    count = 0
+    while done := await overflow.spill():
+        count += done
+    return count
+
+
+async def counters(state: State) -> tuple[int, int, int]:
+    """Return how many requests are outstanding, in the overflow, and of these in extents."""
+    keys = state.keys
+    values = await db(state).mget(keys.outstanding, keys.overflow, keys.spilled)
+    return tuple(int(value or 0) for value in values)  # type: ignore[return-value]
+
+
+async def crawled(state: State, overflow: Overflow, site: str = SITE, count: int = 0) -> list[str]:
+    """Crawl a source to its end, or `count` requests; return the URLs in the order in which they came."""
+    await db(state).hset(state.keys.rates, site, "100000")
+    urls: list[str] = []
+
+    async def is_done() -> bool:
+        await overflow.refill()
+        reply = await lease(state, horizon=1.0)
+        urls.extend(url_of(grant.entry) for grant in reply.grants)
+        await state.scripts.settle("w", [Settlement(grant.id, site, done=True) for grant in reply.grants])
+        return 0 < count <= len(urls) or await state.scripts.idle()
+
+    await until_async(is_done)
+    return urls
+
+
+async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 700)
+    assert await counters(crawl) == (12, 688, 0)
+    assert await spilled(overflow) == 640
+    assert await counters(crawl) == (12, 688, 640)
+    assert await db(crawl).llen(f"{crawl.keys.overflow_of}1:{SITE}") == 48
+    await discover(crawl, 60, first=700)  # behind those
+    assert await spilled(overflow) == 64
+    assert await crawled(crawl, overflow) == [url(n) for n in range(760)]
+    assert await counters(crawl) == (0, 0, 0)
+    assert await db(crawl).hgetall(crawl.keys.packs) == {}
+    assert await db(crawl).zcard(crawl.keys.packs_dead) == len(packs.names(overflow._folder)) - 1
+
+
+async def test_poor_links_come_after_the_others(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 200, priority=0)
+    await discover(crawl, 200, first=200)
+    assert await spilled(overflow) == 128 + 192
+    urls = await crawled(crawl, overflow)
+    assert urls == [url(n) for n in (*range(12), *range(200, 400), *range(12, 200))]
+
+
+async def test_extents_of_many_sources_share_a_pack(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    for number in range(9):
+        await discover(crawl, 100, site=f"site{number}.example")
+    assert await overflow.spill() == 9 * 64
+    folder = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode().partition("/")[0]
+    assert len(packs.names(folder)) == 2  # with its mark
+    assert list((await db(crawl).hgetall(crawl.keys.packs)).values()) == [b"9"]
+
+
+async def test_a_tail_that_grows_makes_larger_extents(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 12_812)
+    assert await spilled(overflow) >= 12_600
+    references = await db(crawl).lrange(f"{crawl.keys.extents_of}1:{SITE}", 0, -1)
+    counts = [int(reference.rpartition(b":")[2]) for reference in references]
+    assert set(counts) <= {200, 199}
+    urls = await crawled(crawl, overflow, count=3000)
+    assert urls == [url(n) for n in range(len(urls))]
+
+
+async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State, packs: FolderPacks) -> None:
+    one, other = Overflow(crawl, packs), Overflow(crawl, packs)
+    await discover(crawl, 900)
+    for _ in range(20):
+        await asyncio.gather(one.spill(), other.spill())
+    assert (await counters(crawl))[2] == 832
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    await asyncio.gather(one.refill(), other.refill())
+    assert await counters(crawl) == (12 + 64, 888 - 64, 832 - 64)
+    assert await crawled(crawl, other) == [url(n) for n in range(900)]
+
+
+async def test_a_source_with_only_extents_is_looked_at_although_nobody_was_told(
+    crawl: State, packs: FolderPacks
+) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 12 + 64)
+    assert await spilled(overflow) == 64
+    await db(crawl).hset(crawl.keys.rates, SITE, "100000")
+    grants = (await lease(crawl, horizon=1.0)).grants
+    assert len(grants) == 12
+    await crawl.scripts.settle("w", [Settlement(grant.id, SITE, done=True) for grant in grants])
+    assert await counters(crawl) == (0, 64, 64)
+    assert not await crawl.scripts.idle()
+    await db(crawl).delete(crawl.keys.refill_ready)  # with the worker that had taken it
+    assert await overflow.refill() == 0
+    reply = await lease(crawl, horizon=3.0)
+    assert (reply.grants, await overflow.refill()) == ([], 1)
+    assert len((await lease(crawl, horizon=3.0)).grants) == 64
+
+
+async def test_a_lost_pack_is_counted_and_the_crawl_ends(
+    crawl: State, packs: FolderPacks, caplog: pytest.LogCaptureFixture
+) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await overflow.spill()
+    lost = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
+    await spilled(overflow)
+    packs.remove(lost)
+    urls = await crawled(crawl, overflow)
+    assert urls == [url(n) for n in range(300) if not 12 <= n < 12 + 64]
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+    assert await counters(crawl) == (0, 0, 0)
+    assert f"64 requests of source {SITE} are lost" in caplog.text
+
+
+@pytest.mark.parametrize("broken", [b"", b"nonsense", b"\x78\x01" + bytes(100)])
+async def test_a_broken_pack_is_counted_and_the_crawl_ends(
+    crawl: State, packs: FolderPacks, broken: bytes
+) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 100)
+    await overflow.spill()
+    name = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
+    packs.write(name, broken)
+    assert len(await crawled(crawl, overflow)) == 36
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+
+
+@pytest.mark.parametrize("reference", [b"nonsense", b"../../etc/passwd:0:100:3", b"a/1-b:0:99:999999999", b"\xff"])
+async def test_a_reference_that_others_have_written_leads_nowhere(
+    crawl: State, packs: FolderPacks, reference: bytes
+) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 100)
+    await overflow.spill()
+    await db(crawl).lpush(f"{crawl.keys.extents_of}1:{SITE}", reference)
+    await db(crawl).hset(crawl.keys.rates, SITE, "100000")
+    if reference.startswith(b"a/"):
+        with pytest.raises(StoreTrouble, match="is missing there"):
+            await crawled(crawl, overflow)
+        return
+    assert len(await crawled(crawl, overflow)) == 100
+
+
+async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
+    crawl: State, packs: FolderPacks
+) -> None:
+    overflow, other = Overflow(crawl, packs), State(crawl.config, "other")
+    await other.open()
+    await join(other)
+    await discover(crawl, 400)
+    await overflow.spill()
+    packs.parts.rename(packs.folder / "unmounted")
+    await overflow.keep_spilling()  # notes why
+    [grant] = (await lease(crawl)).grants
+    await crawl.scripts.settle("w", [Settlement(grant.id, SITE, done=True)])
+    await discover(crawl, 300, first=400)
+    await discover(other, 5, site="other.example")
+    paused = await lease(crawl)
+    assert paused.state == "paused"
+    assert "CRAWL_OVERFLOW_TAIL" in paused.reason
+    assert str(packs.folder) in paused.reason
+    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)) == ("paused", paused.reason)
+    assert len((await lease(other, horizon=3.0)).grants) == 1  # of another spider
+    (packs.folder / "unmounted").rename(packs.parts)
+    await overflow.keep_spilling()
+    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)).kind == ""
+    await spilled(overflow)
+    assert await crawled(crawl, overflow) == [url(n) for n in range(1, 700)]
+    await other.close()
+
+
+async def test_links_find_no_room_while_the_store_is_down_for_long(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 600)
+    packs.parts.rename(packs.folder / "unmounted")
+    await overflow.keep_spilling()
+    links = [Link(url(n)) for n in range(600, 1300)]
+    found = await Discovery(crawl.scripts, crawl.config).admit(links)
+    assert found is not None
+    assert (found.admitted, found.over_budget) == (412, 288)
+
+
+async def test_another_store_is_not_taken_for_the_one_that_has_the_packs(
+    crawl: State, packs: FolderPacks, tmp_path: Path
+) -> None:
+    await discover(crawl, 300)
+    await Overflow(crawl, packs).spill()
+    elsewhere = Overflow(crawl, FolderPacks(tmp_path / "elsewhere"))
+    with pytest.raises(StoreTrouble, match="is not the store that holds what was spilled before"):
+        await elsewhere.spill()
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    with pytest.raises(StoreTrouble, match="is missing there"):
+        await elsewhere.refill()
+    assert len(await crawled(crawl, Overflow(crawl, packs))) == 300
+
+
+async def test_packs_are_removed_an_hour_after_their_last_extent(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await spilled(overflow)
+    [folder] = {name.decode().partition("/")[0] for name in await db(crawl).hkeys(crawl.keys.packs)}
+    in_use = set(packs.names(folder))
+    old, young = f"{folder}/{int(time.time()) - 3700}-abc", f"{folder}/{int(time.time()) - 3000}-abc"
+    for orphan in (old, young, f"{folder}/nonsense"):
+        packs.write(orphan, b"x")
+    await overflow.sweep()
+    assert set(packs.names(folder)) == {*in_use, young, f"{folder}/nonsense"}
+    await crawled(crawl, overflow)
+    await overflow.sweep()
+    assert set(packs.names(folder)) >= in_use
+    for name in await db(crawl).zrange(crawl.keys.packs_dead, 0, -1):
+        await db(crawl).zincrby(crawl.keys.packs_dead, -3_601_000_000, name)
+    await overflow.sweep()
+    await overflow.sweep()
+    assert set(packs.names(folder)) == {f"{folder}/.store", young, f"{folder}/nonsense"}
+    assert await db(crawl).zcard(crawl.keys.packs_dead) == 0
+
+
+async def test_a_pack_that_took_too_long_is_not_used(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 100)
+    taken = await crawl.scripts.spill_take(most=9, folder="f")
+    extents = overflow._write("f/1-a", taken.tails)
+    assert await crawl.scripts.spill_commit("f/1-a", taken.now - 601, extents) == [False]
+    assert await crawl.scripts.spill_commit("f/1-a", taken.now, extents) == [True]
+    assert await crawl.scripts.spill_commit("f/1-a", taken.now, extents) == [False]  # as after a lost reply
+    assert await counters(crawl) == (12, 88, 64)
+
+
+async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
+    crawl: State, packs: FolderPacks
+) -> None:
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 900)
+    await discover(crawl, 100, site="other.example")
+    await spilled(overflow)
+    await crawl.scripts.exclude({SITE: ""}, by="me")
+    assert await drop_queued(crawl, SITE) == 900
+    assert await counters(crawl) == (12, 88, 64)
+    assert await db(crawl).exists(f"{crawl.keys.extents_of}1:{SITE}") == 0
+    assert await db(crawl).hget(crawl.keys.counts_of + "excluded", SITE) == b"900"
+    while await overflow.forget():
+        await forget_dropped(crawl)
+    assert list((await db(crawl).hgetall(crawl.keys.packs)).values()) == [b"1"]  # of the other source
+    await crawl.scripts.include([SITE], by="me")
+    await discover(crawl, 900)
+
+
+async def test_a_purge_counts_what_is_in_extents(crawl: State, packs: FolderPacks) -> None:
+    await discover(crawl, 500)
+    await spilled(Overflow(crawl, packs))
+    assert (await crawl.scripts.drop_queued(SITE, "purged", count=0)).left == 500
+    [status] = await crawl.scripts.inspect([SITE])
+    assert status.queued + status.waiting == 500
+    assert await drop_queued(crawl, SITE, "purged", by="me") == 500
+    assert await counters(crawl) == (0, 0, 0)
+    assert await crawl.scripts.idle()
+
+
+async def test_halted_work_in_extents_does_not_keep_a_crawl_open(crawl: State, packs: FolderPacks) -> None:
+    await discover(crawl, 500)
+    await spilled(Overflow(crawl, packs))
+    await db(crawl).sadd(crawl.keys.halted, SITE)
+    assert not await crawl.scripts.idle()
+    assert await crawl.scripts.idle(halted_too=True)
+
+
+async def test_a_worker_spills_and_refills_by_itself(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    tasks = [asyncio.create_task(forever(step)) for step in (overflow.keep_spilling, overflow.keep_refilling)]
+    await discover(crawl, 800)
+    await until_async(lambda: at_least(crawl, 700))
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    await until_async(lambda: at_most(crawl, 724))
+    for task in tasks:
+        task.cancel()
+
+
+async def forever(step: object) -> None:
+    while True:
+        await step()  # type: ignore[operator]
+
+
+async def at_least(state: State, count: int) -> bool:
+    return (await counters(state))[2] >= count
+
+
+async def at_most(state: State, count: int) -> bool:
+    return (await counters(state))[2] <= count
