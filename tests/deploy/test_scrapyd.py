@@ -112,7 +112,7 @@ def test_scrapyd_crawls_what_was_deployed_until_it_is_cancelled(crawl: Crawl, sc
         text=True,
         check=True,
     )
-    assert json.loads(deployed.stdout.strip().splitlines()[-1])["spiders"] == 1
+    assert json.loads(deployed.stdout.strip().splitlines()[-1])["spiders"] == 2  # images, pages
     shutil.rmtree(scrapyd.folder / "crawlproject")  # from here on there is the egg alone
 
     crawl.source("photos", 60, pictures=300)

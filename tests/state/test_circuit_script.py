@@ -174,12 +174,13 @@ async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(crawl: C
     lasted = []
     for _ in range(4):
         [status] = await crawl.scripts.inspect([MUSEUM])
-        lasted.append(round(status.held_until - status.now, 1))
+        lasted.append(status.held_until - status.now)  # what was left of it when this was asked
         await asyncio.sleep(status.held_until - status.now + 0.02)
         probe, *others = (await crawl.lease()).grants
         await crawl.settle([probe], "x")
         await crawl.settle(others, "." * len(others))  # too late to decide anything
-    assert lasted == [0.3, 0.6, 1.0, 1.0]
+    bounds = [(0, 0.3), (0.3, 0.6), (0.6, 1.0), (0.6, 1.0)]
+    assert all(low < left <= high + 0.001 for left, (low, high) in zip(lasted, bounds, strict=True)), lasted
 
 
 async def test_a_probe_that_comes_back_unsent_frees_its_place(crawl: Crawl) -> None:
