@@ -87,6 +87,13 @@ def test_what_is_said_of_an_image_is_kept() -> None:
     assert read(html).images == (FoundImage(f"{URL}a.jpg", BY, "A vase", "Vase", "Ann Author"),)
 
 
+def test_half_a_character_in_json_ld_is_replaced_as_it_could_not_be_stored() -> None:
+    (image,) = read(
+        data({"@type": "ImageObject", "url": "a.jpg", "name": "a \ud800 b", "creator": "\udfff"})
+    ).images
+    assert (image.title, image.creator) == ("a ? b", "?")
+
+
 def test_json_ld_says_licence_title_and_creator() -> None:
     html = data(
         {
