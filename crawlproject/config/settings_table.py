@@ -44,6 +44,9 @@ def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str 
     return field(metadata=metadata, repr=not secret)
 
 
+_MOST_LINKS = 1_000_000_000_000  # Lua counts exactly to 2**53, and msgpack has no numbers beyond 2**64
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """The settings in force; the metadata of each field holds its name, default and meaning."""
@@ -158,28 +161,28 @@ class Config:
     pages_budget: int = _setting(
         "CRAWL_PAGES_BUDGET",
         1_000,
-        whole(1),
+        whole(1, _MOST_LINKS),
         "links found on pages that a source may always admit",
         unit="links",
     )
     pages_budget_per_page: int = _setting(
         "CRAWL_PAGES_BUDGET_PER_PAGE",
         4,
-        whole(0),
+        whole(0, _MOST_LINKS),
         "and this many more for each good page of it: fetched, indexable, with new content",
         unit="links",
     )
     pages_budget_max: int = _setting(
         "CRAWL_PAGES_BUDGET_MAX",
         1_000_000,
-        whole(0),
+        whole(0, _MOST_LINKS),
         "most of these links a source admits in all, a quarter of them poor ones; 0: no budget at all",
         unit="links",
     )
     pages_budget_hosts: int = _setting(
         "CRAWL_PAGES_BUDGET_HOSTS",
         100,
-        whole(1),
+        whole(1, _MOST_LINKS),
         "most hosts below one registrable domain that found links may lead to",
         unit="hosts",
     )

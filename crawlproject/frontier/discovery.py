@@ -79,7 +79,8 @@ class Discovery:
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
     fails, for then nobody knows what Redis still has.
 
-    `callback` and `errback` are the names of the spider's methods for these requests; none: Scrapy's own.
+    `callback` and `errback` are the names of the spider's methods for these requests; none: Scrapy's own. While
+    `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a few.
     """
 
     def __init__(
@@ -89,9 +90,11 @@ class Discovery:
         *,
         callback: str | None = None,
         errback: str | None = None,
+        most_outstanding: int | None = None,
     ) -> None:
         self._scripts = scripts
         self._config = config
+        self._most_outstanding = most_outstanding
         methods = {"callback": callback, "errback": errback}
         self._methods = {name: method for name, method in methods.items() if method is not None}
         self._pack = msgpack.Packer().pack
@@ -182,6 +185,7 @@ class Discovery:
                 overflow_maxlen=None if config.overflow_store else config.overflow_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget or None,
+                most_outstanding=self._most_outstanding,
             )
         except REDIS_TROUBLE:
             self._forget(now)

@@ -38,6 +38,8 @@ def canonical_url(url: str, base: str | None = None) -> str | None:
     try:
         joined = ada_url.join_url(base, url) if base is not None else ada_url.normalize_url(url)
         found = joined.partition("#")[0]
+        if len(found) > LONGEST:  # first: it would take the longer
+            return None
         if not _PLAIN.fullmatch(found):
             if not found.startswith(("http://", "https://")) or found.count("&") >= MOST_PARAMETERS:
                 return None

@@ -17,6 +17,7 @@ from crawlproject.pages.linked_data import ImageObject, linked_data
 MOST_IMAGES = 500  # of a page
 MOST_CANDIDATES = 100  # of a srcset
 _MOST_LICENCES = 200  # marks of licences that are looked at
+_MOST_CREATORS = 500
 _MOST_ANCESTORS = 40  # of an element that are looked at
 _LONGEST_TEXT = 500
 _LONGEST_SRCSET = 32_768  # characters
@@ -81,12 +82,18 @@ class _Licences:
         self.of_url: dict[str, Licence] = {}
         of_page: list[Licence] = []
         linked: list[Licence] = []
+        creators: dict[int, LexborNode] | None = None  # most pages need none
         for node, licence, is_marked in _marks(document):
             scope = _scope_of(node)
             if scope is None:
                 (of_page if is_marked else linked).append(licence)
                 continue
-            said = self.of_element.setdefault(scope.mem_id, _Said(creator=_creator(scope)))
+            if creators is None:
+                creators = _creators(document)
+            if (said := self.of_element.get(scope.mem_id)) is None:
+                creator = creators.get(scope.mem_id)
+                text = creator.text()[: 4 * _LONGEST_TEXT] if creator is not None else None
+                said = self.of_element[scope.mem_id] = _Said(creator=_text(text))
             said.licence = said.licence or licence
             attributes = scope.attributes
             about = attributes.get("about") or attributes.get("resource") or attributes.get("itemid")
@@ -259,9 +266,16 @@ def _with_ancestors(node: LexborNode) -> Iterator[LexborNode]:
         one = one.parent
 
 
-def _creator(scope: LexborNode) -> str | None:
-    node = scope.css_first(_CREATOR)
-    return _text(node.text()[: 4 * _LONGEST_TEXT]) if node is not None else None
+def _creators(document: Document) -> dict[int, LexborNode]:
+    """Return what first names a creator in each element with such a thing, by the element's `mem_id`.
+
+    The page is looked through once, for a search in each element that has a licence takes their number times that.
+    """
+    found: dict[int, LexborNode] = {}
+    for node in document.tree.css(_CREATOR)[:_MOST_CREATORS]:
+        for one in _with_ancestors(node):
+            found.setdefault(one.mem_id, node)
+    return found
 
 
 def _the_only(licences: list[Licence]) -> Licence | None:

@@ -76,7 +76,10 @@ def _address(value: Any) -> str | None:
 
 def _text(value: Any) -> str | None:
     value = value[0] if isinstance(value, list) and value else value
-    return " ".join(value[:_LONGEST_TEXT].split()) or None if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    whole = value[:_LONGEST_TEXT].encode(errors="replace").decode()  # JSON may have half a surrogate pair
+    return " ".join(whole.split()) or None
 
 
 def _name(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from crawlproject.pages.canonical import LONGEST, canonical_url
 from crawlproject.pages.document import Document
 
 MOST_LINKS = 1000  # of a page
+_MOST_CHARACTERS = 500_000  # of all their addresses: with a long base a short link takes long, too
 
 _RELATIONS = frozenset(("next", "prev", "canonical"))
 _NO_PAGE = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)  # mailto:, javascript:, data:
@@ -50,8 +51,13 @@ def links_of(document: Document) -> Links:
             continue
         raw[bare] = raw.get(bare, True) and nofollow
     found: dict[str, bool] = {}
+    characters = 0
     for bare, nofollow in raw.items():
+        if characters > _MOST_CHARACTERS:
+            left_out += 1
+            continue
         url = canonical_url(bare, document.base)
+        characters += len(document.base) + len(bare) if url is None else len(url)
         if url is None or (url not in found and len(found) >= MOST_LINKS):
             left_out += 1
         elif url != own:

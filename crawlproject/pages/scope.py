@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from crawlproject.pages.canonical import canonical_url
 from crawlproject.sources.domains import domain_of, normal_host
 from crawlproject.texts import printable, url_fault
 
 DEFAULT = "domain"
 _LONGEST = 300  # characters of a pattern
 _MOST_PARTS = 8  # between its asterisks
+_NOT_IN_A_URL = re.compile(r"[^!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,10 @@ class Scope:
         if scope in {"domain", "host"}:
             if fault := url_fault(url):
                 raise ValueError(fault)
-            host = _host(url)
+            host = _host(canonical_url(url) or url)
             return cls.parse(f"{scope}:{domain_of(host) if scope == 'domain' else host}")
         found = cls.parse(scope)
-        if not found._has_host(_host(url)):
+        if not found._has_host(_host(canonical_url(url) or url)):
             raise ValueError(f"scope {_shown(scope)} is not about the host of its seed {printable(url, 80)}")
         return found
 
@@ -67,9 +70,13 @@ class Scope:
             kind, rest = "pattern", text.strip()
         rest = rest.removeprefix("https://").removeprefix("http://")
         name, slash, path = rest.partition("/")
+        try:  # as a canonical URL has it
+            path = _NOT_IN_A_URL.sub(lambda found: quote(found[0]), path)
+        except UnicodeEncodeError:
+            raise ValueError(f"scope {_shown(text)} is not UTF-8") from None
         below = name.startswith("*.")
-        host = normal_host(name.removeprefix("*."))
-        if len(text) > _LONGEST or path.count("*") >= _MOST_PARTS:
+        host = _canonical_host(name.removeprefix("*."))
+        if len(host + path) > _LONGEST or path.count("*") >= _MOST_PARTS:
             raise ValueError(
                 f"scope {_shown(text)} is too long: {_LONGEST} characters and {_MOST_PARTS - 1} asterisks at most"
             )
@@ -125,6 +132,12 @@ def _host(url: str) -> str:
         return normal_host(urlsplit(url).hostname or "")
     except ValueError:
         return ""
+
+
+def _canonical_host(name: str) -> str:
+    """Return a host as canonical URLs have it: of `ß` browsers make another name than Python's `idna` does."""
+    url = canonical_url(f"http://{_bracketed(name)}/")
+    return normal_host(name) if url is None else _host(url)
 
 
 def _bracketed(host: str) -> str:

@@ -63,7 +63,9 @@ class FoundPipeline:
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
         whole = replace(self.settings, pages_budget=4 * most or 1, pages_budget_max=4 * most)
-        self.images = Discovery(state.scripts_of(_IMAGES), whole, errback=_ERRBACK)
+        # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
+        half = self.settings.high_water // 2
+        self.images = Discovery(state.scripts_of(_IMAGES), whole, errback=_ERRBACK, most_outstanding=half)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""

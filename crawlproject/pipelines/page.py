@@ -18,7 +18,8 @@ from crawlproject.pages.rules import NO_IMAGES
 from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 
-_LARGE = 16 * 1024  # bytes; reading fewer takes a few milliseconds at most, also of a hostile page
+_LARGE = 16 * 1024  # bytes; fewer take a few milliseconds at most, also of a hostile page, but by a long base:
+_LONG = 200  # characters of an address that each link of a page may be joined to
 
 
 class PagePipeline:
@@ -47,7 +48,7 @@ class PagePipeline:
         except UnreadableImage as error:
             return _failure(item, UNREADABLE, str(error))
         read = partial(read_page, response.url, response.headers, item.body, datetime.now(UTC), max_bytes=most)
-        item.page = await asyncio.to_thread(read) if len(item.body) > _LARGE else read()
+        item.page = await asyncio.to_thread(read) if _is_dear(response.url, item.body) else read()
         if item.page is None:
             return _failure(item, NOT_HTML, "not HTML")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
@@ -56,6 +57,11 @@ class PagePipeline:
             fetched_at = datetime.fromisoformat(item.fetched_at)
             item.exchange = exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut)
         return item
+
+
+def _is_dear(url: str, body: bytes) -> bool:
+    may_have_base = b"<base" in body.lower() or b"\0" in body  # in UTF-16
+    return may_have_base or len(body) > _LARGE or len(url) > _LONG
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:

@@ -210,6 +210,10 @@ def test_bytes_that_are_no_utf8_spoil_their_own_line_only(tmp_path: Path) -> Non
     assert (found[0][1], found[2][1]) == (A, B)
     assert found[1][1].startswith("!invalid URL")
     assert lines(tmp_path, f"url\ttitle\n{A}\tcaf\udce9\n".encode(errors="surrogateescape")) == [(2, A)]
+    scoped = f"url\tscope\n{A}\tmuseum.org/caf\udce9\n{B}\t\n".encode(errors="surrogateescape")
+    (of_scope, of_b) = lines(tmp_path, scoped)
+    assert of_scope[1].startswith("!scope ")
+    assert of_b == (3, B)
 
 
 @pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n", "\ufeff", " \t \n"])

@@ -79,3 +79,9 @@ def test_the_number_of_links_is_bounded_and_the_rest_counted() -> None:
     page = read("".join(f"<a href={number}>" for number in range(MOST_LINKS + 500)))
     assert len(page.links) == MOST_LINKS
     assert page.left_out == 500
+
+
+def test_all_addresses_of_a_page_together_have_a_bounded_length() -> None:
+    page = read(f"<base href=/{'a/' * 900}>" + "".join(f"<a href={n}?b>" for n in range(900)))
+    assert len(page.links) == 274
+    assert page.left_out == 626

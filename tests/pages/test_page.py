@@ -171,6 +171,7 @@ def check(page: Page) -> None:
         assert not parts.fragment
     for text in (page.title, *(text for image in page.images for text in (image.alt, image.title, image.creator))):
         assert text is None or 0 < len(text) <= 500
+        assert text is None or text.encode()
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.scope import Scope
 
 SEED = "https://www.museum.co.uk:8443/start"
@@ -71,6 +72,45 @@ def test_addresses_and_names_without_a_domain_are_their_own() -> None:
     assert Scope.of_seed("http://[::1]/").has("http://[::1]:8/x")
     assert Scope.of_seed("http://gallery/").has("http://gallery/x")
     assert Scope.of_seed("http://bücher.example/").has("http://xn--bcher-kva.example/")
+
+
+@pytest.mark.parametrize(
+    ("seed", "scope", "text"),
+    [
+        ("https://straße.example/", "domain", "domain:xn--strae-oqa.example"),
+        ("https://straße.example/", "host", "host:xn--strae-oqa.example"),
+        ("https://xn--strae-oqa.example/", "*.straße.example/", "pattern:*.xn--strae-oqa.example/"),
+        (
+            "https://bücher.example/",
+            "bücher.example/gemälde 1*",
+            "pattern:xn--bcher-kva.example/gem%C3%A4lde%201*",
+        ),
+    ],
+)
+def test_a_scope_is_spelled_as_the_addresses_of_pages_are(seed: str, scope: str, text: str) -> None:
+    found = Scope.of_seed(seed, scope)
+    assert found.text == text
+    assert Scope.parse(text) == found
+    page = canonical_url(seed + "gemälde 1")
+    assert page is not None
+    assert found.has(page)
+
+
+@pytest.mark.parametrize("length", [270, 284, 285, 286, 300])
+@pytest.mark.parametrize("letter", ["a", "ä"])
+def test_a_pattern_that_is_taken_is_read_again_from_where_it_is_stored(length: int, letter: str) -> None:
+    pattern = "museum.example/".ljust(length, letter)
+    try:
+        found = Scope.parse(pattern)
+    except ValueError as error:
+        assert "too long" in str(error)
+    else:
+        assert Scope.parse(found.text) == found
+
+
+def test_a_scope_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"scope .* is not UTF-8"):
+        Scope.parse("museum.example/gem\udce4lde")
 
 
 @pytest.mark.parametrize(

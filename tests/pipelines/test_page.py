@@ -30,6 +30,22 @@ async def test_a_large_page_is_read_beside_the_event_loop(paragraphs: int, meanw
     assert isinstance(await reading, FetchedPage)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<BASE href='http://museum.example/" + b"%C3%A4" * 300 + b"/'>" + b"<a href=1?b>" * 9,
+        "\ufeff<base href=/x/><a href=y>z</a>".encode("utf-16-le"),
+    ],
+)
+async def test_a_small_page_with_a_base_is_read_beside_the_event_loop_too(body: bytes) -> None:
+    """Each of its links may be joined to it: 16 KB with a thousand of them take a quarter of a second."""
+    reading = asyncio.create_task(PagePipeline(config.load({})).process_item(page(body)))
+    await asyncio.sleep(0)
+    assert not reading.done()
+    item = await reading
+    assert len(item.page.links) == 1
+
+
 async def test_what_grows_when_it_is_decoded_is_large() -> None:
     packed = page(gzip.compress(b"<p>words</p>" * 5_000), **{"Content-Encoding": "gzip"})
     reading = asyncio.create_task(PagePipeline(config.load({})).process_item(packed))

@@ -5,12 +5,13 @@
 -- reads: outstanding overflow spilled pulse rates slots halted
 --
 -- A: high_water; overflow_maxlen (most requests in all overflows; none: they are spilled to a store, and bounded only while
---    that is down, by twice `overflow_tail`); refuse_unknown; min_rate; budget (see preludes/budget.lua). The links come
+--    that is down, by twice `overflow_tail`); most_outstanding (from so many on nothing is admitted; none: no such bound);
+--    refuse_unknown; min_rate; budget (see preludes/budget.lua). The links come
 --    in groups, of each of which at its number: sources (that their seed names; or none), domains (of their URLs), sizes
 --    (how many links). Of the links, one group after the other: entries, digests (for the seen filter), hosts (32-bit
 --    hash of a host below the domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `f`ull overflows, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
+--    at their bound, `f`ull overflows or frontier, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
 --    more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says whose they are.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
@@ -82,6 +83,7 @@ local function judge(source, name, index)
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end
+  if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'f' end
   local new, key = mark_seen(A.digests[index], true)
   if not new then
     add_dead_letter('entry', entry, source, wrong(key), 0)

@@ -1,7 +1,7 @@
 -- Drops what waits of a source, wherever it waits, a bounded part of it at a call: of an excluded source, or because an
 -- operator empties its queue.
 -- needs: exclusions, names, queues, due, audit
--- types: list quarantine dropped_extents, counter outstanding overflow spilled
+-- types: list quarantine dropped_extents, hash ledger, counter outstanding overflow spilled
 -- reads: rates slots halted
 --
 -- A: source; what ('excluded': only if that source is excluded; or 'purged'); count (requests at most; 0: only tells); by
@@ -10,6 +10,9 @@
 --
 -- An extent counts as one request towards `count`: only its reference moves. A worker with the store reads it later, and has
 -- its requests forgotten like the others (drop_extent.lua).
+--
+-- With what was dropped goes what it took of the source's budget for links: all of it, for what was fetched is not counted
+-- apart. Otherwise links that are found again would be beyond it.
 --
 -- Not what workers hold, nor seeds that are not enqueued yet. The quarantined requests of all sources are looked at: there
 -- are few.
@@ -65,6 +68,10 @@ for _, key in ipairs(queues_of(source)) do
   for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
 end
 local of_frontier = #entries - from_overflow
+if #entries + #references > 0 then
+  redis.call('HDEL', K.ledger, source)
+  attempt('DEL', K.found_hosts_of .. source)
+end
 if #references > 0 then
   redis.call('RPUSH', K.dropped_extents, unpack(references))
   redis.call('DECRBY', K.overflow, of_extents)

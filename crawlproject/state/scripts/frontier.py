@@ -313,10 +313,12 @@ class FrontierScripts(ScriptRunner):
         overflow_maxlen: int | None,
         refuse_unknown: bool,
         budget: Budget | None,
+        most_outstanding: int | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits in Redis; None: it is spilled to a store.
+        `overflow_maxlen` bounds what waits in Redis; None: it is spilled to a store. While `most_outstanding`
+        requests are in the frontier none is admitted; None: each source may always have a few.
         """
         reply = await self._run(
             "discover",
@@ -328,6 +330,7 @@ class FrontierScripts(ScriptRunner):
             hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
+            most_outstanding=most_outstanding,
             refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),
         )

@@ -243,3 +243,25 @@ async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_n
     seed = request("s", int.from_bytes(b"0-0"))  # a seed that was found before
     assert (await feed(state, seed, high_water=10**6)).admitted == 1
     assert (await feed(state, seed, high_water=10**6)).duplicates == 1
+
+
+async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(state: State) -> None:
+    await lead(state)
+    budget, links = Budget(2, 0, 1000, 1), [group("a", host=1), group("b", host=1), group("c", host=2)]
+    assert (await discover(state, *links, budget=budget)).letters == "aab"
+    await state.scripts.drop_queued("museum.org", "purged", count=0)
+    assert (await discover(state, links[2], budget=budget)).letters == "b"
+    await state.scripts.drop_queued("museum.org", "purged", count=9)
+    assert (await discover(state, links[2], group("d", host=2), group("e"), budget=budget)).letters == "aab"
+    assert await counters(state) == (2, 0)
+
+
+async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(state: State) -> None:
+    """Each source may have a few requests, whatever waits of others: of images there is no end of sources."""
+    await lead(state)
+    groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
+    reply = await discover(state, *groups, high_water=10, most_outstanding=5)
+    assert reply == ("aaaaafff", [0, 0, 2, 2])
+    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "ffffffff"
+    assert await counters(state) == (5, 0)
+    assert (await discover(state, *groups, high_water=10)).letters == "kkkkkaaa"
