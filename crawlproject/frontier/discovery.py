@@ -26,7 +26,7 @@ POOR, FOUND, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; o
 
 _TABLE = 1 << 18  # hashes of 8 bytes: 2 MB a worker
 _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be found again after this long
-_CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long
+_CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long, at most
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
 
@@ -100,6 +100,8 @@ class Discovery:
         self._pack = msgpack.Packer().pack
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = 0.0
+        # With the next good page of the source it may take some more.
+        self._closed_s = min(_CLOSED_S, config.pages_delay)
         self._closed: dict[tuple[str | None, str], tuple[int, float]] = {}
         most = config.pages_budget_max
         self._budget = most and Budget(
@@ -204,7 +206,7 @@ class Discovery:
         """Note which sources take no more links for now."""
         for group, state in zip(groups, states, strict=True):
             if state != _OPEN:
-                self._closed[group] = (state, now + _CLOSED_S)
+                self._closed[group] = (state, now + self._closed_s)
         if len(self._closed) > _MOST_CLOSED:
             self._closed = {group: found for group, found in self._closed.items() if found[1] > now}
             if len(self._closed) > _MOST_CLOSED:

@@ -110,6 +110,14 @@ async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: St
     assert scripts.calls == [3, 20, 1]
 
 
+async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:
+    await lead(state)
+    one = discovery_of(state.scripts, crawl_pages_budget=4, crawl_pages_delay=0)
+    assert await one.admit(PAGE[:10]) == Discovered(admitted=4, over_budget=6)
+    await db(state).hset(f"{state.keys.counts_of}good_pages", "museum.example", 1)
+    assert await one.admit(PAGE[10:]) == Discovered(admitted=4, over_budget=6)
+
+
 async def test_what_cannot_be_stored_is_refused(state: State) -> None:
     await lead(state)
     bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from demo.__main__ import LATELY, progress
 from demo.gallery import Arrival
+from demo.images import LATELY, progress
 from demo.sources import SOURCES
 
 
