@@ -260,8 +260,9 @@ class FetchedPage:
     """Item of the spider `pages`: a response to be read. The pipelines turn it into an event.
 
     Links are followed as far as `scope` and `most_depth` say (None: as the settings do). `body` is the beginning
-    of the response's without its content codings, `page` what was read in it. `refused` are the opt-outs that
-    forbid to keep it. What is in `exchange` goes to the content store, which puts its place into `warc`.
+    of the response's without its content codings, `page` what was read in it, in `parse_s` seconds.
+    `refused` are the opt-outs that forbid to keep it. What is in `exchange` goes to the content store, which puts
+    its place into `warc`.
     """
 
     url: str
@@ -274,6 +275,7 @@ class FetchedPage:
     response: Response = field(repr=False)
     body: bytes = field(default=b"", repr=False)
     page: Page | None = field(default=None, repr=False)
+    parse_s: float = 0.0
     refused: tuple[str, ...] = ()
     exchange: Exchange | None = field(default=None, repr=False)
     warc: Mapping[str, Any] | None = None
@@ -371,10 +373,17 @@ class PageEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen elsewhere."""
+    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen elsewhere.
+
+    `size` is the number of bytes that were read, in `parse_s` seconds. `links` counts those that this worker has
+    decided about by itself, by what became of them.
+    """
 
     event: PageEvent
     is_new: bool
+    size: int = 0
+    parse_s: float | None = None
+    links: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

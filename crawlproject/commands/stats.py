@@ -8,6 +8,7 @@ from typing import Any
 
 from crawlproject import cli
 from crawlproject.state.client import BlockingState
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.source_counts import read_all_fetches
 from crawlproject.state.totals import histograms, totals
 from crawlproject.status.histogram import quantile
@@ -32,8 +33,12 @@ def _stats(state: BlockingState) -> dict[str, Any]:
     said = totals(state)
     sources = said.pop("sources")
     times, lately = histograms(state), read_all_fetches(state)
-    for name, counts in (("latency", times.latencies), ("fetch", times.fetches)):
-        said |= {f"{name}_p{percent}_s": quantile(percent / 100, counts) for percent in (50, 95, 99)}
+    for name, counts, bounds in (
+        ("latency", times.latencies, LATENCY_BOUNDS),
+        ("fetch", times.fetches, LATENCY_BOUNDS),
+        ("parse", times.parses, PARSE_BOUNDS),
+    ):
+        said |= {f"{name}_p{percent}_s": quantile(percent / 100, counts, bounds) for percent in (50, 95, 99)}
     for name, row in sources.items():
         row |= {f"fetch_p{percent}_s": quantile(percent / 100, lately.get(name, ())) for percent in (50, 99)}
     return said | {"sources": sources}

@@ -118,7 +118,9 @@ class LeaseKeeper:
             case LinkRotEvent():
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
-                self._done(lease, request, item.event, 200, {"pages": 1, "good_pages": int(item.is_new)})
+                counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
+                totals = {f"links_{name}": number for name, number in item.links.items()}
+                self._done(lease, request, item.event, 200, counts, totals=totals, parse_s=item.parse_s)
             case Failure():
                 self._failed(lease, request, item)
 
@@ -205,6 +207,7 @@ class LeaseKeeper:
         event: ImageEvent | LinkRotEvent | PageEvent,
         status: int,
         counts: Mapping[str, int],
+        **more: Any,
     ) -> None:
         settlement = Settlement(
             lease.id,
@@ -212,6 +215,7 @@ class LeaseKeeper:
             event=(event.STREAM, event.to_json()),
             counts={"fetched": 1, **counts},
             **_evidence(of_status(status), request, status),
+            **more,
         )
         self.worker.lease_queue.settle(lease, settlement)
 

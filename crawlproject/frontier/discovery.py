@@ -47,9 +47,12 @@ class Link:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Discovered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Discovered:
     """What became of links: new; seen before; beyond the budget of their source, or the bound of the
     overflows; of an unknown source where those are refused, or not to be stored; excluded.
+
+    `unasked` has those of them that this worker has decided without Redis, which has not counted them.
     """
 
     admitted: int = 0
@@ -57,6 +60,7 @@ class Discovered(NamedTuple):
     over_budget: int = 0
     refused: int = 0
     excluded: int = 0
+    unasked: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 _FIELDS = {"a": "admitted", "k": "known", "b": "over_budget", "h": "over_budget", "f": "over_budget"} | {
@@ -122,27 +126,28 @@ class Discovery:
         if now >= self._forget_at:
             self._forget(now)
         counts: Counter[str] = Counter()
-        for batch in self._batches(links, now, counts):
+        unasked: Counter[str] = Counter()
+        for batch in self._batches(links, now, unasked):
             if not await self._send(batch, now, counts):
                 return None
-        return Discovered(**counts)
+        return Discovered(**counts + unasked, unasked=unasked)
 
-    def _batches(self, links: Iterable[Link], now: float, counts: Counter[str]) -> Iterable[_Batch]:
+    def _batches(self, links: Iterable[Link], now: float, unasked: Counter[str]) -> Iterable[_Batch]:
         """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
         batch, size = _Batch({}, {}), 0
         for link in links:
             number = hash((link.identifier, link.url))
             if self._known[number & (_TABLE - 1)] == number:
-                counts["known"] += 1
+                unasked["known"] += 1
                 continue
             host = _host_of(link.url)
             if host is None:
-                counts["refused"] += 1
+                unasked["refused"] += 1
                 continue
             group = (link.source, domain_of(host))
             state = self._state_of(group, now)
             if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
-                counts["over_budget"] += 1
+                unasked["over_budget"] += 1
                 continue
             self._add(batch, group, link, host, number)
             size += 1

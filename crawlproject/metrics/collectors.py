@@ -19,10 +19,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
-from crawlproject.state.scripts import LATENCY_BOUNDS
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.status.histogram import quantile
 from crawlproject.status.reporter import STALE_S
-from crawlproject.status.snapshot import CrawlSample, SourceSample, increase
+from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, increase
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
@@ -45,7 +45,7 @@ _COUNTS = (
     _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410)."),
     _Count("failed", "crawl_failed", "Requests that became dead letters."),
     _Count("retried", "crawl_retried", "Failed attempts that are retried."),
-    _Count("bytes", "crawl_image_bytes", "Bytes of the images that were stored."),
+    _Count("bytes", "crawl_image_bytes", "Bytes of the images that were stored, or of the pages that were read."),
 )
 _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),
@@ -55,6 +55,7 @@ _TOTALS = (
     _Count("purged", "crawl_purged", "Requests dropped by scrapy purge."),
     _Count("deliveries_lost", "crawl_deliveries_lost", "Leases lost with their worker."),
     _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams unread."),
+    _Count("overflow_lost", "crawl_overflow_lost", "Requests lost with what they were spilled to."),
 )
 _BY_SOURCE: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] = (
     ("crawl_rate_limit", "Limit in force, in requests a second.", lambda source: source.row.rate_limit),
@@ -209,21 +210,30 @@ class CrawlCollector(Collector):
             counter = CounterMetricFamily(name, text, labels=labels)
             counter.add_metric((self.spider,), overview.totals.get(count, 0))
             yield counter
-        for name, text, buckets, micros in (
+        links = CounterMetricFamily(
+            "crawl_links", "Links found on pages, by what became of them.", labels=(*labels, "result")
+        )
+        for count in LINKS:
+            links.add_metric((self.spider, count.removeprefix("links_")), overview.totals.get(count, 0))
+        yield links
+        for name, text, buckets, micros, bounds in (
             (
                 "crawl_latency_seconds",
                 "Time to the first byte.",
                 overview.latencies,
                 overview.totals.get("latency_us", 0),
+                LATENCY_BOUNDS,
             ),
             (
                 "crawl_fetch_seconds",
                 "Time of whole fetches, to the last byte or the time-out.",
                 overview.fetches,
                 overview.fetch_us,
+                LATENCY_BOUNDS,
             ),
+            ("crawl_parse_seconds", "Time of reading a page.", overview.parses, overview.parse_us, PARSE_BOUNDS),
         ):
-            yield self._histogram(name, text, buckets, micros)
+            yield self._histogram(name, text, buckets, micros, bounds)
         for name, text, value in (
             ("crawl_outstanding_requests", "Requests queued, delayed or leased.", overview.outstanding),
             ("crawl_leased_requests", "Requests that workers hold, of all sources.", sample.in_flight.requests),
@@ -240,6 +250,9 @@ class CrawlCollector(Collector):
             ),
             ("crawl_workers", "Workers alive.", overview.alive),
             ("crawl_sources", "Sources known.", overview.known),
+            ("crawl_sources_with_work", "Sources of which requests wait.", overview.due),
+            ("crawl_due_sources", "Those of them that are due by now.", overview.ready),
+            ("crawl_redis_bytes", "Memory that Redis uses, for all that is in it.", overview.redis_bytes),
             ("crawl_halted_sources", "Sources halted until an operator acts.", len(overview.halted)),
             (
                 "crawl_tripped_sources",
@@ -261,10 +274,12 @@ class CrawlCollector(Collector):
             if value is not None:
                 yield self._gauge(name, text, value)
 
-    def _histogram(self, name: str, text: str, counts: Sequence[int], micros: int) -> Metric:
+    def _histogram(
+        self, name: str, text: str, counts: Sequence[int], micros: int, bounds: Sequence[float]
+    ) -> Metric:
         histogram = HistogramMetricFamily(name, text, labels=("spider",))
-        bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "+Inf"]
-        buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+        names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+        buckets = list(zip(names, map(float, accumulate(counts)), strict=True))
         histogram.add_metric((self.spider,), buckets, micros / 1e6)
         return histogram
 

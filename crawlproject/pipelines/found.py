@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -73,11 +74,12 @@ class FoundPipeline:
             return item
         page = item.page
         assert page is not None, "ITEM_PIPELINES must have the page pipeline before this one"
-        links = list(self._links_of(item, page))
+        decided: Counter[str] = Counter()
+        links = list(self._links_of(item, page, decided))
         try:
             is_new = page.text_digest is None or await self._lasting(lambda: self._is_new(item.url, page))
             if is_new:
-                await self._admitted(self.links, links)
+                decided.update(await self._admitted(self.links, links))
             if not item.refused:
                 await self._admitted(self.images, list(self._images_of(item, page)))
         except _Stopping:
@@ -100,10 +102,13 @@ class FoundPipeline:
             fetched_at=item.fetched_at,
             record=item.warc,
         )
-        return ReadPage(event, is_new)
+        return ReadPage(event, is_new, len(item.body), item.parse_s, decided)
 
-    def _links_of(self, item: FetchedPage, page: Page) -> Iterator[Link]:
-        """Yield the links to pages that are in scope and no traps, with what is stored of their seed."""
+    def _links_of(self, item: FetchedPage, page: Page, decided: Counter[str]) -> Iterator[Link]:
+        """Yield the links to pages that are in scope and no traps, with what is stored of their seed.
+
+        Traps are counted in `decided`.
+        """
         most = self.settings.pages_depth if item.most_depth is None else item.most_depth
         if item.depth >= min(most, self.settings.pages_depth):
             return
@@ -118,6 +123,7 @@ class FoundPipeline:
             worth, reason = judge(link.url, depth, nofollow=link.nofollow, year=self.year)
             if worth is Worth.REFUSED:
                 self.crawler.stats.inc_value(f"links/refused/{reason}")
+                decided["refused"] += 1
                 continue
             priority = POOR if worth is Worth.POOR else FOUND_PRIORITY
             yield Link(link.url, priority, depth, source=_source_of(item, link.url), meta=meta)
@@ -148,15 +154,19 @@ class FoundPipeline:
             # The lowest priority: seeds of that spider have it, too, unless they say another, and go first.
             yield Link(image.url, POOR, identifier=identifier, source=_source_of(item, image.url), meta=meta)
 
-    async def _admitted(self, frontier: Discovery, links: list[Link]) -> None:
-        """Admit links, however long it takes until there is a frontier to take them.
+    async def _admitted(self, frontier: Discovery, links: list[Link]) -> Mapping[str, int]:
+        """Admit links, however long it takes until there is a frontier to take them; return what was decided here.
 
         Raises:
             _Stopping: the shutdown grace is over.
 
         """
-        while links and await self._lasting(lambda: frontier.admit(links)) is None:
+        while links:
+            found = await self._lasting(lambda: frontier.admit(links))
+            if found is not None:
+                return found.unasked
             await self._pause()
+        return {}
 
     async def _is_new(self, url: str, page: Page) -> bool:
         """Tell whether the visible text of a page is new to its domain, or was last seen under this address."""

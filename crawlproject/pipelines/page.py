@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
@@ -42,13 +43,14 @@ class PagePipeline:
         if not isinstance(item, FetchedPage):
             return item
         response, most = item.response, self.settings.pages_max_bytes
-        codings = content_codings(response.headers.getlist("Content-Encoding"))
+        codings, began = content_codings(response.headers.getlist("Content-Encoding")), time.perf_counter()
         try:
             item.body = decoded_beginning(response.body, codings, most)
         except UnreadableImage as error:
             return _failure(item, UNREADABLE, str(error))
         read = partial(read_page, response.url, response.headers, item.body, datetime.now(UTC), max_bytes=most)
         item.page = await asyncio.to_thread(read) if _is_dear(response.url, item.body) else read()
+        item.parse_s = time.perf_counter() - began
         if item.page is None:
             return _failure(item, NOT_HTML, "not HTML")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)

@@ -456,7 +456,8 @@ class Keys:
     @property
     def latencies(self) -> str:
         """Hash: bucket of latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources; `fetch:` +
-        bucket, the same of whole fetches; `fetch_us`, their sum.
+        bucket, the same of whole fetches; `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and
+        `parse_us`, the same of reading pages.
         """
         return self._of_spider("latencies")
 

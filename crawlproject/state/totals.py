@@ -17,6 +17,14 @@ from crawlproject.state.workers import alive_workers
 _COUNTS = ("fetched", "thumbnails", "pages", "link_rot", "failed", "retried", "bytes", "excluded", "purged")
 _PAGE = 1000  # fields a call
 _OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
+_OF_LINKS = (
+    "links_admitted",
+    "links_known",
+    "links_over_budget",
+    "links_refused",
+    "links_excluded",
+    "overflow_lost",
+)
 
 
 def histograms(state: BlockingState) -> Histograms:
@@ -62,10 +70,11 @@ def totals(state: BlockingState) -> dict[str, Any]:
     return {
         "workers": len(alive_workers(state)),
         "seeds_waiting": seeds + (whole_number(overflow) or 0),
+        "waiting": whole_number(overflow) or 0,
         "outstanding": whole_number(outstanding) or 0,
         "leased": leased,
         "dead_letters": dead,
-        **{name: whole_number(of_seeds.get(name.encode())) or 0 for name in _OF_SEEDS},
+        **{name: whole_number(of_seeds.get(name.encode())) or 0 for name in (*_OF_SEEDS, *_OF_LINKS)},
         **{count: sum(row[count] for row in sources.values()) for count in _COUNTS},
         "sources": dict(sorted(sources.items())),
     }

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import msgpack
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
-from crawlproject.state.scripts import LATENCY_BOUNDS, Overview
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.histogram import quantile
 from crawlproject.status.source_status import SUCCESSES, SourceRow
 
-_FORMAT = 3  # of what is kept between two samples
+_FORMAT = 4  # of what is kept between two samples
 _OF_ANSWERS = ("answers", "latency_us")
+LINKS = tuple(f"links_{name}" for name in ("admitted", "known", "over_budget", "refused", "excluded"))  # totals
 _MANY_ERRORS = 0.1  # of all results
 
 
@@ -82,6 +83,7 @@ class Counters:
     totals: Mapping[str, int]
     latencies: Sequence[int]
     fetches: Sequence[int]
+    parses: Sequence[int]
     sources: Mapping[str, Mapping[str, int]]
 
     @classmethod
@@ -94,6 +96,7 @@ class Counters:
             overview.totals,
             overview.latencies,
             overview.fetches,
+            overview.parses,
             {
                 name: {"errors": source.errors}
                 | {count: source.counts.get(count, 0) for count in (*SUCCESSES, "link_rot", *_OF_ANSWERS)}
@@ -105,7 +108,7 @@ class Counters:
     def packed(self) -> bytes:
         """Return them as they are kept in Redis."""
         packed: bytes = msgpack.packb(
-            [_FORMAT, self.at, self.whole, self.totals, self.latencies, self.fetches, self.sources]
+            [_FORMAT, self.at, self.whole, self.totals, self.latencies, self.fetches, self.parses, self.sources]
         )
         return packed
 
@@ -113,9 +116,10 @@ class Counters:
     def unpacked(cls, packed: bytes) -> Self | None:
         """Return the counters in `packed`; None if it is empty or was written by another version."""
         try:
-            kind, at, whole, totals, latencies, fetches, sources = msgpack.unpackb(packed)
-            if kind == _FORMAT and len(latencies) == len(fetches) == len(LATENCY_BOUNDS) + 1:
-                return cls(float(at), bool(whole), dict(totals), latencies, fetches, dict(sources))
+            kind, at, whole, totals, latencies, fetches, parses, sources = msgpack.unpackb(packed)
+            is_whole = len(latencies) == len(fetches) == len(LATENCY_BOUNDS) + 1
+            if kind == _FORMAT and is_whole and len(parses) == len(PARSE_BOUNDS) + 1:
+                return cls(float(at), bool(whole), dict(totals), latencies, fetches, parses, dict(sources))
         except (ValueError, TypeError, msgpack.UnpackException):
             pass
         return None
@@ -166,6 +170,19 @@ class General:
     exclusions: int
     excluded: int
     purged: int
+    parse_p50_s: float | None
+    parse_p95_s: float | None
+    parse_p99_s: float | None
+    links_rps: float
+    links_admitted: int
+    links_known: int
+    links_over_budget: int
+    links_refused: int
+    links_excluded: int
+    waiting: int
+    overflow_lost: int
+    sources_due: int
+    redis_bytes: int
     paused: str | None
     trouble: Sequence[str]
 
@@ -247,6 +264,8 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
     latencies = [increase(*pair) for pair in zip(before.latencies, overview.latencies, strict=True)]
     fetches = [increase(*pair) for pair in zip(before.fetches, overview.fetches, strict=True)]
     p50, p95, p99 = (quantile(part, latencies) for part in (0.5, 0.95, 0.99))
+    parses = [increase(*pair) for pair in zip(before.parses, overview.parses, strict=True)]
+    parse_p50, parse_p95, parse_p99 = (quantile(part, parses, PARSE_BOUNDS) for part in (0.5, 0.95, 0.99))
     fetch_p50, fetch_p95, fetch_p99 = (quantile(part, fetches) for part in (0.5, 0.95, 0.99))
     success, error = rate(*SUCCESSES), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
     link_rot = rate("link_rot")
@@ -303,6 +322,15 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         exclusions=overview.excluded,
         excluded=overview.totals.get("excluded", 0),
         purged=overview.totals.get("purged", 0),
+        parse_p50_s=parse_p50,
+        parse_p95_s=parse_p95,
+        parse_p99_s=parse_p99,
+        links_rps=rate(*LINKS),
+        **{name: overview.totals.get(name, 0) for name in LINKS},
+        waiting=overview.overflow,
+        overflow_lost=overview.totals.get("overflow_lost", 0),
+        sources_due=overview.ready,
+        redis_bytes=overview.redis_bytes,
         paused=overview.pause.reason or None,
         trouble=[key for key, needed in needs_attention.items() if needed],
     )

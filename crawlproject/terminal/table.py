@@ -119,7 +119,7 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     general = shown.general
     halted, tripped = len(general.circuit_breaker_tripped), len(general.circuit_breaker_open)
     speed = [
-        Text(f"{digits(general.processing_rate)} images/s {sparkline(rates)}".rstrip()),
+        Text(f"{digits(general.processing_rate)} {unit_of(shown.sample.spider)}/s {sparkline(rates)}".rstrip()),
         Text(f"ok {digits(general.success_rps)}"),
         Text(f"errors {digits(general.error_rps)}", _WARNING if "error_rps" in general.trouble else ""),
         Text(f"retries {digits(general.retry_rps)}"),
@@ -132,13 +132,18 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
             f"{count(general.in_flight)} in flight ({count(general.sources_in_flight)} sources, "
             f"{count(general.domains_in_flight)} domains)"
         ),
-        Text(f"{count(general.seeds_waiting)} seeds waiting"),
+        Text(f"{count(general.seeds_waiting - general.waiting)} seeds waiting"),
+        *([Text(f"{count(general.waiting)} beyond their sources' shares")] if general.waiting else []),
         Text(f"{count(general.dead)} dead letters"),
         Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}{_outside(general)}"),
     ]
     health = [
         Text(f"workers {general.workers}", ALARM if "workers" in general.trouble else ""),
-        Text(f"sources {count(general.sources)}, {count(general.sources_in_progress)} with work"),
+        Text(
+            f"sources {count(general.sources)}, {count(general.sources_in_progress)} with work, "
+            f"{count(general.sources_due)} due"
+        ),
+        Text(f"Redis {digits(general.redis_bytes / 1e6)} MB"),
         *([Text(f"{count(halted)} halted", ALARM)] if halted else []),
         *([Text(f"{count(tripped)} open", ALARM)] if tripped else []),
         *([Text(f"{count(general.exclusions)} excluded")] if general.exclusions else []),
@@ -150,12 +155,44 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
             f"fetch p50 {_seconds(general.fetch_p50_s)}, p95 {_seconds(general.fetch_p95_s)}, "
             f"p99 {_seconds(general.fetch_p99_s)}"
         ),
+        *_parsing(general),
         *(Text(f"{kind} {number}", _WARNING) for kind, number in general.errors_now.items()),
     ]
-    lines = [line for parts in (speed, work, health) for line in _flowing(parts, width)]
+    parts_of_lines = (speed, work, _links(general), health)
+    lines = [line for parts in parts_of_lines for line in _flowing(parts, width)]
     if general.paused is not None:
         lines.append(Text(f"NOTHING GOES OUT: {printable(general.paused, 500)}", ALARM))
     return lines
+
+
+def unit_of(spider: str) -> str:
+    """Return what a spider is for, in the plural."""
+    return spider if spider in {"images", "pages"} else "results"
+
+
+def _links(general: General) -> list[Text]:
+    """Return what became of links found on pages; nothing where there are none."""
+    found = {
+        "admitted": general.links_admitted,
+        "known": general.links_known,
+        "over budget": general.links_over_budget,
+        "refused": general.links_refused,
+        "excluded": general.links_excluded,
+    }
+    if not any(found.values()) and not general.overflow_lost:
+        return []
+    return [
+        Text(f"{digits(general.links_rps)} links/s"),
+        *(Text(f"{count(number)} {what}") for what, number in found.items()),
+        *([Text(f"{count(general.overflow_lost)} LOST", ALARM)] if general.overflow_lost else []),
+    ]
+
+
+def _parsing(general: General) -> list[Text]:
+    if general.parse_p50_s is None:
+        return []
+    parts = {"p50": general.parse_p50_s, "p95": general.parse_p95_s, "p99": general.parse_p99_s}
+    return [Text("parse " + ", ".join(f"{name} {_seconds(value)}" for name, value in parts.items()))]
 
 
 def _flowing(parts: Sequence[Text], width: int) -> list[Text]:

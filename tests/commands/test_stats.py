@@ -36,7 +36,9 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
     await scripts.settle(
         "w",
         [
-            Settlement(done, "museum", event=image, counts=counts, status="200", latency=0.2, fetch_s=0.5),
+            Settlement(
+                done, "museum", event=image, counts=counts, status="200", latency=0.2, fetch_s=0.5, parse_s=0.0012
+            ),
             Settlement(rotten, "museum", event=("link_rot", "{}"), counts={"fetched": 1, "link_rot": 1}),
             Settlement(dead, "museum", b"\x01\x00\x00x", dead="status 403", counts={"fetched": 1, "failed": 1}),
         ],
@@ -60,9 +62,13 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         "deliveries_lost": 0,
         "events_trimmed": 0,
         "refusals_not_kept": 0,
+        "waiting": 0,
+        **dict.fromkeys(("links_admitted", "links_known", "links_over_budget", "links_refused"), 0),
+        **{"links_excluded": 0, "overflow_lost": 0},
         # interpolated between 0.15 and 0.25, and between 0.4 and 0.6
         **{"latency_p50_s": 0.2, "latency_p95_s": 0.245, "latency_p99_s": 0.249},
         **{"fetch_p50_s": 0.5, "fetch_p95_s": 0.59, "fetch_p99_s": 0.598},
+        **{"parse_p50_s": 0.0015, "parse_p95_s": 0.00195, "parse_p99_s": 0.00199},
         "sources": {
             "flickr": nothing | {"rate_limit": 0.25, "fetch_p50_s": None, "fetch_p99_s": None},
             "museum": museum | {"rate_limit": 200.0, "fetch_p50_s": 0.5, "fetch_p99_s": 0.598},
@@ -74,7 +80,7 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
     said = json.loads(scrapy("stats", "--spider", "pages").stdout)
     assert said.pop("sources") == {}
     assert {name for name, value in said.items() if value is None} == {
-        f"{name}_p{percent}_s" for name in ("latency", "fetch") for percent in (50, 95, 99)
+        f"{name}_p{percent}_s" for name in ("latency", "fetch", "parse") for percent in (50, 95, 99)
     }
     assert set(said.values()) == {0, None}
 

@@ -61,7 +61,9 @@ async def test_links_are_admitted_once_and_then_known_without_asking(state: Stat
     scripts = Counted(state)
     one, other = discovery_of(scripts), discovery_of(scripts)
     assert await one.admit([*PAGE, *PAGE[:5]]) == Discovered(admitted=20, known=5)
-    assert await one.admit(PAGE) == Discovered(known=20)
+    again = await one.admit(PAGE)
+    assert again == Discovered(known=20)
+    assert again.unasked == {"known": 20}  # Redis has not counted them
     assert scripts.calls == [25]
     assert await other.admit(PAGE) == Discovered(known=20)  # another worker
     assert scripts.calls == [25, 20]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawlproject.models import utc_now
-from crawlproject.state.scripts import LATENCY_BOUNDS, Feeding, Overview, Pause
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Feeding, Overview, Pause
 from crawlproject.status.snapshot import (
     Counters,
     CrawlSample,
@@ -39,7 +39,8 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
         "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
-        "fetches": (0,) * BUCKETS, "fetch_us": 0, "sources": [], "feeding": Feeding(0, 0),
+        "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
+        "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0,
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
@@ -119,6 +120,29 @@ def test_pages_are_successes_as_images_are() -> None:
     assert (made.general.success_rps, made.specific["museum"].success_rps) == (3.0, 3.0)
 
 
+def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
+    before = sample_at(1.0, totals={"links_admitted": 5, "links_known": 5}, parses=(9,) + (0,) * len(PARSE_BOUNDS))
+    parses = [9] + [0] * len(PARSE_BOUNDS)
+    parses[2], parses[-1] = 98, 2  # 1 to 2 ms; above all bounds
+    links = {
+        "links_admitted": 15,
+        "links_known": 25,
+        "links_over_budget": 4,
+        "links_refused": 3,
+        "links_excluded": 2,
+    }
+    more = {"overflow": 40, "seeds": 2, "ready": 6, "redis_bytes": 10**6}
+    after = sample_at(5.0, totals=links | {"overflow_lost": 7}, parses=tuple(parses), **more)
+    one = general(before, after)
+    assert one.parse_p50_s == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
+    assert one.parse_p99_s == PARSE_BOUNDS[-1]
+    assert {name: getattr(one, name) for name in links} == links
+    assert one.links_rps == (49 - 10) / 4
+    assert (one.waiting, one.seeds_waiting, one.overflow_lost) == (40, 42, 7)
+    assert (one.sources_due, one.redis_bytes) == (6, 10**6)
+    assert general(after, replace(after, overview=after.overview._replace(now=6.0))).parse_p50_s is None
+
+
 def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
     sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
     one = general(sample_at(1.0), sample_at(2.0, *sources))
@@ -164,7 +188,7 @@ def test_without_time_in_between_there_is_nothing_to_tell() -> None:
 
 def test_counters_survive_their_way_through_redis() -> None:
     kept = Counters.of(sample_at(5.5, source("müseum", successful=3), totals={"failed": 2}))
-    lists = replace(kept, latencies=list(kept.latencies), fetches=list(kept.fetches))
+    lists = replace(kept, latencies=list(kept.latencies), fetches=list(kept.fetches), parses=list(kept.parses))
     assert Counters.unpacked(kept.packed()) == lists
     for junk in (b"", b"\xc1", b"\x01", kept.packed()[:-3], b"[]"):
         assert Counters.unpacked(junk) is None

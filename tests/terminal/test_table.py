@@ -9,10 +9,12 @@ import pytest
 from rich.console import Console
 
 from crawlproject.commands.top import SORTS as OFFERED
-from crawlproject.state.scripts import Feeding, Pause
+from crawlproject.state.scripts import PARSE_BOUNDS, Feeding, Pause
 from crawlproject.status.snapshot import Counters, InFlight, Snapshot, Specific, snapshot
 from crawlproject.terminal.table import SORTS, count, cut, digits, header, ordered, sources_table, sparkline
 from tests.status.test_snapshot import BUCKETS, sample_at, source
+
+PARSES = len(PARSE_BOUNDS) + 1
 
 
 def shown(*sources: Any, **more: Any) -> Snapshot:
@@ -156,6 +158,32 @@ def test_the_header_tells_how_long_whole_fetches_take_and_to_whom_requests_are_i
     text = rendered(*header(made, [], 200))
     assert "fetch p50 0.5 s, p95 0.59 s, p99 22 s" in text
     assert "2170 in flight (28 sources, 30 domains)" in text
+
+
+def test_the_header_of_a_crawl_of_pages_tells_what_became_of_links() -> None:
+    links = {"links_admitted": 240, "links_known": 123_456, "links_over_budget": 7, "links_refused": 61}
+    parses = [0] * PARSES
+    parses[2] = 10
+    one = sample_at(11.0, totals=links | {"pages": 120}, overflow=5000, seeds=3, due=9, ready=4,
+                    parses=tuple(parses), redis_bytes=12_300_000)  # fmt: skip
+    made = snapshot(Counters.of(sample_at(1.0)), replace(one, spider="pages"))
+    assert made is not None
+    text = rendered(*header(made, [], 200))
+    assert text.startswith("12 pages/s")
+    assert "12376 links/s  240 admitted  123k known  7 over budget  61 refused  0 excluded" in text
+    assert "3 seeds waiting  5000 beyond their sources' shares" in text
+    assert "9 with work, 4 due  Redis 12.3 MB" in text
+    assert "parse p50 0.0015 s, p95 0.0019 s, p99 0.002 s" in text
+    assert "LOST" not in text
+    lost = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, totals={"overflow_lost": 3}))
+    assert lost is not None
+    assert "3 LOST" in rendered(*header(lost, [], 200))
+
+
+def test_the_header_of_a_crawl_of_images_says_nothing_of_links() -> None:
+    text = rendered(*header(shown(), [], 200))
+    assert text.startswith("0 images/s")
+    assert not any(word in text for word in ("links", "parse", "beyond"))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@
 --    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
 --    (see preludes/pause.lua), sources known, sources due, names excluded, halted, halted for a while, totals,
---    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}},
---    the last six as lists; hashes as field, value, field, ...
+--    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
+--    now, bytes that Redis uses},
+--    those of totals to feeders as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -42,12 +43,15 @@ choose(halted)
 choose(for_a_while)
 if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
 choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
+local due, ready = redis.call('HLEN', K.places), 0
 for _, key in ipairs({
   K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
   K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
   K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-}) do choose(redis.call('ZRANGE', key, 0, A.most - 1)) end
-local due = redis.call('HLEN', K.places)
+}) do
+  choose(redis.call('ZRANGE', key, 0, A.most - 1))
+  ready = ready + redis.call('ZCOUNT', key, '-inf', text(now))
+end
 
 local feeders, left = 0, 0
 for index, value in ipairs(read('hash', 'HVALS', K.feeders)) do
@@ -84,4 +88,6 @@ return {
   redis.call('HGETALL', K.latencies),
   names,
   {text(feeders), left and text(left) or ''},
+  ready,
+  (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
 }

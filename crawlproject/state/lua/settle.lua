@@ -16,6 +16,7 @@
 --                                             goes behind what waits there
 --    unsent (its slot, us): it was never sent; with a delay of the spider's own, the next one need not wait for that
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
+--    totals (the same, of no source); parses (us, that reading the page took); parse_buckets;
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
@@ -152,6 +153,18 @@ local function save_counts()
     for source, number in pairs(of_sources) do total, active[source] = total + number, true end
     add_all(K.counts_of .. name, of_sources)
     totals[name] = total
+  end
+  for name, numbers in pairs(A.totals) do
+    for index = 1, #A.ids do
+      if numbers[index] and reply[index] == 1 then totals[name] = (totals[name] or 0) + numbers[index] end
+    end
+  end
+  for index = 1, #A.ids do
+    if A.parses[index] and reply[index] == 1 then
+      local field = 'parse:' .. text(A.parse_buckets[index])
+      buckets[field] = (buckets[field] or 0) + 1
+      buckets.parse_us = (buckets.parse_us or 0) + A.parses[index]
+    end
   end
   if next(totals) then add_all(K.totals, totals) end
   if next(buckets) then add_all(K.latencies, buckets) end

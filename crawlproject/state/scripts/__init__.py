@@ -6,6 +6,7 @@ Each script is a file, a verb, whose header is its contract; script_text.py says
 from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding, Histograms, Overview, Pause
 from crawlproject.state.scripts.frontier import (
     LATENCY_BOUNDS,
+    PARSE_BOUNDS,
     Budget,
     DeadRetry,
     DiscoverReply,
@@ -41,6 +42,7 @@ from crawlproject.state.scripts.sources import (
 __all__ = [
     "LATENCY_BOUNDS",
     "LEADER_TTL_S",
+    "PARSE_BOUNDS",
     "ROBOTS_LOCK_S",
     "Attribution",
     "Budget",

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from redis.exceptions import ResponseError
 
 from crawlproject.state.clock import MICROS
-from crawlproject.state.scripts.frontier import LATENCY_BOUNDS
+from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.scripts.runner import ScriptRunner, counters, texts
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
@@ -23,11 +23,16 @@ class Pause(NamedTuple):
 
 
 class Histograms(NamedTuple):
-    """How long all sources took, by bucket of `LATENCY_BOUNDS`: to the first byte; whole fetches; their sum."""
+    """How long all sources took, by bucket of `LATENCY_BOUNDS`: to the first byte; whole fetches; their sum (µs).
+
+    `parses` is the same of reading pages, by bucket of `PARSE_BOUNDS`.
+    """
 
     latencies: tuple[int, ...]
     fetches: tuple[int, ...]
     fetch_us: int
+    parses: tuple[int, ...]
+    parse_us: int
 
     @classmethod
     def of(cls, fields: Mapping[str, int]) -> Self:
@@ -37,6 +42,8 @@ class Histograms(NamedTuple):
             tuple(fields.get(str(number), 0) for number in numbers),
             tuple(fields.get(f"fetch:{number}", 0) for number in numbers),
             fields.get("fetch_us", 0),
+            tuple(fields.get(f"parse:{number}", 0) for number in range(len(PARSE_BOUNDS) + 1)),
+            fields.get("parse_us", 0),
         )
 
 
@@ -70,8 +77,12 @@ class Overview(NamedTuple):
     latencies: tuple[int, ...]
     fetches: tuple[int, ...]
     fetch_us: int
+    parses: tuple[int, ...]
+    parse_us: int
     sources: list[str]
     feeding: Feeding
+    ready: int
+    redis_bytes: int
 
 
 class CrawlScripts(ScriptRunner):
@@ -128,7 +139,7 @@ class CrawlScripts(ScriptRunner):
             return int(reply[0]) / MICROS if reply else None
         now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
         pause, known, due, excluded, *lists = rest
-        halted, for_a_while, totals, latencies, sources, (feeders, left) = lists
+        halted, for_a_while, totals, latencies, sources, (feeders, left), ready, memory = lists
         histograms = Histograms.of(counters(latencies))
         return Overview(
             int(now) / MICROS,
@@ -151,6 +162,8 @@ class CrawlScripts(ScriptRunner):
             *histograms,
             texts(sources),
             Feeding(int(feeders), int(left) if left else None),
+            ready,
+            int(memory),
         )
 
     async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:

@@ -16,6 +16,25 @@ _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few millise
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
 # Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
+# The same of the time that reading a page takes.
+PARSE_BOUNDS = (
+    0.0005,
+    0.001,
+    0.002,
+    0.003,
+    0.005,
+    0.0075,
+    0.01,
+    0.015,
+    0.025,
+    0.04,
+    0.06,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    5.0,
+)
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead")
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
@@ -29,6 +48,8 @@ _SETTLE_COLUMNS = (
         "buckets",
         "fetches",
         "fetch_buckets",
+        "parses",
+        "parse_buckets",
         "slows",
         "holds",
         "answered",
@@ -210,7 +231,8 @@ class Settlement:
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
-    `counts` are added to those of `source`.
+    `counts` are added to those of `source`, `totals` to the totals alone.
+    `parse_s` is the time that reading the page took.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
@@ -233,6 +255,8 @@ class Settlement:
     name: str | None = None
     stray: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
+    parse_s: float | None = None
     status: str | None = None
     fine: bool | None = None
     host: str | None = None
@@ -256,6 +280,10 @@ class DeadRetry(NamedTuple):
     seed: bytes | None
     domain: str | None = None
     name: str | None = None
+
+
+def _parsed(seconds: float) -> dict[str, int]:
+    return {"parses": int(seconds * MICROS), "parse_buckets": bisect_left(PARSE_BOUNDS, seconds)}
 
 
 def _lost(reply: Sequence[Any]) -> list[Lost]:
@@ -413,11 +441,13 @@ class FrontierScripts(ScriptRunner):
         if not settlements:
             return SettleReply([], [])
         names = {name for one in settlements for name in one.counts}
+        sums = {name for one in settlements for name in one.totals}
         reply = await self._run(
             "settle",
             worker=worker,
             ids=[one.id for one in settlements],
             counts={name: [one.counts.get(name) for one in settlements] for name in names},
+            totals={name: [one.totals.get(name) for one in settlements] for name in sums},
             high_water=high_water,
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
@@ -431,6 +461,7 @@ class FrontierScripts(ScriptRunner):
     def _settlement(self, one: Settlement) -> dict[str, Any]:
         """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
         found: dict[str, Any] = {} if one.unsent is None else {"unsent": one.unsent}
+        found |= {} if one.parse_s is None else _parsed(one.parse_s)
         if one.source != one.id.partition(":")[2]:
             found["sources"] = one.source
         if one.answered:

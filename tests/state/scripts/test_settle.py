@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LATENCY_BOUNDS, Settlement
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.source_counts import read_fetches
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
 
@@ -201,6 +201,31 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
         len(LATENCY_BOUNDS): 1,
     }
     assert (overview.fetch_us, sum(overview.latencies)) == (71_505_000, 0)
+
+
+async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry(name) for name in "abc"])
+    grants = (await lease(state, room=3)).grants
+    taken = (0.0004, 0.0015, 9.0)
+    ends = [
+        Settlement(grant.id, "museum", done=True, status="200", totals={"links_known": 2}, parse_s=seconds)
+        for grant, seconds in zip(grants, taken, strict=True)
+    ]
+    for _ in range(2):  # of leases that are gone nothing is counted
+        await state.scripts.settle("w", ends[:2])
+        await state.scripts.settle("w", ends[2:])
+    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    assert isinstance(overview, Overview)
+    assert {index: count for index, count in enumerate(overview.parses) if count} == {
+        0: 1,
+        2: 1,
+        len(PARSE_BOUNDS): 1,
+    }
+    assert overview.parse_us == 9_001_900
+    assert overview.totals["links_known"] == 6
+    assert await db(state).exists(state.keys.counts_of + "links_known") == 0
 
 
 async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
