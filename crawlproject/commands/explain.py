@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 from contextlib import suppress
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from scrapy import Request
@@ -14,11 +14,13 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.config import Config
+from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
+from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, robots_url
 from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
 from crawlproject.robots.verdicts import refusal_for_work
@@ -26,6 +28,7 @@ from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
+from crawlproject.state.place import find_request, spent_budget
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
@@ -159,7 +162,22 @@ async def explain(
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
         "due_s": due,
         "last_50_statuses": statuses,
+        **(await _as_page(state, request.url, name) if spider == "pages" else {}),
         **row._asdict(),
+    }
+
+
+async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
+    """Return the place of a page in the frontier, what a link to it is worth, and its source's budget."""
+    place = await find_request(state, source, lambda entry: codec.url_of(entry) == url)
+    worth, why = judge(url, 1, year=datetime.now(UTC).year)
+    config, spent = state.config, await spent_budget(state, source)
+    most = config.pages_budget_max
+    allowed = min(config.pages_budget + config.pages_budget_per_page * spent.good_pages, most) if most else None
+    return {
+        "place": None if place is None else place._asdict(),
+        "link": {"worth": worth.value, "reason": why or None},
+        "budget": {"admitted": spent.admitted, "poor": spent.poor, "allowed": allowed},
     }
 
 
@@ -281,6 +299,21 @@ def _seen(said: dict[str, Any]) -> str:
     return "seen before" if said["seen"] else "not seen yet"
 
 
+def _page_lines(said: dict[str, Any]) -> dict[str, str]:
+    """Return where a page is in the frontier, what a link to it is worth, and its source's budget."""
+    place, link, budget = said["place"], said["link"], said["budget"]
+    where = "not in the frontier, as far as was looked"
+    if place is not None:
+        ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
+        where = f"{place['where'].replace('_', ' ')}, class {place['priority']}{ahead}"
+    allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
+    return {
+        "place": where,
+        "as a link": link["worth"] + (f": {link['reason']}" if link["reason"] else ""),
+        "budget": f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor",
+    }
+
+
 def _for_people(said: dict[str, Any]) -> str:
     robots = said["robots"]
     lines = {
@@ -290,6 +323,7 @@ def _for_people(said: dict[str, Any]) -> str:
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "because": said["belongs"],
         **_status_lines(said),
+        **(_page_lines(said) if "budget" in said else {}),
         "robots.txt": f"{robots['verdict']}: {robots['reason']}"
         + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),
         "obstacles": "\n            ".join(said["obstacles"]) or "none",

@@ -15,10 +15,12 @@ from scrapy import Request
 
 from crawlproject.config import SeenRules
 from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
@@ -279,6 +281,37 @@ async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
         "found_in": "events",
     }
     assert "page at 1970-01-01T00:16:40.000+00:00: status 200" in scrapy("explain", *args).stdout
+
+
+async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_source(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
+    keys, redis = Keys("crawl", "pages"), museum.redis
+    args = ("https://museum.org/p7", "--spider", "pages")
+    said = explained(scrapy, *args)
+    assert (said["place"], said["link"]) == (None, {"worth": "plain", "reason": None})
+    stored = Discovery(museum.state.scripts, museum.state.config).stored
+    pages = [stored(Link(f"https://museum.org/p{number}", 1)) for number in range(2000)]
+    await redis.rpush(keys.queue_of + "1:" + said["source"], *pages[:5])
+    await redis.rpush(keys.overflow_of + "1:" + said["source"], *pages[5:])
+    await redis.hset(keys.ledger, said["source"], "2000 12")
+    await redis.hset(keys.counts_of + "good_pages", said["source"], 10)
+    said = explained(scrapy, *args)
+    assert said["place"] == {"where": "waiting", "priority": 1, "ahead": 2}
+    allowed = museum.state.config.pages_budget + 10 * museum.state.config.pages_budget_per_page
+    assert said["budget"] == {"admitted": 2000, "poor": 12, "allowed": allowed}
+    text = scrapy("explain", *args).stdout
+    assert "place:      waiting, class 1, behind 2 others of its class" in text
+    assert f"budget:     2000 links admitted of {allowed}, 12 of them poor" in text
+    for number, place in ((3, ("queued", 3)), (1500, ("waiting", 1495))):
+        found = explained(scrapy, f"https://museum.org/p{number}", "--spider", "pages")["place"]
+        assert (found["where"], found["ahead"]) == place
+    poor = explained(scrapy, "https://museum.org/p?a=1", "--spider", "pages")
+    assert poor["link"] == {"worth": "poor", "reason": "query"}
+    await redis.set(keys.overflow_of + "0:" + said["source"], "junk")
+    await redis.hset(keys.ledger, said["source"], "junk")
+    assert explained(scrapy, "https://museum.org/none", "--spider", "pages")["budget"]["admitted"] == 0
+    assert "place" not in explained(scrapy, "https://museum.org/p7")
 
 
 async def test_an_image_of_long_ago_is_known_by_its_thumbnail(

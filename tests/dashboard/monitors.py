@@ -25,7 +25,7 @@ def free_port() -> int:
 class Monitor:
     """Runs from `start` to `stop`, each time at the same ports."""
 
-    def __init__(self, environ: Mapping[str, str], log: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], log: Path, spider: str = "images") -> None:
         self.port = free_port()
         self.metrics_port = free_port()
         self.environ = {
@@ -35,6 +35,7 @@ class Monitor:
             "CRAWL_MONITOR_FILE": str(log.with_suffix(".jsonl")),
         }
         self.log = log
+        self.spider = spider
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,7 +44,7 @@ class Monitor:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "scrapy", "monitor"]
+            command = [sys.executable, "-m", "scrapy", "monitor", "--spider", self.spider]
             self.process = subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
         until(self._answers, despite=OSError)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from crawlproject.state.keys import Keys
 from demo import pictures
 from demo.gallery import Gallery, set_faults
 from tests.dashboard.monitors import Monitor
@@ -96,6 +97,29 @@ def paint(folder: Path, number: int) -> None:
     for index in range(number):
         picture = pictures.variation(rng, pool, 300)
         picture.convert("RGB").save(folder / f"{index}.jpg", quality=80)
+
+
+def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: Any, tmp_path: Path) -> None:
+    keys = Keys("crawl", "pages")
+    links = {"links_admitted": 240, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
+    crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2})
+    crawl.redis.set(keys.overflow, 5000)
+    one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
+    try:
+        one.start()
+        page.goto(one.url)
+        page.wait_for_selector("#tiles > div")
+        assert tile(page, "links a second") == "0 240 admitted, 3,000 known"
+        assert tile(page, "links over budget") == "7 61 refused, 0 excluded"
+        assert tile(page, "waiting beyond shares") == "5,000 2 lost"
+        assert tile(page, "sources due").startswith("0 of ")
+        assert re.match(r"[\d.]+ MB$", tile(page, "memory of Redis"))
+        assert not page.locator("#tiles > div:has(dt:text-is('thumbnails'))").is_visible()
+        assert page.locator("#tiles > div:has(dt:text-is('reading a page: median, 95 %, 99 %'))").is_visible()
+        assert not page.locator("#pictures").is_visible()
+        assert page.complaints == []
+    finally:
+        one.stop()
 
 
 def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, page: Any) -> None:

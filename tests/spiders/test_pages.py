@@ -202,6 +202,19 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     assert crawl.dead() == {"/broken": "status 500 (after 2 attempts)"}
     totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
     assert (totals["pages"], totals["good_pages"], totals["link_rot"], totals["failed"]) == (8, 8, 1, 1)
+    assert totals["bytes"] == sum(len(crawl.answers[path].body) for path in {*pages, "/new"} - {"/moved"})
+    links = {name: count for name, count in totals.items() if name.startswith("links_")}
+    assert sum(links.values()) == sum(event["links"] for event in pages.values())
+    assert links["links_admitted"] == len(pages) + 2 - 1  # gone and broken; the seed is no link
+    times = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.latencies).items()}
+    assert sum(count for name, count in times.items() if name.startswith("parse:")) == len(pages)
+
+
+def test_links_to_traps_are_counted_as_refused(crawl: Crawl) -> None:
+    crawl.answers |= {"/": Answer(html("/a", "/x/x/x/x", "/?a=1&b=2&c=3&d=4&e=5&f=6&g=7")), "/a": Answer(html())}
+    crawl.feed(crawl.home)
+    crawl.run()
+    assert crawl.redis.hmget(KEYS.totals, "links_admitted", "links_refused") == [b"1", b"2"]
 
 
 def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:

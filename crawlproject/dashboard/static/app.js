@@ -100,7 +100,9 @@ function showState() {
   write($("age"), snapshot ? `${clock(snapshot.time)}, ${age} s ago` : "");
 }
 
-// Name, value, its key in `trouble`, and the small text beside the value.
+const linksOf = (g) => g.links_admitted + g.links_known + g.links_over_budget + g.links_refused + g.links_excluded;
+
+// Name, value, its key in `trouble`, the small text beside the value, and whether it is shown at all.
 const TILES = [
   ["done a second", (g) => rate(g.success_rps)],
   ["errors a second", (g) => rate(g.error_rps), "error_rps"],
@@ -108,18 +110,28 @@ const TILES = [
   ["to do", (g) => count(g.outstanding)],
   ["in flight", (g) => count(g.in_flight), null,
     (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
-  ["seeds waiting", (g) => count(g.seeds_waiting)],
+  ["seeds waiting", (g) => count(g.seeds_waiting - g.waiting)],
+  ["waiting beyond shares", (g) => count(g.waiting), null,
+    (g) => (g.overflow_lost ? ` ${count(g.overflow_lost)} lost` : "")],
+  ["sources due", (g) => count(g.sources_due), null, (g) => ` of ${count(g.sources_in_progress)} with work`],
   ["all done in", (g) => eta(g.eta_s), null,
     (g) => (g.seeds_outside === null ? " + more being fed" : g.seeds_outside ? ` + about ${count(g.seeds_outside)} being fed` : "")],
   ["workers", (g) => count(g.workers), "workers"],
-  ["thumbnails", (g) => count(g.num_resized)],
+  ["thumbnails", (g) => count(g.num_resized), null, null, (g, spider) => spider !== "pages"],
+  ["links a second", (g) => rate(g.links_rps), null,
+    (g) => ` ${count(g.links_admitted)} admitted, ${count(g.links_known)} known`, linksOf],
+  ["links over budget", (g) => count(g.links_over_budget), null,
+    (g) => ` ${count(g.links_refused)} refused, ${count(g.links_excluded)} excluded`, linksOf],
   ["dead letters", (g) => count(g.dead)],
   ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${some(g.exclusions, "name")}` : "")],
   ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
     (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
   ["whole fetch: median, 95 %, 99 %", (g) => seconds(g.fetch_p50_s), null,
     (g) => (g.fetch_p95_s === null ? "" : ` ${seconds(g.fetch_p95_s)}, ${seconds(g.fetch_p99_s)}`)],
-  ["image data a second", (g) => bytes(g.bytes_per_s), null, () => ""],
+  ["reading a page: median, 95 %, 99 %", (g) => seconds(g.parse_p50_s), null,
+    (g) => (g.parse_p95_s === null ? "" : ` ${seconds(g.parse_p95_s)}, ${seconds(g.parse_p99_s)}`), (g, spider) => spider === "pages"],
+  ["data a second", (g) => bytes(g.bytes_per_s), null, () => ""],
+  ["memory of Redis", (g) => bytes(g.redis_bytes)],
 ];
 
 function showTiles(general) {
@@ -127,8 +139,9 @@ function showTiles(general) {
   if (!list.children.length) {
     for (const [name] of TILES) list.append(make("div", {}, make("dt", { textContent: name }), make("dd")));
   }
-  TILES.forEach(([, value, key, more], index) => {
+  TILES.forEach(([, value, key, more, isShown], index) => {
     const tile = list.children[index];
+    tile.hidden = isShown ? !isShown(general, snapshot.spider) : false;
     const text = value(general) + (more ? more(general) : "");
     const shown = tile.lastChild;
     if (shown.textContent !== text) {
@@ -582,6 +595,7 @@ function connect() {
     document.title = `${rate(snapshot.general.success_rps)}/s · crawlproject`;
     showState();
     showTiles(snapshot.general);
+    $("pictures").parentElement.hidden = snapshot.spider === "pages";
     showChart();
     showSources();
     showOpen();

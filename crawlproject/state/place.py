@@ -1,0 +1,87 @@
+"""Where in the frontier a request is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
+
+from crawlproject.models import PRIORITIES
+from crawlproject.state.client import State
+from crawlproject.state.leases import read_leases
+from crawlproject.state.numbers import whole_number
+from crawlproject.state.source_counts import read_counts
+
+MOST = 10_000  # requests of each list that are looked at
+_PAGE = 1000
+
+
+class Place(NamedTuple):
+    """Where a request is: `in_flight`, `queued`, `delayed`, or `waiting` beyond its source's share or window.
+
+    `priority` is its class, 0 to 4; `ahead` the requests before it in the same list, None where there is no order.
+    """
+
+    where: str
+    priority: int
+    ahead: int | None = None
+
+
+class Spent(NamedTuple):
+    """What a source has spent of its budget: links admitted, poor ones among them, and its good pages."""
+
+    admitted: int
+    poor: int
+    good_pages: int
+
+
+async def find_request(state: State, source: str, is_it: Callable[[bytes], bool]) -> Place | None:
+    """Return the place of the first request of `source` that `is_it` says yes to; None where it is not found."""
+    redis, keys = state.redis, state.keys
+    client: Any = redis
+    async for _, entry in read_leases(state):
+        if is_it(entry):
+            return Place("in_flight", _priority(entry))
+    for where, prefix in (("queued", keys.queue_of), ("waiting", keys.overflow_of)):
+        for priority in reversed(range(PRIORITIES)):
+            ahead = await _search(client, f"{prefix}{priority}:{source}", is_it)
+            if ahead is not None:
+                return Place(where, priority, ahead)
+    try:
+        delayed = await client.zrange(keys.delayed_of + source, 0, MOST - 1)
+    except ResponseError:  # a key that holds something else
+        delayed = []
+    found = next((entry for entry in delayed if is_it(entry)), None)
+    return None if found is None else Place("delayed", _priority(found))
+
+
+async def _search(redis: Any, key: str, is_it: Callable[[bytes], bool]) -> int | None:
+    for first in range(0, MOST, _PAGE):
+        try:
+            entries = await redis.lrange(key, first, first + _PAGE - 1)
+        except ResponseError:  # a key that holds something else
+            return None
+        for index, entry in enumerate(entries):
+            if is_it(entry):
+                return first + index
+        if len(entries) < _PAGE:
+            return None
+    return None
+
+
+def _priority(entry: bytes) -> int:
+    return min(entry[2], PRIORITIES - 1) if len(entry) > 2 else 0
+
+
+async def spent_budget(state: State, source: str) -> Spent:
+    """Return what `source` has spent of its budget; junk in the ledger counts as nothing."""
+    redis: Any = state.redis
+    try:
+        line = await redis.hget(state.keys.ledger, source)
+    except ResponseError:
+        line = None
+    numbers = [whole_number(part) for part in (line or b"").split(b" ")]
+    admitted, poor = numbers if len(numbers) == 2 else (0, 0)
+    good = (await read_counts(state, [source], ["good_pages"]))["good_pages"][0]
+    return Spent(admitted or 0, poor or 0, good)
