@@ -241,6 +241,7 @@ class CrawlCollector(Collector):
             ("crawl_in_flight_domains", "Registrable domains to which these go.", sample.in_flight.domains),
             ("crawl_waiting_seeds", "Seeds in the list.", overview.seeds),
             ("crawl_all_overflow_requests", "Requests beyond their sources' shares, of all.", overview.overflow),
+            ("crawl_spilled_requests", "Those of them that are in CRAWL_OVERFLOW_STORE.", overview.spilled),
             ("crawl_all_dead_letters", "Dead letters at present, of all sources.", overview.dead),
             ("crawl_feeders", "Processes that feed seeds from files or Kafka.", overview.feeding.processes),
             (

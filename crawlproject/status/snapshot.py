@@ -180,6 +180,7 @@ class General:
     links_refused: int
     links_excluded: int
     waiting: int
+    spilled: int
     overflow_lost: int
     sources_due: int
     redis_bytes: int
@@ -328,6 +329,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         links_rps=rate(*LINKS),
         **{name: overview.totals.get(name, 0) for name in LINKS},
         waiting=overview.overflow,
+        spilled=overview.spilled,
         overflow_lost=overview.totals.get("overflow_lost", 0),
         sources_due=overview.ready,
         redis_bytes=overview.redis_bytes,

@@ -133,7 +133,11 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
             f"{count(general.domains_in_flight)} domains)"
         ),
         Text(f"{count(general.seeds_waiting - general.waiting)} seeds waiting"),
-        *([Text(f"{count(general.waiting)} beyond their sources' shares")] if general.waiting else []),
+        *(
+            [Text(f"{count(general.waiting)} beyond their sources' shares{_spilled(general)}")]
+            if general.waiting
+            else []
+        ),
         Text(f"{count(general.dead)} dead letters"),
         Text(f"ETA {duration(general.eta_s) if general.eta_s != 0 else '-'}{_outside(general)}"),
     ]
@@ -186,6 +190,10 @@ def _links(general: General) -> list[Text]:
         *(Text(f"{count(number)} {what}") for what, number in found.items()),
         *([Text(f"{count(general.overflow_lost)} LOST", ALARM)] if general.overflow_lost else []),
     ]
+
+
+def _spilled(general: General) -> str:
+    return f" ({count(general.spilled)} spilled)" if general.spilled else ""
 
 
 def _parsing(general: General) -> list[Text]:

@@ -40,7 +40,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
         "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
-        "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0,
+        "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0, "spilled": 0,
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
@@ -131,14 +131,14 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
         "links_refused": 3,
         "links_excluded": 2,
     }
-    more = {"overflow": 40, "seeds": 2, "ready": 6, "redis_bytes": 10**6}
+    more = {"overflow": 40, "seeds": 2, "ready": 6, "redis_bytes": 10**6, "spilled": 30}
     after = sample_at(5.0, totals=links | {"overflow_lost": 7}, parses=tuple(parses), **more)
     one = general(before, after)
     assert one.parse_p50_s == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
     assert one.parse_p99_s == PARSE_BOUNDS[-1]
     assert {name: getattr(one, name) for name in links} == links
     assert one.links_rps == (49 - 10) / 4
-    assert (one.waiting, one.seeds_waiting, one.overflow_lost) == (40, 42, 7)
+    assert (one.waiting, one.spilled, one.seeds_waiting, one.overflow_lost) == (40, 30, 42, 7)
     assert (one.sources_due, one.redis_bytes) == (6, 10**6)
     assert general(after, replace(after, overview=after.overview._replace(now=6.0))).parse_p50_s is None
 

@@ -164,14 +164,14 @@ def test_the_header_of_a_crawl_of_pages_tells_what_became_of_links() -> None:
     links = {"links_admitted": 240, "links_known": 123_456, "links_over_budget": 7, "links_refused": 61}
     parses = [0] * PARSES
     parses[2] = 10
-    one = sample_at(11.0, totals=links | {"pages": 120}, overflow=5000, seeds=3, due=9, ready=4,
+    one = sample_at(11.0, totals=links | {"pages": 120}, overflow=5000, spilled=4000, seeds=3, due=9, ready=4,
                     parses=tuple(parses), redis_bytes=12_300_000)  # fmt: skip
     made = snapshot(Counters.of(sample_at(1.0)), replace(one, spider="pages"))
     assert made is not None
     text = rendered(*header(made, [], 200))
     assert text.startswith("12 pages/s")
     assert "12376 links/s  240 admitted  123k known  7 over budget  61 refused  0 excluded" in text
-    assert "3 seeds waiting  5000 beyond their sources' shares" in text
+    assert "3 seeds waiting  5000 beyond their sources' shares (4000 spilled)" in text
     assert "9 with work, 4 due  Redis 12.3 MB" in text
     assert "parse p50 0.0015 s, p95 0.0019 s, p99 0.002 s" in text
     assert "LOST" not in text

@@ -112,7 +112,7 @@ const TILES = [
     (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
   ["seeds waiting", (g) => count(g.seeds_waiting - g.waiting)],
   ["waiting beyond shares", (g) => count(g.waiting), null,
-    (g) => (g.overflow_lost ? ` ${count(g.overflow_lost)} lost` : "")],
+    (g) => (g.spilled ? ` ${count(g.spilled)} spilled` : "") + (g.overflow_lost ? ` ${count(g.overflow_lost)} lost` : "")],
   ["sources due", (g) => count(g.sources_due), null, (g) => ` of ${count(g.sources_in_progress)} with work`],
   ["all done in", (g) => eta(g.eta_s), null,
     (g) => (g.seeds_outside === null ? " + more being fed" : g.seeds_outside ? ` + about ${count(g.seeds_outside)} being fed` : "")],

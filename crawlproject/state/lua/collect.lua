@@ -13,7 +13,7 @@
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
 --    (see preludes/pause.lua), sources known, sources due, names excluded, halted, halted for a while, totals,
 --    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
---    now, bytes that Redis uses},
+--    now, bytes that Redis uses, requests of those beyond shares that are spilled},
 --    those of totals to feeders as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
@@ -64,7 +64,7 @@ end
 
 local outstanding, overflow, spilled, pulse, unread =
   strings(K.outstanding, K.overflow, K.spilled, K.pulse, K.paused)
-local tails = counter(K.overflow, overflow) - counter(K.spilled, spilled)
+overflow, spilled = counter(K.overflow, overflow), counter(K.spilled, spilled)
 outstanding = counter(K.outstanding, outstanding)
 
 return {
@@ -74,11 +74,11 @@ return {
   kept[2] or '',
   outstanding,
   attempt('LLEN', K.seeds) or 0,
-  counter(K.overflow, overflow),
+  overflow,
   read('stream', 'XLEN', K.dead),
   workers_alive(),
   read('zset', 'ZRANGE', K.workers, 0, -1),
-  pause_reason(pulse, unread, outstanding, tails),
+  pause_reason(pulse, unread, outstanding, overflow - spilled),
   known,
   due,
   redis.call('SCARD', K.excluded),
@@ -90,4 +90,5 @@ return {
   {text(feeders), left and text(left) or ''},
   ready,
   (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
+  spilled,
 }

@@ -83,6 +83,7 @@ class Overview(NamedTuple):
     feeding: Feeding
     ready: int
     redis_bytes: int
+    spilled: int
 
 
 class CrawlScripts(ScriptRunner):
@@ -139,7 +140,7 @@ class CrawlScripts(ScriptRunner):
             return int(reply[0]) / MICROS if reply else None
         now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
         pause, known, due, excluded, *lists = rest
-        halted, for_a_while, totals, latencies, sources, (feeders, left), ready, memory = lists
+        halted, for_a_while, totals, latencies, sources, (feeders, left), ready, memory, spilled = lists
         histograms = Histograms.of(counters(latencies))
         return Overview(
             int(now) / MICROS,
@@ -164,6 +165,7 @@ class CrawlScripts(ScriptRunner):
             Feeding(int(feeders), int(left) if left else None),
             ready,
             int(memory),
+            spilled,
         )
 
     async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
