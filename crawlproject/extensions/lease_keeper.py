@@ -33,6 +33,7 @@ from crawlproject.models import (
     LinkRotEvent,
     PageEvent,
     ReadPage,
+    ReadSitemap,
 )
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
@@ -119,6 +120,9 @@ class LeaseKeeper:
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
                 self._done(lease, request, item.event, 200, {"pages": 1, "good_pages": int(item.is_new)})
+            case ReadSitemap():
+                counts = {"sitemaps": 1} if item.status == 200 else {}
+                self._done(lease, request, None, item.status, counts)
             case Failure():
                 self._failed(lease, request, item)
 
@@ -202,14 +206,15 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | LinkRotEvent | PageEvent,
+        event: ImageEvent | LinkRotEvent | PageEvent | None,
         status: int,
         counts: Mapping[str, int],
     ) -> None:
         settlement = Settlement(
             lease.id,
             codec.paced_as(request),
-            event=(event.STREAM, event.to_json()),
+            event=None if event is None else (event.STREAM, event.to_json()),
+            done=event is None,
             counts={"fetched": 1, **counts},
             **_evidence(of_status(status), request, status),
         )
