@@ -191,7 +191,7 @@ class FoundPipeline:
         domain = domain_of_url(url)
         own = [one for one in named if domain_of_url(one) == domain]
         elsewhere = [one for one in named if domain_of_url(one) != domain][:_MOST_ELSEWHERE]
-        links = _sitemap_links(item, own + elsewhere, scope, item.depth + 1, 0, MOST_SITEMAPS)
+        links = sitemap_links(item, own + elsewhere, scope, item.depth + 1, 0, MOST_SITEMAPS)
         await self._admitted(self.links, list(links))
         if len(self._with_sitemaps) >= _MOST_HOSTS:
             self._with_sitemaps.clear()
@@ -216,7 +216,7 @@ class FoundPipeline:
         if item.indexes < INDEX_DEPTH:
             domain = domain_of_url(item.url)
             near = (one.url for one in found.sitemaps if domain_of_url(one.url) == domain or scope.has(one.url))
-            yield from _sitemap_links(item, near, scope, item.depth, item.indexes + 1, item.sitemaps)
+            yield from sitemap_links(item, near, scope, item.depth, item.indexes + 1, item.sitemaps)
         meta: dict[str, Any] = {} if item.most_depth is None else {MOST_DEPTH: item.most_depth}
         if scope.kind != self.settings.pages_scope:
             meta[SCOPE] = scope.text
@@ -285,7 +285,7 @@ class FoundPipeline:
         await asyncio.sleep(_RETRY_S)
 
 
-def _sitemap_links(
+def sitemap_links(
     item: FetchedPage | FetchedSitemap, urls: Iterable[str], scope: Scope, depth: int, indexes: int, most: int
 ) -> Iterator[Link]:
     """Yield the first `most` sitemaps, among which what is left of that number is shared out.

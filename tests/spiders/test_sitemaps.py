@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from crawlproject.frontier import codec
+from crawlproject.pages.sitemaps import MAX_BYTES
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -27,7 +29,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.close()
 
 
-def robots(*sitemaps: str, rules: str = "User-agent: *\nAllow: /\n") -> Answer:
+def robots(*sitemaps: str, rules: str = "User-agent: *\nDisallow:\n") -> Answer:
     lines = "".join(f"Sitemap: {one}\n" for one in sitemaps)
     return Answer(f"{rules}{lines}".encode(), Content_Type="text/plain")
 
@@ -147,9 +149,9 @@ def test_hostile_sitemaps_cost_a_bounded_amount_and_keep_no_page_from_being_craw
         '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
         f"<urlset><url><loc>{home}/&b;</loc></url></urlset>"
     )
-    names = ("bomb", "entities", "chain/0", "self", "private", "html", "picture", "damaged", "broken", "many")
+    names = ("bomb", "entities", "chain/0", "self", "private", "html", "picture", "damaged", "broken")
     crawl.answers |= {
-        "/robots.txt": robots(*(f"{home}/{name}" for name in names)),
+        "/robots.txt": robots(*(f"{home}/{name}" for name in names), rules="User-agent: *\nDisallow: /never\n"),
         "/": Answer(html("/a", text="home")),
         "/bomb": xml(bomb, Content_Encoding="gzip"),
         "/entities": xml(entities.encode()),
@@ -160,22 +162,42 @@ def test_hostile_sitemaps_cost_a_bounded_amount_and_keep_no_page_from_being_craw
         "/picture": Answer(b"\x89PNG\r\n\x1a\n" + bytes(1000), Content_Type="image/png"),
         "/damaged": xml(b"no gzip", Content_Encoding="gzip"),
         "/broken": Answer(status=500),
-        "/many": xml(urlset(*(f"{home}/many/{number}" for number in range(60_000)))),
         **{f"/{name}": Answer(html(text=name)) for name in ("a", "in-the-bomb", "from-html")},
-        **{f"/many/{number}": Answer(html(text=f"many {number}")) for number in range(100)},
     }
     crawl.feed(home + "/")
-    log = crawl.run(
-        CRAWL_MAX_RETRIES="0",
-        CRAWL_PAGES_BUDGET="100",
-        CRAWL_PAGES_BUDGET_PER_PAGE="0",
-    )
-    assert {"/", "/a"} <= crawl.pages().keys() <= {"/", "/a", "/in-the-bomb", *crawl.answers}, log
-    assert not [path for path in crawl.seen if path == "/from-html"]
-    assert [path for path in crawl.seen if path.startswith("/chain/")] == ["/chain/0", "/chain/1", "/chain/2"]
-    assert crawl.seen.count("/self") == 1
-    dead = crawl.dead()
-    assert dead.keys() == {"http://10.0.0.1/sitemap.xml", "/damaged", "/broken"}
-    assert crawl.seen.count("/private") == 1
-    counted = totals(crawl)
-    assert counted["links_admitted"] == 100
+    log = crawl.run(CRAWL_MAX_RETRIES="0")
+    assert crawl.pages().keys() == {"/", "/a", "/in-the-bomb"}, log
+    asked = [path for path in crawl.seen if path.startswith(("/chain/", "/self", "/private"))]
+    assert sorted(asked) == ["/chain/0", "/chain/1", "/chain/2", "/private", "/self"]
+    assert crawl.dead().keys() == {"http://10.0.0.1/sitemap.xml", "/damaged", "/broken"}
+    assert totals(crawl)["sitemaps"] == 8
+
+
+def test_no_more_of_a_sitemap_is_fetched_than_is_read(crawl: Crawl) -> None:
+    beginning, end = f"{crawl.home}/a\n".encode(), f"{crawl.home}/b\n".encode()
+    crawl.answers |= {
+        "/robots.txt": robots("/huge.txt"),
+        "/huge.txt": Answer(beginning + b"\n" * 80_000_000 + end, Content_Type="text/plain"),
+        **{path: Answer(html(text=path)) for path in ("/", "/a", "/b")},
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run(DOWNLOAD_TIMEOUT="100")
+    assert crawl.pages().keys() == {"/", "/a"}, log
+    [received] = re.findall(r"'downloader/response_bytes': (\d+)", log)
+    assert MAX_BYTES <= int(received) < 80_000_000
+
+
+def test_a_sitemap_without_end_uses_up_the_budget_of_its_source_and_no_more(crawl: Crawl) -> None:
+    home = crawl.home
+    crawl.answers |= {
+        "/robots.txt": robots("/many.xml"),
+        "/many.xml": xml(urlset(*(f"{home}/many/{number}" for number in range(60_000)))),
+        "/": Answer(html("/a", text="home")),
+        **{f"/many/{number}": Answer(html("/b", text=f"many {number}")) for number in range(9)},
+        **{path: Answer(html(text=path)) for path in ("/a", "/b")},
+    }
+    crawl.feed(home + "/")
+    log = crawl.run(CRAWL_PAGES_BUDGET="10", CRAWL_PAGES_BUDGET_PER_PAGE="0")
+    assert crawl.pages().keys() == {"/", "/a", *(f"/many/{number}" for number in range(8))}, log
+    assert crawl.seen.count("/many.xml") == 1
+    assert totals(crawl)["links_admitted"] == 10
