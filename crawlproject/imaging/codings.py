@@ -52,9 +52,10 @@ def decoded_beginning(body: bytes, codings: Sequence[str], size: int) -> bytes:
     Little more than that is decoded, of the inner codings either, however large the rest would be. Raises
     UnreadableImage, also for a body of thousands of tiny parts, which take long and give nothing.
     """
-    enough = 2 * size + _CHUNK  # of what still has a coding, which may be larger than without
-    most = max(_MOST_PARTS, 2 * enough // _CHUNK)
-    for coding in _to_undo(codings):
+    undone = list(_to_undo(codings))
+    for left, coding in enumerate(undone, 1 - len(undone)):
+        enough = 2 * size + _CHUNK if left else size  # what still has a coding may be larger than without
+        most = max(_MOST_PARTS, 2 * enough // _CHUNK)
         beginning = bytearray()
         for number, part in enumerate(_parts(body, coding), 1):
             beginning += part
