@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from crawlproject.pages.page import Page
+    from crawlproject.pages.sitemaps import Sitemap
     from crawlproject.politeness.outcomes import Outcome
     from crawlproject.storage.warc import Exchange
 
@@ -37,6 +38,7 @@ HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
+SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
 
 
@@ -281,6 +283,25 @@ class FetchedPage:
     warc: Mapping[str, Any] | None = None
 
 
+@dataclass(slots=True)
+class FetchedSitemap:
+    """Item of the spider `pages`: a response that should be a sitemap. The pipelines make a `ReadSitemap` of it.
+
+    `scope`, `most_depth` and `depth` are those of its pages. There are `indexes` indexes above it; it may lead to
+    `sitemaps` others. `sitemap` is what was read in it.
+    """
+
+    url: str
+    source: str
+    depth: int
+    scope: str | None
+    most_depth: int | None
+    indexes: int
+    sitemaps: int
+    response: Response = field(repr=False)
+    sitemap: Sitemap | None = field(default=None, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ImageEvent:
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
@@ -384,6 +405,13 @@ class ReadPage:
     size: int = 0
     parse_s: float | None = None
     links: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSitemap:
+    """Item: a sitemap that was read, and whose pages are stored, or that is gone (`status`). It has no event."""
+
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,12 @@ class Config:
         "images found on pages that the spider `images` gets: those with an open licence (`licensed`), `all`, "
         "or `none`",
     )
+    pages_sitemaps: bool = _setting(
+        "CRAWL_PAGES_SITEMAPS",
+        True,
+        flag,
+        "fetch the sitemaps that a robots.txt names, and follow the links in them",
+    )
     pages_texts: int = _setting(
         "CRAWL_PAGES_TEXTS",
         4_194_304,

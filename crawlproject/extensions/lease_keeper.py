@@ -33,6 +33,7 @@ from crawlproject.models import (
     LinkRotEvent,
     PageEvent,
     ReadPage,
+    ReadSitemap,
 )
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
@@ -121,6 +122,9 @@ class LeaseKeeper:
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
                 totals = {f"links_{name}": number for name, number in item.links.items()}
                 self._done(lease, request, item.event, 200, counts, totals=totals, parse_s=item.parse_s)
+            case ReadSitemap():
+                counts = {"sitemaps": 1} if item.status == 200 else {}
+                self._done(lease, request, None, item.status, counts)
             case Failure():
                 self._failed(lease, request, item)
 
@@ -204,7 +208,7 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | LinkRotEvent | PageEvent,
+        event: ImageEvent | LinkRotEvent | PageEvent | None,
         status: int,
         counts: Mapping[str, int],
         **more: Any,
@@ -212,7 +216,8 @@ class LeaseKeeper:
         settlement = Settlement(
             lease.id,
             codec.paced_as(request),
-            event=(event.STREAM, event.to_json()),
+            event=None if event is None else (event.STREAM, event.to_json()),
+            done=event is None,
             counts={"fetched": 1, **counts},
             **_evidence(of_status(status), request, status),
             **more,

@@ -15,7 +15,7 @@ import msgpack
 
 from crawlproject.config import Config
 from crawlproject.frontier.codec import VERSION
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
 from crawlproject.state.client import REDIS_TROUBLE
@@ -136,7 +136,7 @@ class Discovery:
         """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
         batch, size = _Batch({}, {}), 0
         for link in links:
-            number = hash((link.identifier, link.url))
+            number = hash((_known_as(link), link.url))
             if self._known[number & (_TABLE - 1)] == number:
                 unasked["known"] += 1
                 continue
@@ -164,7 +164,7 @@ class Discovery:
             found = batch.groups[group] = LinkGroup(domain, source)
             batch.hashes[group] = []
         found.entries.append(self.stored(link))
-        found.digests.append(digest_of(link.identifier, link.url))
+        found.digests.append(digest_of(_known_as(link), link.url))
         domain = found.domain
         found.hosts.append(None if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
         batch.hashes[group].append(number)
@@ -224,6 +224,10 @@ class Discovery:
     def _forget(self, now: float) -> None:
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = now + _FORGET_S
+
+
+def _known_as(link: Link) -> str:
+    return link.identifier or name_in(link.meta)
 
 
 def _host_of(url: str) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.models import IDENTIFIER
+from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import oldest_dropped
 
@@ -51,7 +50,7 @@ def _digest(entry: bytes) -> bytes | None:
     meta: dict[str, Any] = data.get("meta", {})
     urls = meta.get("redirect_urls")
     url = urls[0] if isinstance(urls, list) and urls else data.get("url")
-    identifier = meta.get(IDENTIFIER, "")
+    identifier = name_in(meta)
     if not isinstance(url, str) or not isinstance(identifier, str):
         return None
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 
-from crawlproject.models import IDENTIFIER
+from crawlproject.models import IDENTIFIER, SITEMAP
 
 
 class SeenFilter(BaseDupeFilter):
@@ -19,7 +21,16 @@ class SeenFilter(BaseDupeFilter):
 
     def digest(self, request: Request) -> bytes:
         """Return the digest of `request`, 32 bytes."""
-        return digest_of(request.meta.get(IDENTIFIER, ""), request.url)
+        return digest_of(name_in(request.meta), request.url)
+
+
+def name_in(meta: Mapping[str, Any]) -> str:
+    """Return what the seen filter knows a request by, beside its URL: the identifier of its picture, if any.
+
+    A sitemap is another request than a page at its address.
+    """
+    name: str = meta.get(IDENTIFIER, "sitemap" if SITEMAP in meta else "")
+    return name
 
 
 def digest_of(identifier: str, url: str) -> bytes:

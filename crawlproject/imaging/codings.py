@@ -17,7 +17,9 @@ from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 MAX_CODINGS = 2  # nested; misconfigured servers compress twice
 
 _CHUNK = 65536  # bytes, of input and of output
-_MOST_PARTS = 1000  # of a text of which only the beginning counts; each part has up to _CHUNK bytes
+# Of a text of which only the beginning counts; each part has up to _CHUNK bytes. A large one may have twice as
+# many as its size needs: what is compressed little gives a part of a few bytes after each whole one.
+_MOST_PARTS = 1000
 _ZSTD_WINDOW_LOG = 23  # 8 MiB, the largest window that this coding may have (RFC 9659)
 
 
@@ -50,15 +52,17 @@ def decoded_beginning(body: bytes, codings: Sequence[str], size: int) -> bytes:
     Little more than that is decoded, of the inner codings either, however large the rest would be. Raises
     UnreadableImage, also for a body of thousands of tiny parts, which take long and give nothing.
     """
-    enough = 2 * size + _CHUNK  # of what still has a coding, which may be larger than without
-    for coding in _to_undo(codings):
+    undone = list(_to_undo(codings))
+    for left, coding in enumerate(undone, 1 - len(undone)):
+        enough = 2 * size + _CHUNK if left else size  # what still has a coding may be larger than without
+        most = max(_MOST_PARTS, 2 * enough // _CHUNK)
         beginning = bytearray()
         for number, part in enumerate(_parts(body, coding), 1):
             beginning += part
             if len(beginning) >= enough:
                 break
-            if number > _MOST_PARTS:
-                raise UnreadableImage(f"content coding {coding}: more than {_MOST_PARTS} parts")
+            if number > most:
+                raise UnreadableImage(f"content coding {coding}: more than {most} parts")
         body = bytes(beginning)
     return body[:size]
 

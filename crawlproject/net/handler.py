@@ -28,11 +28,11 @@ from crawlproject.worker import Worker, worker_of
 class CrawlDownloadHandler(HTTP11DownloadHandler):
     """Scrapy's handler for http and https, bounded.
 
-    A spider with `wanted_bytes` gets no more of a body than the piece with the last of these; with
-    `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers is
-    limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are verified;
-    with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a download
-    took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
+    A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
+    with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
+    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are
+    verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a
+    download took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
     (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted, and fail as
     `Stopped`.
     """
@@ -73,7 +73,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         assert task is not None
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else domain_of_url(request.url)
-        if lease is not None and _wanted_bytes(worker):
+        if lease is not None and _wanted_bytes(worker, request):
             request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
@@ -132,7 +132,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             return
         worker = worker_of(self._crawler)
         worker.download_budget.receive(body, len(data))
-        wanted = _wanted_bytes(worker)
+        wanted = _wanted_bytes(worker, request)
         if wanted and LEASE in request.meta and body.received >= wanted:
             raise StopDownload(fail=False)
 
@@ -143,7 +143,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         await super().close()
 
 
-def _wanted_bytes(worker: Worker) -> int:
+def _wanted_bytes(worker: Worker, request: Request) -> int:
     """Return how many bytes of a body the spider wants, 0 for all of it."""
-    wanted: object = getattr(worker.spider, "wanted_bytes", None)
-    return wanted if isinstance(wanted, int) else 0
+    wanted = getattr(worker.spider, "wanted_bytes", None)
+    return int(wanted(request)) if callable(wanted) else 0

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from xml.parsers import expat
 
 from crawlproject.pages.canonical import LONGEST, canonical_url, image_url
@@ -13,15 +14,21 @@ from crawlproject.pages.licences import Licence, licence_of
 
 MAX_BYTES = 50 * 1024 * 1024  # without compression
 MOST_URLS = 50_000  # of a sitemap, and sitemaps of an index
-MOST_SITEMAPS = 500  # of a domain: for the caller
+MOST_SITEMAPS = 500  # that a robots.txt leads to, in indexes and all: for the caller
 INDEX_DEPTH = 2  # indexes in indexes: for the caller
-MOST_IMAGES = 1000  # of a page in a sitemap
+MOST_IMAGES = 1000  # of a page in a sitemap; of the whole sitemap two for each address that is read
 
 _LEAVES = frozenset(("loc", "lastmod", "license", "title", "caption"))
 _ELEMENTS = _LEAVES | {"urlset", "sitemapindex", "url", "sitemap", "image"}
 _DEEPEST = 4  # elements that are listened to, in each other
+# What no honest sitemap has, and what would cost time or memory without end
+_MOST_ELEMENTS = 2_000_000
+_MOST_OPEN = 100  # elements in each other
+_MOST_NAMES = 1000  # of elements and attributes; and namespaces
+_LONGEST_TOKEN = 1024 * 1024  # bytes: a tag, a comment; the parser keeps them until their end
 _CHUNK = 65_536
 _LONGEST_TEXT = 4 * LONGEST  # characters of an element
+_ADDRESS_LINE = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*(https?://[^\n]*)", re.MULTILINE)
 _ROBOTS_LINE = re.compile(rb"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 _LASTMOD = re.compile(r"\d{4}-\d\d(?:-\d\d(?:T[\d:.+Z-]{4,24})?)?|\d{4}", re.ASCII)
 _XML = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe", b"\xfe\xff")
@@ -60,16 +67,26 @@ class Sitemap:
 
 def sitemaps_of_robots(body: bytes, url: str) -> list[str]:
     """Return the sitemaps that a robots.txt names, which is at `url`; they stand outside of its groups."""
-    lines = body.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n")
-    found = (canonical_url(match[1].decode(errors="replace"), url) for match in _ROBOTS_LINE.finditer(lines))
+    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), 2 * MOST_SITEMAPS)
+    found = (canonical_url(match[1].decode(errors="replace"), url) for match in lines)
     return list(dict.fromkeys(one for one in found if one))[:MOST_SITEMAPS]
+
+
+def sitemap_lines(body: bytes) -> bytes:
+    """Return the lines of a robots.txt that name sitemaps."""
+    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), 2 * MOST_SITEMAPS)
+    return b"\n".join(match[0] for match in lines)
+
+
+def _lines(body: bytes) -> bytes:
+    return body.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n")
 
 
 def read_sitemap(url: str, body: bytes, *, most: int = MOST_URLS, max_bytes: int = MAX_BYTES) -> Sitemap:
     """Return what a sitemap at `url` names: XML or a text of one address a line, gzipped or not.
 
     `most` pages or sitemaps are returned, of the first `max_bytes` without compression. Nothing raises. Fifty
-    megabytes take about a second, so do not call it where others wait.
+    megabytes take about a second, and whatever they are a few, so do not call it where others wait.
     """
     reader = _Reader(url, most)
     size = 0
@@ -123,17 +140,24 @@ class _Reader:
         self._fields: dict[str, str] = {}
         self._image: dict[str, str] = {}
         self._images: list[SitemapImage] = []
-        self._parser = expat.ParserCreate(namespace_separator=" ")
+        self._names: dict[str, str] = {}
+        self._parser = expat.ParserCreate(namespace_separator=" ", intern=self._names)
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._characters
         self._parser.EntityDeclHandler = self._refuse
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.StartNamespaceDeclHandler = self._namespace
+        self._elements = self._namespaces = self._read = self._image_count = 0
 
     def feed_xml(self, part: bytes, is_last: bool) -> bool:
         """Read a part of a sitemap in XML; return whether there is more to be had of it."""
         try:
             self._parser.Parse(part, is_last)
+            self._read += len(part)
+            if self._read - self._parser.CurrentByteIndex > _LONGEST_TOKEN or len(self._names) > _MOST_NAMES:
+                raise _Refused
         except (_Refused, expat.ExpatError, ValueError, LookupError):  # the latter of encodings that are none
             self.sitemap.is_cut = True
             return False
@@ -145,13 +169,11 @@ class _Reader:
         if is_last or len(self._rest) > _LONGEST_TEXT:
             lines.append(self._rest)
             self._rest = b""
-        for line in lines:
-            text = line[: LONGEST + 1].removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
-            if text.startswith(("http://", "https://")):
-                self._add(self.sitemap.pages, text)
-                if self.sitemap.left_out >= self.most:
-                    self.sitemap.is_cut = True
-                    return False
+        for match in _ADDRESS_LINE.finditer(b"\n".join(lines)):
+            self._add(self.sitemap.pages, match[1][: LONGEST + 1].decode(errors="replace").strip())
+            if self.sitemap.left_out >= self.most:
+                self.sitemap.is_cut = True
+                return False
         return True
 
     def _add(self, where: list[SitemapPage], address: str) -> None:
@@ -163,6 +185,9 @@ class _Reader:
         where.append(SitemapPage(url, lastmod if _LASTMOD.fullmatch(lastmod) else None, tuple(self._images)))
 
     def _start(self, name: str, _: dict[str, str]) -> None:
+        self._elements += 1
+        if self._elements > _MOST_ELEMENTS or self._depth > _MOST_OPEN:
+            raise _Refused
         name = name.rpartition(" ")[2].lower()
         if self._depth or name not in _ELEMENTS or len(self._path) >= _DEEPEST:
             self._depth += 1
@@ -195,9 +220,11 @@ class _Reader:
 
     def _add_image(self) -> None:
         url = image_url(self._image.get("loc", ""), self.url) if self._image.get("loc") else None
-        if url is None or len(self._images) >= MOST_IMAGES:
+        is_full = len(self._images) >= MOST_IMAGES or self._image_count >= 2 * self.most
+        if url is None or is_full:
             self.sitemap.left_out += 1
             return
+        self._image_count += 1
         licence = self._image.get("license")
         title = " ".join((self._image.get("title") or self._image.get("caption") or "")[:500].split())
         self._images.append(SitemapImage(url, licence_of(licence, self.url) if licence else None, title or None))
@@ -206,6 +233,15 @@ class _Reader:
         if self._text is not None and not self._depth and self._length <= _LONGEST_TEXT:
             self._text.append(data)
             self._length += len(data)
+
+    def _doctype(self, _name: str, _system: object, _public: object, has_declarations: int) -> None:
+        if has_declarations:
+            raise _Refused
+
+    def _namespace(self, *_: object) -> None:
+        self._namespaces += 1
+        if self._namespaces > _MOST_ELEMENTS:
+            raise _Refused
 
     def _refuse(self, *_: object) -> None:
         raise _Refused

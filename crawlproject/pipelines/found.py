@@ -1,4 +1,4 @@
-"""Stores what was found on a page, then makes its event."""
+"""Stores what was found on a page or in a sitemap; then a page has its event."""
 
 from __future__ import annotations
 
@@ -6,22 +6,38 @@ import asyncio
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import POOR, Discovery, Link
-from crawlproject.models import FOUND, MOST_DEPTH, SCOPE, Failure, FetchedPage, PageEvent, ReadPage
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovery, Link
+from crawlproject.models import (
+    FOUND,
+    LEASE,
+    MOST_DEPTH,
+    SCOPE,
+    SITEMAP,
+    Failure,
+    FetchedPage,
+    FetchedSitemap,
+    PageEvent,
+    ReadPage,
+    ReadSitemap,
+)
 from crawlproject.pages.page import Page
+from crawlproject.pages.rules import rules_of
 from crawlproject.pages.scope import Scope
+from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS, Sitemap
 from crawlproject.pages.traps import Worth, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED
+from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.worker import worker_of
@@ -31,6 +47,8 @@ T = TypeVar("T")
 _IMAGES = "images"  # the spider that gets the images
 _ERRBACK = "failed"  # of both spiders (spiders/one_item.py)
 _RETRY_S = 0.5
+_MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names them
+_MOST_HOSTS = 50_000  # whose sitemaps this worker knows to be stored
 
 
 class _Stopping(Exception):
@@ -44,12 +62,16 @@ class FoundPipeline:
     from a page that says `nofollow`, nor from one whose text was last seen under another address of its domain. Of
     a page that forbids to be kept there is no event, and none of its images is fetched: it is a dead letter, as a
     picture that forbids it is.
+
+    With the first page of a host go the sitemaps that its robots.txt names: requests of the spider as its links
+    are, each of which the seen filter lets pass once. The pages that they name are stored as links of that page.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = config.load(crawler.settings)
         self.year = datetime.now(UTC).year
+        self._with_sitemaps: set[tuple[str, str]] = set()  # robots.txt, scope
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -70,6 +92,8 @@ class FoundPipeline:
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
+        if isinstance(item, FetchedSitemap):
+            return await self._read(item)
         if not isinstance(item, FetchedPage):
             return item
         page = item.page
@@ -82,6 +106,7 @@ class FoundPipeline:
                 decided.update(await self._admitted(self.links, links))
             if not item.refused:
                 await self._admitted(self.images, list(self._images_of(item, page)))
+            await self._admit_sitemaps(item)
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
         if item.refused:
@@ -109,8 +134,7 @@ class FoundPipeline:
 
         Traps are counted in `decided`.
         """
-        most = self.settings.pages_depth if item.most_depth is None else item.most_depth
-        if item.depth >= min(most, self.settings.pages_depth):
+        if not self._leads_on(item):
             return
         scope, depth, meta = self._scope_of(item), item.depth + 1, dict[str, Any]()
         if item.scope is not None:
@@ -128,7 +152,12 @@ class FoundPipeline:
             priority = POOR if worth is Worth.POOR else FOUND_PRIORITY
             yield Link(link.url, priority, depth, source=_source_of(item, link.url), meta=meta)
 
-    def _scope_of(self, item: FetchedPage) -> Scope:
+    def _leads_on(self, item: FetchedPage) -> bool:
+        """Tell whether there may be pages one link farther away from the seed."""
+        most = self.settings.pages_depth if item.most_depth is None else item.most_depth
+        return item.depth < min(most, self.settings.pages_depth)
+
+    def _scope_of(self, item: FetchedPage | FetchedSitemap) -> Scope:
         """Return the scope of a page's seed: in the settings' scope the seed is where each of its pages is."""
         if item.scope is not None:
             with suppress(ValueError):  # not written by crawlproject
@@ -153,6 +182,78 @@ class FoundPipeline:
             meta = {FOUND: {name: text for name, text in told.items() if text}}
             # The lowest priority: seeds of that spider have it, too, unless they say another, and go first.
             yield Link(image.url, POOR, identifier=identifier, source=_source_of(item, image.url), meta=meta)
+
+    # Sitemaps
+
+    async def _admit_sitemaps(self, item: FetchedPage) -> None:
+        """Store the sitemaps that the robots.txt of a page's host names, once for each scope."""
+        url, request, scope = item.response.url, item.response.request, self._scope_of(item)
+        if not self.settings.pages_sitemaps or request is None or not self._leads_on(item) or not scope.has(url):
+            return
+        host = (robots_url(url), scope.text)
+        if host in self._with_sitemaps:
+            return
+        named = await self.worker.robots.sitemaps(url, request.meta[LEASE].source)
+        domain = domain_of_url(url)
+        own = [one for one in named if domain_of_url(one) == domain]
+        elsewhere = [one for one in named if domain_of_url(one) != domain][:_MOST_ELSEWHERE]
+        links = sitemap_links(item, own + elsewhere, scope, item.depth + 1, 0, MOST_SITEMAPS)
+        await self._admitted(self.links, list(links))
+        if len(self._with_sitemaps) >= _MOST_HOSTS:
+            self._with_sitemaps.clear()
+        self._with_sitemaps.add(host)
+
+    async def _read(self, item: FetchedSitemap) -> ReadSitemap | Failure:
+        """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
+        found = item.sitemap
+        assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
+        rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
+        try:
+            if not rules.nofollow:
+                await self._admitted_in_parts(self.links, self._listed_in(item, found, scope))
+            if not rules.nofollow and not rules.noimages:
+                await self._admitted_in_parts(self.images, self._images_in(item, found, scope))
+        except _Stopping:
+            return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
+        return ReadSitemap()
+
+    def _listed_in(self, item: FetchedSitemap, found: Sitemap, scope: Scope) -> Iterator[Link]:
+        """Yield the pages of a sitemap, and the sitemaps of an index that are of its domain or in scope."""
+        if item.indexes < INDEX_DEPTH:
+            domain = domain_of_url(item.url)
+            near = (one.url for one in found.sitemaps if domain_of_url(one.url) == domain or scope.has(one.url))
+            yield from sitemap_links(item, near, scope, item.depth, item.indexes + 1, item.sitemaps)
+        meta: dict[str, Any] = {} if item.most_depth is None else {MOST_DEPTH: item.most_depth}
+        if scope.kind != self.settings.pages_scope:
+            meta[SCOPE] = scope.text
+        for page in found.pages:
+            if not scope.has(page.url):
+                continue
+            worth, reason = judge(page.url, item.depth, nofollow=False, year=self.year)
+            if worth is Worth.REFUSED:
+                self.crawler.stats.inc_value(f"links/refused/{reason}")
+                continue
+            yield Link(page.url, LISTED, item.depth, source=_source_of(item, page.url), meta=meta)
+
+    def _images_in(self, item: FetchedSitemap, found: Sitemap, scope: Scope) -> Iterator[Link]:
+        """Yield the images of the pages of a sitemap that are wanted."""
+        wanted = self.settings.pages_images
+        pages = found.pages if wanted != "none" else ()
+        for page in (page for page in pages if page.images and scope.has(page.url)):
+            for image in page.images:
+                licence = image.licence
+                if wanted == "licensed" and (licence is None or not licence.is_open):
+                    continue
+                told = {"found_on": page.url, "licence": licence and licence.url, "title": image.title}
+                identifier = str(uuid.uuid5(uuid.NAMESPACE_URL, image.url))
+                meta = {FOUND: {name: text for name, text in told.items() if text}}
+                yield Link(image.url, POOR, identifier=identifier, source=_source_of(item, image.url), meta=meta)
+
+    async def _admitted_in_parts(self, frontier: Discovery, links: Iterator[Link]) -> None:
+        """Admit tens of thousands of links, letting others have their turn in between."""
+        while part := list(islice(links, LINKS_A_CALL)):
+            await self._admitted(frontier, part)
+            await asyncio.sleep(0)
 
     async def _admitted(self, frontier: Discovery, links: list[Link]) -> Mapping[str, int]:
         """Admit links, however long it takes until there is a frontier to take them; return what was decided here.
@@ -194,7 +295,23 @@ class FoundPipeline:
         await asyncio.sleep(_RETRY_S)
 
 
-def _source_of(item: FetchedPage, link: str) -> str | None:
-    """Return the source that is named for a link: that of its page, if that is of its domain and not it."""
+def sitemap_links(
+    item: FetchedPage | FetchedSitemap, urls: Iterable[str], scope: Scope, depth: int, indexes: int, most: int
+) -> Iterator[Link]:
+    """Yield the first `most` sitemaps, among which what is left of that number is shared out.
+
+    So a robots.txt leads to no more, however its indexes are nested, and nobody has to count.
+    """
+    chosen = list(islice(urls, most))
+    each = (most - len(chosen)) // max(len(chosen), 1)
+    meta: dict[str, Any] = {SITEMAP: [indexes, each], SCOPE: scope.text}
+    if item.most_depth is not None:
+        meta[MOST_DEPTH] = item.most_depth
+    for url in chosen:
+        yield Link(url, LISTED, depth, source=_source_of(item, url), meta=meta)
+
+
+def _source_of(item: FetchedPage | FetchedSitemap, link: str) -> str | None:
+    """Return the source named for a link: that of its page or sitemap, if that is of its domain and not it."""
     domain = domain_of_url(link)
     return item.source if item.source != domain and domain == domain_of_url(item.url) else None

@@ -16,6 +16,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
+from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.robots.verdicts import Verdict, Verdicts
@@ -175,6 +176,12 @@ class RobotsCache:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(pending.over.wait(), patience)
         return self.verdict(url, source)
+
+    async def sitemaps(self, url: str, source: str) -> list[str]:
+        """Return the sitemaps that the robots.txt for a URL of `source` names; none if it cannot be had soon."""
+        await self.look_up(url, source, SOON_S)
+        copy = self._copy(url, source)
+        return [] if copy is None or copy.rules is None else sitemaps_of_robots(copy.body, robots_url(url))
 
     def put_off(self, url: str, source: str) -> float:
         """Return how long (s) a request should wait in Redis for its robots.txt; 0 if it may come soon."""
@@ -355,8 +362,9 @@ class RobotsCache:
         delay = 0.0
         if fetched.kind == "rules":
             rules = await _parse(fetched.body)
-            if rules.is_empty:  # by far the most frequent kind: its text need not be kept
-                fetched = fetched._replace(kind="none", body=b"")
+            if rules.is_empty:  # by far the most frequent kind: no more of its text need be kept
+                named = sitemap_lines(fetched.body)
+                fetched = fetched._replace(kind="rules" if named else "none", body=named)
             delay = rules.delay or 0.0
             if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0

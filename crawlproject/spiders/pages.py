@@ -13,13 +13,27 @@ from scrapy.settings import BaseSettings
 
 from crawlproject import config
 from crawlproject.frontier.codec import seed_url
-from crawlproject.models import AGAIN, MOST_DEPTH, SCOPE, SOURCE, FetchedPage, Seed, utc_now
+from crawlproject.models import (
+    AGAIN,
+    MOST_DEPTH,
+    SCOPE,
+    SITEMAP,
+    SOURCE,
+    FetchedPage,
+    FetchedSitemap,
+    LinkRotEvent,
+    ReadSitemap,
+    Seed,
+    utc_now,
+)
+from crawlproject.pages import sitemaps
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
     "crawlproject.pipelines.page.PagePipeline": 100,
+    "crawlproject.pipelines.sitemap.SitemapPipeline": 150,
     "crawlproject.pipelines.page_store.PageStorePipeline": 200,
     "crawlproject.pipelines.found.FoundPipeline": 300,
 }
@@ -29,15 +43,15 @@ _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below wh
 class PagesSpider(OneItemSpider):
     """Crawls from the URLs that `pages:start_urls` names to whatever they link to, within their scope.
 
-    Every response and every failure becomes exactly one item: a page to read, link rot, or a failure.
+    Every response and every failure becomes exactly one item: a page or a sitemap to read, link rot, or a
+    failure.
     """
 
     name = "pages"
-    stored_meta = frozenset({SCOPE, MOST_DEPTH})
+    stored_meta = frozenset({SCOPE, MOST_DEPTH, SITEMAP})
     bare_scheme = "https"  # of a domain in a file of seeds (commands/feed.py)
 
     config: config.Config
-    wanted_bytes = 0  # of a body; the rest is not downloaded (net/handler.py)
     keeps_exchanges = False  # the heads of requests and responses are wanted, for the content store
 
     @classmethod
@@ -45,7 +59,6 @@ class PagesSpider(OneItemSpider):
         """Return the spider with its settings."""
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.config = config.load(crawler.settings)
-        spider.wanted_bytes = spider.config.pages_max_bytes
         spider.keeps_exchanges = spider.config.pages_store is not None
         return spider
 
@@ -54,6 +67,10 @@ class PagesSpider(OneItemSpider):
         """Have items go through the pipelines of pages."""
         super().update_settings(settings)
         settings.set("ITEM_PIPELINES", _PIPELINES, priority="spider")
+
+    def wanted_bytes(self, request: Request) -> int:
+        """Return how many bytes of a body are read; the rest is not downloaded (net/handler.py)."""
+        return sitemaps.MAX_BYTES if SITEMAP in request.meta else self.config.pages_max_bytes
 
     def request_for(self, seed: Seed) -> Request:
         """Return the request of a seed."""
@@ -75,9 +92,28 @@ class PagesSpider(OneItemSpider):
         identifier = str(uuid.uuid5(uuid.NAMESPACE_URL, url))
         return {"identifier": identifier, "url": url, "source": request.meta[SOURCE]}
 
-    def fetched(self, response: Response, request: Request) -> FetchedPage:
-        """Return the item of a page to read."""
+    def parse(self, response: Response) -> Any:
+        """Return the item of a response; a sitemap that is gone is no news."""
+        item = super().parse(response)
+        assert response.request is not None
+        is_gone = isinstance(item, LinkRotEvent) and SITEMAP in response.request.meta
+        return ReadSitemap(response.status) if is_gone else item
+
+    def fetched(self, response: Response, request: Request) -> FetchedPage | FetchedSitemap:
+        """Return the item of a page or sitemap to read."""
         meta = request.meta
+        if SITEMAP in meta:
+            indexes, others = _sitemap_in(meta)
+            return FetchedSitemap(
+                url=without_userinfo(seed_url(request)),
+                source=meta[SOURCE],
+                depth=meta.get("depth", 0),
+                scope=_text_in(meta, SCOPE),
+                most_depth=_number_in(meta, MOST_DEPTH),
+                indexes=indexes,
+                sitemaps=others,
+                response=response,
+            )
         return FetchedPage(
             url=without_userinfo(seed_url(request)),
             source=meta[SOURCE],
@@ -101,3 +137,12 @@ def _text_in(meta: Mapping[str, Any], name: str) -> str | None:
 def _number_in(meta: Mapping[str, Any], name: str) -> int | None:
     value = meta.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _sitemap_in(meta: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many indexes are above a sitemap, and how many others it may lead to."""
+    value = meta.get(SITEMAP)
+    numbers = value if isinstance(value, list) and len(value) == 2 else []
+    if all(isinstance(number, int) and 0 <= number <= sitemaps.MOST_SITEMAPS for number in numbers) and numbers:
+        return numbers[0], numbers[1]
+    return sitemaps.INDEX_DEPTH, 0

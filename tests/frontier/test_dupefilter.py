@@ -6,8 +6,8 @@ from typing import Any
 
 from scrapy import Request
 
-from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.models import IDENTIFIER, RETRIES
+from crawlproject.frontier.dupefilter import SeenFilter, digest_of, name_in
+from crawlproject.models import IDENTIFIER, RETRIES, SITEMAP
 
 SEEN = SeenFilter()
 
@@ -42,6 +42,14 @@ def test_the_digest_depends_on_identifier_and_url_only() -> None:
     }
     assert len(others) == 7
     assert {len(one) for one in others} == {32}
+
+
+def test_a_sitemap_is_another_request_than_the_page_at_its_address() -> None:
+    url = "https://museum.org/sitemap.xml"
+    sitemap = SEEN.digest(Request(url, meta={SITEMAP: [0, 500]}))
+    assert sitemap == SEEN.digest(Request(url, meta={SITEMAP: [1, 3], RETRIES: 1}))
+    assert sitemap == digest_of(name_in({SITEMAP: None}), url)
+    assert sitemap != digest(None, url)
 
 
 def test_all_bits_of_digests_vary() -> None:

@@ -128,3 +128,8 @@ def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
         else:
             with pytest.raises(UnreadableImage, match="content coding zstd"):
                 decoded(body, ["zstd"], LIMIT)
+
+
+def test_the_beginning_of_something_large_may_have_many_parts() -> None:
+    bomb = gzip.compress(bytes(80_000_000))
+    assert len(decoded_beginning(bomb, ["gzip"], 40_000_000)) == 40_000_000

@@ -199,3 +199,44 @@ def test_a_robots_txt_names_sitemaps() -> None:
 def test_the_sitemaps_of_a_robots_txt_are_bounded() -> None:
     body = b"".join(b"Sitemap: /%d\n" % number for number in range(20_000))
     assert len(sitemaps_of_robots(body, URL)) == sitemaps.MOST_SITEMAPS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{HEAD}<url><loc>/a</loc></url>" + "<x/>" * 2_100_000,
+        f"{HEAD}<url><loc>/a</loc></url>" + "<x>" * 1000,
+        f"{HEAD}<url><loc>/a</loc></url>" + "".join(f"<x{number}/>" for number in range(30_000)),
+        f"{HEAD}<url><loc>/a</loc></url>" + "".join(f'<x a{number}=""/>' for number in range(30_000)),
+        f"{HEAD}<url><loc>/a</loc></url><!--" + "x" * 3_000_000,
+        f"{HEAD}<url><loc>/a</loc></url><x " + "".join(f'a{number}="" ' for number in range(300_000)),
+    ],
+    ids=["elements", "nested", "names", "attributes", "comment", "tag"],
+)
+def test_what_no_honest_sitemap_has_ends_the_reading(body: str) -> None:
+    parts = "<url><loc>/b</loc></url></urlset>"
+    found = read_sitemap(URL, (body + parts).encode())
+    assert ([page.url for page in found.pages], found.is_cut) == (["https://museum.example/a"], True)
+
+
+def test_declarations_are_refused() -> None:
+    body = '<!DOCTYPE urlset [<!ATTLIST url a CDATA "b">]><urlset><url><loc>/a</loc></url></urlset>'
+    assert read_sitemap(URL, body.encode()) == sitemaps.Sitemap(is_cut=True)
+    assert pages("<!DOCTYPE urlset><urlset><url><loc>/a</loc></url></urlset>") == ["https://museum.example/a"]
+
+
+def test_images_of_a_sitemap_are_bounded() -> None:
+    image = "<image:image><image:loc>/i.jpg</image:loc></image:image>"
+    found = read_sitemap(URL, (HEAD + f"<url><loc>/a</loc>{image * 3}</url>" * 3 + "</urlset>").encode(), most=4)
+    assert [len(page.images) for page in found.pages] == [3, 3, 2]
+
+
+def test_the_lines_of_a_robots_txt_about_sitemaps() -> None:
+    robots = b"User-agent: *\r\nDisallow:\r\nSitemap: /a.xml\r\n  sitemap : /b.xml # two\n"
+    kept = sitemaps.sitemap_lines(robots)
+    assert b"isallow" not in kept
+    assert sitemaps_of_robots(kept, "https://museum.example/robots.txt") == [
+        "https://museum.example/a.xml",
+        "https://museum.example/b.xml",
+    ]
+    assert sitemaps.sitemap_lines(b"User-agent: *\nAllow: /\n") == b""

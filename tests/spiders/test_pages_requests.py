@@ -12,7 +12,18 @@ from scrapy.utils.test import get_crawler
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import AGAIN, MOST_DEPTH, SCOPE, SOURCE, Failure, FetchedPage, LinkRotEvent
+from crawlproject.models import (
+    AGAIN,
+    MOST_DEPTH,
+    SCOPE,
+    SITEMAP,
+    SOURCE,
+    Failure,
+    FetchedPage,
+    FetchedSitemap,
+    LinkRotEvent,
+    ReadSitemap,
+)
 from crawlproject.spiders.pages import PagesSpider
 
 URL = "https://museum.org/a"
@@ -72,4 +83,33 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
 
 
 def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
-    assert spider.wanted_bytes == 5000
+    assert spider.wanted_bytes(Request(URL)) == 5000
+    assert spider.wanted_bytes(Request(URL, meta={SITEMAP: [0, 500]})) == 50 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ([0, 500], (0, 500)),
+        ([1, 3], (1, 3)),
+        ([], (2, 0)),
+        ([0], (2, 0)),
+        ([0, 501], (2, 0)),
+        ([-1, 5], (2, 0)),
+        (["0", 5], (2, 0)),
+        ([0, 5, 5], (2, 0)),
+        (3, (2, 0)),
+        (None, (2, 0)),
+    ],
+)
+def test_a_sitemap_comes_back_with_what_it_may_lead_to(
+    spider: PagesSpider, stored: Any, expected: tuple[int, int]
+) -> None:
+    links = Discovery(None, spider.config, errback="failed")  # type: ignore[arg-type]
+    meta = {SCOPE: "host:museum.org", SITEMAP: stored}
+    request = codec.decode(links.stored(Link(URL, 2, 1, source="museum", meta=meta)), spider)
+    item = spider.parse(Response(URL, request=request))
+    assert isinstance(item, FetchedSitemap)
+    assert (item.indexes, item.sitemaps) == expected
+    assert (item.url, item.depth, item.scope, item.most_depth) == (URL, 1, "host:museum.org", None)
+    assert spider.parse(Response(URL, status=404, request=request)) == ReadSitemap(404)

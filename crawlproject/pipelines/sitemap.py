@@ -1,0 +1,47 @@
+"""Reads a sitemap: undoes its content codings, and finds what it names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+from scrapy.crawler import Crawler
+
+from crawlproject.imaging.codings import content_codings, decoded_beginning
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.models import Failure, FetchedSitemap
+from crawlproject.pages.sitemaps import MAX_BYTES, Sitemap, read_sitemap
+from crawlproject.politeness.outcomes import UNREADABLE
+from crawlproject.threads import in_thread
+
+
+class SitemapPipeline:
+    """Reads a `FetchedSitemap` in a thread: a large one takes a second, and the worst ones a few.
+
+    One at a time: several would take turns with the reactor, and their memory adds up.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the pipeline."""
+        return cls()
+
+    async def process_item(self, item: Any) -> Any:
+        """Return a `FetchedSitemap` with what was read in it, or a failure; other items as they are."""
+        if not isinstance(item, FetchedSitemap):
+            return item
+        response = item.response
+        codings = content_codings(response.headers.getlist("Content-Encoding"))
+        try:
+            async with self._turn:
+                item.sitemap = await in_thread("sitemap", lambda: _read(response.url, response.body, codings))
+        except UnreadableImage as error:
+            return Failure("", item.url, item.source, UNREADABLE, str(error), status=response.status)
+        return item
+
+
+def _read(url: str, body: bytes, codings: tuple[str, ...]) -> Sitemap:
+    return read_sitemap(url, decoded_beginning(body, codings, MAX_BYTES))

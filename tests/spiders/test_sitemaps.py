@@ -1,0 +1,203 @@
+"""Sitemaps in the crawl of pages: a real site, a real Redis, `scrapy crawl pages`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproject.frontier import codec
+from crawlproject.pages.sitemaps import MAX_BYTES
+from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
+
+SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+OF_IMAGES = "http://www.google.com/schemas/sitemap-image/1.1"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    yield one
+    one.close()
+
+
+def robots(*sitemaps: str, rules: str = "User-agent: *\nDisallow:\n") -> Answer:
+    lines = "".join(f"Sitemap: {one}\n" for one in sitemaps)
+    return Answer(f"{rules}{lines}".encode(), Content_Type="text/plain")
+
+
+def urlset(*urls: str, more: str = "") -> bytes:
+    pages = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    head = f'<?xml version="1.0"?><urlset xmlns="{SITEMAPS}" xmlns:image="{OF_IMAGES}">'
+    return f"{head}{pages}{more}</urlset>".encode()
+
+
+def index(*urls: str) -> bytes:
+    sitemaps = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
+    return f'<?xml version="1.0"?><sitemapindex xmlns="{SITEMAPS}">{sitemaps}</sitemapindex>'.encode()
+
+
+def xml(body: bytes, status: int = 200, **headers: str) -> Answer:
+    return Answer(body, status, Content_Type="application/xml", **headers)
+
+
+def totals(crawl: Crawl) -> dict[str, int]:
+    return {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+
+
+def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
+    home = crawl.home
+    image = (
+        f"<url><loc>{home}/d</loc><image:image><image:loc>{home}/d.jpg</image:loc>"
+        f"<image:title>Vase</image:title><image:license>{LICENCE}</image:license></image:image>"
+        f"<image:image><image:loc>{home}/unlicensed.jpg</image:loc></image:image></url>"
+    )
+    crawl.answers |= {
+        "/robots.txt": robots(f"{home}/index.xml", f"{home}/list.txt", "/gone.xml", f"{home}/nofollow.xml"),
+        "/": Answer(html("/index.xml", "/a", text="home")),
+        "/index.xml": xml(index(f"{home}/one.xml.gz", f"{home}/two.xml", "http://elsewhere.example/three.xml")),
+        "/one.xml.gz": Answer(
+            gzip.compress(urlset(f"{home}/a", f"{home}/b", "http://elsewhere.example/x")),
+            Content_Type="application/gzip",
+        ),
+        "/two.xml": xml(gzip.compress(urlset(f"{home}/c", more=image)), Content_Encoding="gzip"),
+        "/list.txt": Answer(f"{home}/e\n{home}/b\n".encode(), Content_Type="text/plain"),
+        "/nofollow.xml": xml(urlset(f"{home}/hidden"), X_Robots_Tag="noindex, nofollow"),
+        **{f"/{name}": Answer(html(f"/{name}/below", text=name)) for name in "abcde"},
+        **{f"/{name}/below": Answer(html(text=f"below {name}")) for name in "abcde"},
+    }
+    crawl.feed(home + "/")
+    log = crawl.run()
+    pages = crawl.pages()
+    assert set(pages) == {"/", *(f"/{name}" for name in "abcde"), *(f"/{name}/below" for name in "abcde")}, log
+    assert {page["depth"] for path, page in pages.items() if path != "/"} == {1, 2}
+    assert {pages[path]["depth"] for path in ("/b", "/c", "/d", "/e")} == {1}
+    asked = Counter(crawl.seen)
+    assert asked.pop("/index.xml") == 2  # as a sitemap, and as the page that it is not
+    assert {*asked.values()} == {1}
+    assert asked.keys() - pages.keys() == {"/one.xml.gz", "/two.xml", "/list.txt", "/gone.xml", "/nofollow.xml"}
+    assert not crawl.events(KEYS.link_rot_events)
+    assert not crawl.dead()
+    counted = totals(crawl)
+    assert (counted["sitemaps"], counted["pages"], counted["not_html"]) == (5, 11, 1)
+    assert crawl.redis.get(IMAGES.outstanding) == b"1"
+    [found] = [
+        codec.peek(entry)
+        for key in crawl.redis.scan_iter(IMAGES.queue_of + "*")
+        for entry in crawl.redis.lrange(key, 0, -1)
+    ]
+    assert found["url"] == f"{home}/d.jpg"
+    assert found["meta"]["found"] == {"found_on": f"{home}/d", "licence": LICENCE, "title": "Vase"}
+
+
+def test_no_sitemap_is_fetched_where_that_is_switched_off_or_links_are_not_followed(crawl: Crawl) -> None:
+    crawl.answers |= {
+        "/robots.txt": robots("/sitemap.xml"),
+        "/sitemap.xml": xml(urlset(f"{crawl.home}/a")),
+        "/": Answer(html(text="home")),
+        "/other": Answer(html(text="other")),
+    }
+    crawl.feed(crawl.home + "/")
+    crawl.run(CRAWL_PAGES_SITEMAPS="0")
+    crawl.feed(json.dumps({"url": crawl.home + "/other", "depth": 0}))
+    crawl.run()
+    assert crawl.seen == ["/", "/other"]
+
+
+def test_a_sitemap_elsewhere_leads_to_what_is_in_scope_alone(crawl: Crawl) -> None:
+    server: Any = ThreadingHTTPServer(("127.0.0.2", 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    elsewhere = f"http://127.0.0.2:{server.server_port}"
+    server.seen, server.answers = (
+        [],
+        {
+            "/map.xml": xml(urlset(f"{crawl.home}/in/a", f"{crawl.home}/out", f"{elsewhere}/page")),
+            "/page": Answer(html(text="elsewhere")),
+        },
+    )
+    crawl.answers |= {
+        "/robots.txt": robots(f"{elsewhere}/map.xml", "/map.xml"),
+        "/map.xml": xml(urlset(f"{crawl.home}/in/b", f"{crawl.home}/out")),
+        "/in/": Answer(html(text="home")),
+        "/in/a": Answer(html("/in/c", "/out", text="a")),
+        "/in/b": Answer(html(text="b")),
+        "/in/c": Answer(html(text="c")),
+        "/out": Answer(html(text="out")),
+    }
+    crawl.feed(json.dumps({"url": crawl.home + "/in/", "scope": "127.0.0.1/in/*"}))
+    try:
+        log = crawl.run()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(crawl.pages()) == {"/in/", "/in/a", "/in/b", "/in/c"}, log
+    assert server.seen == ["/map.xml"]
+
+
+def test_hostile_sitemaps_cost_a_bounded_amount_and_keep_no_page_from_being_crawled(crawl: Crawl) -> None:
+    home = crawl.home
+    bomb = gzip.compress(urlset(f"{home}/in-the-bomb") + b" " * 200_000_000, 9)
+    entities = (
+        '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
+        f"<urlset><url><loc>{home}/&b;</loc></url></urlset>"
+    )
+    names = ("bomb", "entities", "chain/0", "self", "private", "html", "picture", "damaged", "broken")
+    crawl.answers |= {
+        "/robots.txt": robots(*(f"{home}/{name}" for name in names), rules="User-agent: *\nDisallow: /never\n"),
+        "/": Answer(html("/a", text="home")),
+        "/bomb": xml(bomb, Content_Encoding="gzip"),
+        "/entities": xml(entities.encode()),
+        **{f"/chain/{number}": xml(index(f"{home}/chain/{number + 1}")) for number in range(20)},
+        "/self": xml(index(f"{home}/self")),
+        "/private": Answer(status=302, Location="http://10.0.0.1/sitemap.xml"),
+        "/html": Answer(html("/from-html")),
+        "/picture": Answer(b"\x89PNG\r\n\x1a\n" + bytes(1000), Content_Type="image/png"),
+        "/damaged": xml(b"no gzip", Content_Encoding="gzip"),
+        "/broken": Answer(status=500),
+        **{f"/{name}": Answer(html(text=name)) for name in ("a", "in-the-bomb", "from-html")},
+    }
+    crawl.feed(home + "/")
+    log = crawl.run(CRAWL_MAX_RETRIES="0")
+    assert crawl.pages().keys() == {"/", "/a", "/in-the-bomb"}, log
+    asked = [path for path in crawl.seen if path.startswith(("/chain/", "/self", "/private"))]
+    assert sorted(asked) == ["/chain/0", "/chain/1", "/chain/2", "/private", "/self"]
+    assert crawl.dead().keys() == {"http://10.0.0.1/sitemap.xml", "/damaged", "/broken"}
+    assert totals(crawl)["sitemaps"] == 8
+
+
+def test_no_more_of_a_sitemap_is_fetched_than_is_read(crawl: Crawl) -> None:
+    beginning, end = f"{crawl.home}/a\n".encode(), f"{crawl.home}/b\n".encode()
+    crawl.answers |= {
+        "/robots.txt": robots("/huge.txt"),
+        "/huge.txt": Answer(beginning + b"\n" * 80_000_000 + end, Content_Type="text/plain"),
+        **{path: Answer(html(text=path)) for path in ("/", "/a", "/b")},
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run(DOWNLOAD_TIMEOUT="100")
+    assert crawl.pages().keys() == {"/", "/a"}, log
+    [received] = re.findall(r"'downloader/response_bytes': (\d+)", log)
+    assert MAX_BYTES <= int(received) < 80_000_000
+
+
+def test_a_sitemap_without_end_uses_up_the_budget_of_its_source_and_no_more(crawl: Crawl) -> None:
+    home = crawl.home
+    crawl.answers |= {
+        "/robots.txt": robots("/many.xml"),
+        "/many.xml": xml(urlset(*(f"{home}/many/{number}" for number in range(60_000)))),
+        "/": Answer(html("/a", text="home")),
+        **{f"/many/{number}": Answer(html("/b", text=f"many {number}")) for number in range(9)},
+        **{path: Answer(html(text=path)) for path in ("/a", "/b")},
+    }
+    crawl.feed(home + "/")
+    log = crawl.run(CRAWL_PAGES_BUDGET="10", CRAWL_PAGES_BUDGET_PER_PAGE="0")
+    assert crawl.pages().keys() == {"/", "/a", *(f"/many/{number}" for number in range(8))}, log
+    assert crawl.seen.count("/many.xml") == 1
+    assert totals(crawl)["links_admitted"] == 10
