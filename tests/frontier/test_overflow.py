@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,10 @@ from crawlproject.frontier.overflow import Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.storage.packs import FolderPacks
+from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
+from tests.state.servers import Server
 from tests.waiting import until_async
 
 SITE = "museum.example"
@@ -354,3 +359,88 @@ async def at_least(state: State, count: int) -> bool:
 
 async def at_most(state: State, count: int) -> bool:
     return (await counters(state))[2] <= count
+
+
+# Killed
+
+
+def killed_at(state: State, packs: FolderPacks, moment: str, number: int, *others: int) -> None:
+    """Have a process spill and refill until it is killed at that moment."""
+    arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE, *map(str, others)]
+    command = [sys.executable, "-m", "tests.frontier.overflow_worker", *arguments]
+    process = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+
+
+async def discover_both(state: State, count: int) -> tuple[list[str], list[str]]:
+    """Have `count` good links and half as many poor ones; return their URLs."""
+    await discover(state, count)
+    await discover(state, count // 2, priority=0, first=count)
+    urls = [url(n) for n in range(count + count // 2)]
+    return urls[:count], urls[count:]
+
+
+async def assert_packs_go(state: State, overflow: Overflow, packs: FolderPacks) -> None:
+    """Assert that no pack of a crawl that is done stays for more than an hour, whoever left it."""
+    folder = await overflow._open()
+    assert await db(state).hgetall(state.keys.packs) == {}
+    dead = {name.decode() for name in await db(state).zrange(state.keys.packs_dead, 0, -1)}
+    for name in packs.names(folder):
+        _, began, rest = name.replace("-", "/").rsplit("/", 2) if not name.endswith(".store") else ("", "", "")
+        if rest and name not in dead:  # an orphan, of a process that was killed before its commit
+            (packs.folder / name).rename(packs.folder / folder / f"{int(began) - 3700}-{rest}")
+    for name in dead:
+        await db(state).zincrby(state.keys.packs_dead, -3_601_000_000, name)
+    await overflow.sweep()
+    assert packs.names(folder) == [f"{folder}/.store"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request(
+    crawl: State, packs: FolderPacks, moment: str
+) -> None:
+    good, poor = await discover_both(crawl, 400)
+    killed_at(crawl, packs, moment, 2)
+    await discover(crawl, 80, first=600)  # the tail grows, for which the source is looked at again
+    killed_at(crawl, packs, moment, 1)
+    await discover(crawl, 80, first=680)
+    overflow = Overflow(crawl, packs)
+    assert await spilled(overflow) > 0
+    assert await crawled(crawl, overflow) == good + [url(n) for n in range(600, 760)] + poor
+    assert await counters(crawl) == (0, 0, 0)
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
+    await assert_packs_go(crawl, overflow, packs)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Redis that has written what it has answered."""
+    one = Server(tmp_path, appendfsync="always")
+    yield one
+    one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment", [moment for moment in MOMENTS if "_commit" in moment or moment == "after write"]
+)
+async def test_a_redis_killed_at_any_moment_neither_loses_nor_doubles_a_request(
+    server: Server, packs: FolderPacks, moment: str
+) -> None:
+    settings = {"REDIS_URL": server.url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
+    state = State(config.load(settings), "images")
+    await state.open()
+    await lead(state)
+    good, poor = await discover_both(state, 400)
+    killed_at(state, packs, moment, 2, server.process.pid)
+    server.process.wait()
+    server.start()
+    await join(state)
+    overflow = Overflow(state, packs)
+    await spilled(overflow)
+    assert await crawled(state, overflow) == good + poor
+    assert await counters(state) == (0, 0, 0)
+    assert await db(state).hget(state.keys.totals, "overflow_lost") is None
+    await assert_packs_go(state, overflow, packs)
+    await state.close()
