@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from moto.server import ThreadedMotoServer
+from scrapy.settings import Settings
 
 from crawlproject import config
 from crawlproject.frontier.codec import url_of
@@ -20,11 +22,12 @@ from crawlproject.frontier.dropped import drop_queued, forget_dropped
 from crawlproject.frontier.overflow import Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from crawlproject.storage.packs import FolderPacks
+from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
 from tests.state.servers import Server
+from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
 
 SITE = "museum.example"
@@ -361,6 +364,69 @@ async def at_most(state: State, count: int) -> bool:
     return (await counters(state))[2] <= count
 
 
+# S3
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """An S3 that can fail."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    one = Gate(f"http://{host}:{port}")
+    yield one
+    one.stop()
+    server.stop()
+
+
+def packs_in(gate: Gate, name: str) -> S3Packs:
+    aws = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
+    return S3Packs(f"s3://{name}/crawl/", Settings({**aws, "AWS_ENDPOINT_URL": gate.url}))
+
+
+@pytest.mark.slow
+async def test_while_s3_is_down_nothing_is_lost(
+    crawl: State, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    packs = packs_in(gate, "packs")
+    packs.client.create_bucket(Bucket="packs")
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await overflow.spill()
+    gate.mode = 503
+    for step in (overflow.spill, overflow.refill, overflow.sweep):
+        await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+        with pytest.raises(StoreTrouble, match=r"s3://packs/crawl/.*check the storage, its bucket"):
+            await step()
+    assert await counters(crawl) == (12, 288, 64)
+    await overflow.keep_spilling()
+    assert "S3CRET" not in caplog.text
+    assert b"(503" in await db(crawl).get(crawl.keys.spill_fault)
+    gate.mode = "pass"
+    assert await spilled(overflow) == 192
+    assert await crawled(crawl, overflow) == [url(n) for n in range(300)]
+    assert await db(crawl).get(crawl.keys.spill_fault) is None
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
+    await assert_packs_go(crawl, overflow, packs)
+
+
+@pytest.mark.slow
+async def test_an_object_that_is_missing_is_lost_but_not_with_its_whole_bucket(crawl: State, gate: Gate) -> None:
+    packs = packs_in(gate, "packs")
+    packs.client.create_bucket(Bucket="packs")
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await overflow.spill()
+    lost = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
+    await spilled(overflow)
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    with pytest.raises(StoreTrouble):
+        await Overflow(crawl, packs_in(gate, "another")).refill()
+    packs.remove(lost)
+    assert await crawled(crawl, overflow) == [url(n) for n in range(300) if not 12 <= n < 12 + 64]
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+
+
 # Killed
 
 
@@ -380,7 +446,7 @@ async def discover_both(state: State, count: int) -> tuple[list[str], list[str]]
     return urls[:count], urls[count:]
 
 
-async def assert_packs_go(state: State, overflow: Overflow, packs: FolderPacks) -> None:
+async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> None:
     """Assert that no pack of a crawl that is done stays for more than an hour, whoever left it."""
     folder = await overflow._open()
     assert await db(state).hgetall(state.keys.packs) == {}
@@ -388,7 +454,8 @@ async def assert_packs_go(state: State, overflow: Overflow, packs: FolderPacks) 
     for name in packs.names(folder):
         _, began, rest = name.replace("-", "/").rsplit("/", 2) if not name.endswith(".store") else ("", "", "")
         if rest and name not in dead:  # an orphan, of a process that was killed before its commit
-            (packs.folder / name).rename(packs.folder / folder / f"{int(began) - 3700}-{rest}")
+            packs.remove(name)
+            packs.write(f"{folder}/{int(began) - 3700}-{rest}", b"x")
     for name in dead:
         await db(state).zincrby(state.keys.packs_dead, -3_601_000_000, name)
     await overflow.sweep()
