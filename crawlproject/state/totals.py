@@ -16,7 +16,15 @@ from crawlproject.state.workers import alive_workers
 
 _COUNTS = ("fetched", "thumbnails", "pages", "link_rot", "failed", "retried", "bytes", "excluded", "purged")
 _PAGE = 1000  # fields a call
-_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
+_OF_SEEDS = (
+    "admitted",
+    "duplicates",
+    "refused",
+    "deliveries_lost",
+    "overflow_lost",
+    "events_trimmed",
+    "refusals_not_kept",
+)
 
 
 def histograms(state: BlockingState) -> Histograms:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,6 +25,7 @@ from crawlproject.frontier.overflow import Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
+from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
@@ -364,6 +367,35 @@ async def at_most(state: State, count: int) -> bool:
     return (await counters(state))[2] <= count
 
 
+@pytest.mark.slow
+async def test_commands_count_what_is_in_the_store(crawl: State, packs: FolderPacks, scrapy: Scrapy) -> None:
+    def said(*args: str) -> Any:
+        done = scrapy(*args)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    overflow = Overflow(crawl, packs)
+    for site in (SITE, "other.example"):
+        await discover(crawl, 500, site=site)
+    assert await spilled(overflow) == 2 * 448
+    [row] = said("sources", "--json", SITE)
+    assert (row["queued"], row["waiting"]) == (12, 488)
+    of_source = said("explain", "--json", SITE)
+    assert (of_source["queued"], of_source["waiting"]) == (12, 488)
+    assert said("stats")["seeds_waiting"] == 2 * 488
+    reference = await db(crawl).lindex(f"{crawl.keys.extents_of}1:{SITE}", 0)
+    packs.remove(reference.decode().partition(":")[0])
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    await overflow.refill()
+    assert said("stats")["overflow_lost"] == 64
+    left = said("purge", "--json", SITE)["waiting"]
+    assert left == 500 - 64
+    assert said("purge", "--json", "--yes", SITE) == {"source": SITE, "waiting": 0, "purged": left}
+    assert said("exclude", "--json", "other.example") == {"excluded": {"other.example": 500}}
+    assert await counters(crawl) == (0, 0, 0)
+    assert said("stats")["seeds_waiting"] == 0
+
+
 # S3
 
 
@@ -401,7 +433,7 @@ async def test_while_s3_is_down_nothing_is_lost(
     assert await counters(crawl) == (12, 288, 64)
     await overflow.keep_spilling()
     assert "S3CRET" not in caplog.text
-    assert b"(503" in await db(crawl).get(crawl.keys.spill_fault)
+    assert b"s3://packs/crawl/" in await db(crawl).get(crawl.keys.spill_fault)
     gate.mode = "pass"
     assert await spilled(overflow) == 192
     assert await crawled(crawl, overflow) == [url(n) for n in range(300)]
