@@ -15,7 +15,8 @@ RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --no-inde
 
 FROM ${PYTHON}
 COPY --from=build /venv /venv
-# /data holds thumbnails, where they do not go to S3. Nothing else is written but /tmp.
+# /data holds thumbnails, where they do not go to S3 (and pages and the overflow, if they are kept there). Nothing else
+# is written but /tmp.
 RUN useradd --uid 10001 --no-create-home --home-dir /data crawl && install -d -o crawl -g crawl /data
 ENV PATH=/venv/bin:$PATH \
     SCRAPY_SETTINGS_MODULE=crawlproject.settings \

@@ -102,6 +102,8 @@ class FolderStorage:
                 if path.parent == self.folder:
                     raise
                 path.parent.mkdir(exist_ok=True)
+                if self.is_synced:
+                    self._sync(self.folder)
                 part.replace(path)
             if self.is_synced:
                 self._sync(path.parent)

@@ -67,6 +67,6 @@ variable "execution_role_arn" {
 }
 
 variable "task_role_arn" {
-  description = "Role of the tasks: puts and gets objects in the bucket."
+  description = "Role of the tasks: puts and gets objects in the bucket; for CRAWL_OVERFLOW_STORE lists and deletes them, too."
   type        = string
 }

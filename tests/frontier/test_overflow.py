@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from moto.server import ThreadedMotoServer
+from scrapy.settings import Settings
 
 from crawlproject import config
 from crawlproject.frontier.codec import url_of
@@ -17,9 +24,13 @@ from crawlproject.frontier.dropped import drop_queued, forget_dropped
 from crawlproject.frontier.overflow import Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from crawlproject.storage.packs import FolderPacks
+from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
+from tests.conftest import Scrapy
+from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
+from tests.state.servers import Server
+from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
 
 SITE = "museum.example"
@@ -354,3 +365,181 @@ async def at_least(state: State, count: int) -> bool:
 
 async def at_most(state: State, count: int) -> bool:
     return (await counters(state))[2] <= count
+
+
+@pytest.mark.slow
+async def test_commands_count_what_is_in_the_store(crawl: State, packs: FolderPacks, scrapy: Scrapy) -> None:
+    def said(*args: str) -> Any:
+        done = scrapy(*args)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    overflow = Overflow(crawl, packs)
+    for site in (SITE, "other.example"):
+        await discover(crawl, 500, site=site)
+    assert await spilled(overflow) == 2 * 448
+    [row] = said("sources", "--json", SITE)
+    assert (row["queued"], row["waiting"]) == (12, 488)
+    of_source = said("explain", "--json", SITE)
+    assert (of_source["queued"], of_source["waiting"]) == (12, 488)
+    assert said("stats")["seeds_waiting"] == 2 * 488
+    reference = await db(crawl).lindex(f"{crawl.keys.extents_of}1:{SITE}", 0)
+    packs.remove(reference.decode().partition(":")[0])
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    await overflow.refill()
+    assert said("stats")["overflow_lost"] == 64
+    left = said("purge", "--json", SITE)["waiting"]
+    assert left == 500 - 64
+    assert said("purge", "--json", "--yes", SITE) == {"source": SITE, "waiting": 0, "purged": left}
+    assert said("exclude", "--json", "other.example") == {"excluded": {"other.example": 500}}
+    assert await counters(crawl) == (0, 0, 0)
+    assert said("stats")["seeds_waiting"] == 0
+
+
+# S3
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """An S3 that can fail."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    one = Gate(f"http://{host}:{port}")
+    yield one
+    one.stop()
+    server.stop()
+
+
+def packs_in(gate: Gate, name: str) -> S3Packs:
+    aws = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
+    return S3Packs(f"s3://{name}/crawl/", Settings({**aws, "AWS_ENDPOINT_URL": gate.url}))
+
+
+@pytest.mark.slow
+async def test_while_s3_is_down_nothing_is_lost(
+    crawl: State, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    packs = packs_in(gate, "packs")
+    packs.client.create_bucket(Bucket="packs")
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await overflow.spill()
+    gate.mode = 503
+    for step in (overflow.spill, overflow.refill, overflow.sweep):
+        await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+        with pytest.raises(StoreTrouble, match=r"s3://packs/crawl/.*check the storage, its bucket"):
+            await step()
+    assert await counters(crawl) == (12, 288, 64)
+    await overflow.keep_spilling()
+    assert "S3CRET" not in caplog.text
+    assert b"s3://packs/crawl/" in await db(crawl).get(crawl.keys.spill_fault)
+    gate.mode = "pass"
+    assert await spilled(overflow) == 192
+    assert await crawled(crawl, overflow) == [url(n) for n in range(300)]
+    assert await db(crawl).get(crawl.keys.spill_fault) is None
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
+    await assert_packs_go(crawl, overflow, packs)
+
+
+@pytest.mark.slow
+async def test_an_object_that_is_missing_is_lost_but_not_with_its_whole_bucket(crawl: State, gate: Gate) -> None:
+    packs = packs_in(gate, "packs")
+    packs.client.create_bucket(Bucket="packs")
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 300)
+    await overflow.spill()
+    lost = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
+    await spilled(overflow)
+    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
+    with pytest.raises(StoreTrouble):
+        await Overflow(crawl, packs_in(gate, "another")).refill()
+    packs.remove(lost)
+    assert await crawled(crawl, overflow) == [url(n) for n in range(300) if not 12 <= n < 12 + 64]
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+
+
+# Killed
+
+
+def killed_at(state: State, packs: FolderPacks, moment: str, number: int, *others: int) -> None:
+    """Have a process spill and refill until it is killed at that moment."""
+    arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE, *map(str, others)]
+    command = [sys.executable, "-m", "tests.frontier.overflow_worker", *arguments]
+    process = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+
+
+async def discover_both(state: State, count: int) -> tuple[list[str], list[str]]:
+    """Have `count` good links and half as many poor ones; return their URLs."""
+    await discover(state, count)
+    await discover(state, count // 2, priority=0, first=count)
+    urls = [url(n) for n in range(count + count // 2)]
+    return urls[:count], urls[count:]
+
+
+async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> None:
+    """Assert that no pack of a crawl that is done stays for more than an hour, whoever left it."""
+    folder = await overflow._open()
+    assert await db(state).hgetall(state.keys.packs) == {}
+    dead = {name.decode() for name in await db(state).zrange(state.keys.packs_dead, 0, -1)}
+    for name in packs.names(folder):
+        _, began, rest = name.replace("-", "/").rsplit("/", 2) if not name.endswith(".store") else ("", "", "")
+        if rest and name not in dead:  # an orphan, of a process that was killed before its commit
+            packs.remove(name)
+            packs.write(f"{folder}/{int(began) - 3700}-{rest}", b"x")
+    for name in dead:
+        await db(state).zincrby(state.keys.packs_dead, -3_601_000_000, name)
+    await overflow.sweep()
+    assert packs.names(folder) == [f"{folder}/.store"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request(
+    crawl: State, packs: FolderPacks, moment: str
+) -> None:
+    good, poor = await discover_both(crawl, 400)
+    killed_at(crawl, packs, moment, 2)
+    await discover(crawl, 80, first=600)  # the tail grows, for which the source is looked at again
+    killed_at(crawl, packs, moment, 1)
+    await discover(crawl, 80, first=680)
+    overflow = Overflow(crawl, packs)
+    assert await spilled(overflow) > 0
+    assert await crawled(crawl, overflow) == good + [url(n) for n in range(600, 760)] + poor
+    assert await counters(crawl) == (0, 0, 0)
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
+    await assert_packs_go(crawl, overflow, packs)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Redis that has written what it has answered."""
+    one = Server(tmp_path, appendfsync="always")
+    yield one
+    one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment", [moment for moment in MOMENTS if "_commit" in moment or moment == "after write"]
+)
+async def test_a_redis_killed_at_any_moment_neither_loses_nor_doubles_a_request(
+    server: Server, packs: FolderPacks, moment: str
+) -> None:
+    settings = {"REDIS_URL": server.url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
+    state = State(config.load(settings), "images")
+    await state.open()
+    await lead(state)
+    good, poor = await discover_both(state, 400)
+    killed_at(state, packs, moment, 2, server.process.pid)
+    server.process.wait()
+    server.start()
+    await join(state)
+    overflow = Overflow(state, packs)
+    await spilled(overflow)
+    assert await crawled(state, overflow) == good + poor
+    assert await counters(state) == (0, 0, 0)
+    assert await db(state).hget(state.keys.totals, "overflow_lost") is None
+    await assert_packs_go(state, overflow, packs)
+    await state.close()

@@ -99,4 +99,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         connection.close()
 
-    do_PUT = do_GET = do_HEAD = do_POST = handle_any  # noqa: N815 - its own names
+    do_PUT = do_GET = do_HEAD = do_POST = do_DELETE = handle_any  # noqa: N815 - its own names
