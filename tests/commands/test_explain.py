@@ -104,7 +104,8 @@ async def test_every_key_is_documented(scrapy: Scrapy, museum: Frontier) -> None
     named = re.findall(r"^\| `([\w.]+)` \|", tables, flags=re.MULTILINE)
     said = explained(scrapy, URL)
     robots = [f"robots.{key}" for key in said.pop("robots")]
-    assert sorted(named) == sorted([*said, *robots])
+    of_pages = [key for key in explained(scrapy, URL, "--spider", "pages") if key not in {*said, "robots"}]
+    assert sorted(named) == sorted([*said, *robots, *of_pages])
 
 
 async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
