@@ -59,7 +59,7 @@ async def test_a_request_without_a_lease_waits_for_a_slot_of_its_source(schedule
             *(passed(f"http://{host}museum.example/robots.txt") for host in ("", "www.", "images.", "m."))
         )
     )
-    assert [round(time - times[0], 1) for time in times] == [0.0, 0.1, 0.2, 0.3]
+    assert all(time > 0.1 * place - 0.02 for place, time in enumerate(times)), times
 
 
 async def test_without_a_pulse_it_waits_and_gives_up_when_the_crawl_closes(scheduler: FrontierScheduler) -> None:
