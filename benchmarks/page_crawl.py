@@ -78,7 +78,12 @@ def ours(urls: Sequence[str], home: Path) -> Iterator[Run]:
     listed = home / "urls.txt"
     listed.write_text("".join(f"{url}\n" for url in urls))
     hosts = {url.split("/")[2].rpartition(":")[0]: _PAGES_CLAIMED for url in urls}
-    settings = {"CRAWL_PAGES_DELAY": 0, "CRAWL_PAGES_STORE": home / "warc", "CRAWL_PAGES_IMAGES": "none"}
+    settings = {
+        "CRAWL_PAGES_DELAY": 0,
+        "CRAWL_PAGES_STORE": home / "warc",
+        "CRAWL_PAGES_IMAGES": "none",
+        "CRAWL_TLS_FAILURES": "record",
+    }
     with Crawl(home / "crawl", hosts, settings) as crawl:
         crawl.scrapy("feed", "--spider", "pages", str(listed))
         command = [*SCRAPY, "crawl", "pages", "--logfile", str(home / "worker.log")]
