@@ -246,8 +246,8 @@ class LeaseQueue:
         """Return `lease` to the head of its queue for a new slot, or `entry` in its place to that of `source`.
 
         With `domain`, it goes to the source that the catalogue gives that domain. With `delay`, its slot comes at
-        least that many seconds later. `answered`: the site has answered, with a redirect. `counts` are added to
-        those of the source.
+        least that many seconds later; without, its source gets back a slot for which nothing has been done yet.
+        `answered`: the site has answered, with a redirect. `counts` are added to those of the source.
         """
         settlement = Settlement(
             lease.id,
@@ -257,6 +257,7 @@ class LeaseQueue:
             delay=delay,
             answered=answered,
             counts=counts or {},
+            unused=None if lease.spent or delay else (lease.at, lease.rate),
         )
         return self.settle(lease, settlement)
 

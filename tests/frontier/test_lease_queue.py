@@ -317,6 +317,34 @@ async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay
     assert not await _leases(worker)
 
 
+async def test_a_source_that_missed_its_slot_waits_for_no_other_one(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=0.1)
+    await worker.put("a")
+    await until_async(partial(_leases, worker))
+    (missed,) = worker.queue.leases.values()
+    missed.latest = missed.slot - 1
+    assert worker.queue.pop() is None
+    await worker.queue.flush()
+    assert await _leases(worker)  # at once, not ten seconds later
+    (lease,) = worker.queue.leases.values()
+    assert lease.at >= missed.at
+    assert await worker.redis.zscore(state.keys.slots, "museum") == pytest.approx(lease.at + 10e6, abs=2)
+
+
+async def test_what_has_passed_the_gate_costs_its_slot(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=0.1)
+    await worker.put("a")
+    await until_async(partial(_leases, worker))
+    (lease,) = worker.queue.leases.values()
+    lease.spent = True
+    worker.queue.give_back(lease)
+    await worker.queue.flush()
+    assert not await _leases(worker)
+    assert await worker.redis.zscore(state.keys.slots, "museum") == pytest.approx(lease.at + 10e6, abs=2)
+
+
 async def _leases(worker: Worker) -> bool:
     return bool((await worker.queue.fill()).grants)
 

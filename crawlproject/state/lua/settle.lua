@@ -15,6 +15,8 @@
 --                                             domains: of that source, where the name is believed; `strays`: it
 --                                             goes behind what waits there
 --    unsent (its slot, us): it was never sent; with a delay of the spider's own, the next one need not wait for that
+--    unused (its slot, us), rates (when it was given out): nobody has so much as connected for it; if no slot was given
+--                                             out after it, the source gets it back. The last one comes first
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    totals (the same, of no source); parses (us, that reading the page took); parse_buckets;
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
@@ -141,6 +143,15 @@ local function give_back(index, source)
   return stored
 end
 
+-- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
+-- comes to stand apart from them. Not where the rate was lowered since: see renew.lua.
+local function return_slot(payer, slot, rate)
+  local last, present = slot_of(payer), effective_rate(payer)
+  local interval = interval_of(present)
+  if last and interval and present >= rate and math.abs(last - slot - interval) < 100 then set_slot(payer, slot) end
+  touched[payer] = true
+end
+
 local function save_counts()
   for name, numbers in pairs(A.counts) do
     for index = 1, #A.ids do
@@ -195,6 +206,7 @@ local function end_lease(index, id)
       undo_pace(payer, A.unsent[index])
       touched[payer] = true
     end
+    if payer and A.unused[index] then return_slot(payer, A.unused[index], A.rates[index]) end
   end
 end
 

@@ -54,6 +54,8 @@ _SETTLE_COLUMNS = (
         "holds",
         "answered",
         "unsent",
+        "unused",
+        "rates",
     ),
     *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "strays", "delays"),
 )
@@ -239,7 +241,9 @@ class Settlement:
     time-out; `slows` says that it slows the source down, and holds it
     for `hold` seconds if that is set. `answered`: the site has answered, though that is not a sample (a redirect,
     an opt-out); a probe has gone well by that. `unsent` is the slot (µs, Redis' clock) of a lease whose request
-    was never sent: where the spider keeps a delay of its own, the next request need not wait for that.
+    was never sent: where the spider keeps a delay of its own, the next request need not wait for that. `unused` is
+    the slot of one for which nobody has so much as connected, with its rate: if it was the last one, its source
+    gets it back.
     """
 
     id: str
@@ -266,6 +270,7 @@ class Settlement:
     hold: float | None = None
     answered: bool = False
     unsent: int | None = None
+    unused: tuple[int, float] | None = None
 
 
 class DeadRetry(NamedTuple):
@@ -461,6 +466,8 @@ class FrontierScripts(ScriptRunner):
     def _settlement(self, one: Settlement) -> dict[str, Any]:
         """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
         found: dict[str, Any] = {} if one.unsent is None else {"unsent": one.unsent}
+        if one.unused is not None:
+            found["unused"], found["rates"] = one.unused
         found |= {} if one.parse_s is None else _parsed(one.parse_s)
         if one.source != one.id.partition(":")[2]:
             found["sources"] = one.source

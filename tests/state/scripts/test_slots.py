@@ -11,6 +11,7 @@ import pytest
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
+from crawlproject.state.scripts import Grant, Settlement
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -150,3 +151,41 @@ async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_ther
     await lease(state, horizon=9.0)  # no work any more
     await asyncio.sleep(0.1)
     assert await acquired(state, sent_by="stranger")
+
+
+async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 2))
+    await put(state, [entry("a"), entry("b"), entry("c")])
+    first, second, third = (await lease(state, horizon=3.0)).grants
+    await settle_unused(state, third, second)  # as the lease queue does, the last one first
+    again = (await lease(state, horizon=3.0)).grants
+    assert [grant.entry for grant in again] == [second.entry, third.entry]
+    assert again[0].at - first.at >= 500_000
+    assert again[0].at < third.at
+
+
+async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 2))
+    await put(state, [entry("a"), entry("b")])
+    first, second = (await lease(state, horizon=3.0)).grants
+    await settle_unused(state, first)
+    [again] = (await lease(state, horizon=3.0)).grants
+    assert again.at - second.at >= 500_000
+
+
+async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 2))
+    await put(state, [entry("a")])
+    [grant] = (await lease(state, horizon=3.0)).grants
+    await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
+    after = await db(state).zscore(state.keys.slots, "museum")
+    await settle_unused(state, grant)
+    assert await db(state).zscore(state.keys.slots, "museum") == after
+
+
+async def settle_unused(state: State, *grants: Grant) -> None:
+    back = [Settlement(grant.id, "museum", grant.entry, unused=(grant.at, grant.rate)) for grant in grants]
+    assert (await state.scripts.settle("w", back)).settled == [True] * len(grants)
