@@ -409,9 +409,13 @@ class ReadPage:
 
 @dataclass(frozen=True, slots=True)
 class ReadSitemap:
-    """Item: a sitemap that was read, and whose pages are stored, or that is gone (`status`). It has no event."""
+    """Item: a sitemap that was read, and whose pages are stored, or that is gone (`status`). It has no event.
+
+    `links` counts those that this worker has decided about by itself, as of a `ReadPage`.
+    """
 
     status: int = 200
+    links: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

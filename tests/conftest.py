@@ -254,3 +254,15 @@ async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
     yield one
     await maybe_deferred_to_future(one.close("finished"))
     await one.state.close()
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """The address of an S3 API, without a bucket."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()

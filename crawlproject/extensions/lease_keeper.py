@@ -120,11 +120,10 @@ class LeaseKeeper:
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
-                totals = {f"links_{name}": number for name, number in item.links.items()}
-                self._done(lease, request, item.event, 200, counts, totals=totals, parse_s=item.parse_s)
+                self._done(lease, request, item.event, 200, counts, totals=_of_links(item), parse_s=item.parse_s)
             case ReadSitemap():
                 counts = {"sitemaps": 1} if item.status == 200 else {}
-                self._done(lease, request, None, item.status, counts)
+                self._done(lease, request, None, item.status, counts, totals=_of_links(item))
             case Failure():
                 self._failed(lease, request, item)
 
@@ -411,6 +410,10 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "slows": outcome.slows,
         "hold": hold,
     }
+
+
+def _of_links(item: ReadPage | ReadSitemap) -> dict[str, int]:
+    return {f"links_{name}": number for name, number in item.links.items()}
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

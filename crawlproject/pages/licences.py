@@ -39,7 +39,7 @@ class Licence(NamedTuple):
 
 
 def licence_of(url: str, base: str | None = None) -> Licence | None:
-    """Return the licence that a URL names; None if that is no URL of the web.
+    """Return the licence that a URL names; None if it is not a web URL.
 
     Deeds and legal codes, in any language, and http and https are the same licence. What is not known by its
     URL is returned as it is, without a name: whoever calls this has found it marked as a licence.

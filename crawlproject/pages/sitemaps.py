@@ -10,7 +10,8 @@ from itertools import islice
 from xml.parsers import expat
 
 from crawlproject.pages.canonical import LONGEST, canonical_url, image_url
-from crawlproject.pages.licences import Licence, licence_of
+from crawlproject.pages.images import FoundImage
+from crawlproject.pages.licences import licence_of
 
 MAX_BYTES = 50 * 1024 * 1024  # without compression
 MOST_URLS = 50_000  # of a sitemap, and sitemaps of an index
@@ -35,21 +36,12 @@ _XML = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
-class SitemapImage:
-    """An image of a page in a sitemap."""
-
-    url: str
-    licence: Licence | None = None
-    title: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SitemapPage:
     """A page in a sitemap. `lastmod` is the W3C date that it gives, None without a valid one."""
 
     url: str
     lastmod: str | None = None
-    images: tuple[SitemapImage, ...] = ()
+    images: tuple[FoundImage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -139,7 +131,7 @@ class _Reader:
         self._length = 0
         self._fields: dict[str, str] = {}
         self._image: dict[str, str] = {}
-        self._images: list[SitemapImage] = []
+        self._images: list[FoundImage] = []
         self._names: dict[str, str] = {}
         self._parser = expat.ParserCreate(namespace_separator=" ", intern=self._names)
         self._parser.buffer_text = True
@@ -227,7 +219,9 @@ class _Reader:
         self._image_count += 1
         licence = self._image.get("license")
         title = " ".join((self._image.get("title") or self._image.get("caption") or "")[:500].split())
-        self._images.append(SitemapImage(url, licence_of(licence, self.url) if licence else None, title or None))
+        self._images.append(
+            FoundImage(url, licence_of(licence, self.url) if licence else None, title=title or None)
+        )
 
     def _characters(self, data: str) -> None:
         if self._text is not None and not self._depth and self._length <= _LONGEST_TEXT:

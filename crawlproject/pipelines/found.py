@@ -31,6 +31,7 @@ from crawlproject.models import (
     ReadPage,
     ReadSitemap,
 )
+from crawlproject.pages.images import FoundImage
 from crawlproject.pages.page import Page
 from crawlproject.pages.rules import rules_of
 from crawlproject.pages.scope import Scope
@@ -103,10 +104,10 @@ class FoundPipeline:
         try:
             is_new = page.text_digest is None or await self._lasting(lambda: self._is_new(item.url, page))
             if is_new:
-                decided.update(await self._admitted(self.links, links))
+                await self._admit(self.links, iter(links), decided)
             if not item.refused:
-                await self._admitted(self.images, list(self._images_of(item, page)))
-            await self._admit_sitemaps(item)
+                await self._admit(self.images, self._images_of(item, page.images, item.fetch.final_url))
+            await self._admit_sitemaps(item, decided)
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
         if item.refused:
@@ -142,15 +143,21 @@ class FoundPipeline:
         if item.most_depth is not None:
             meta[MOST_DEPTH] = item.most_depth
         for link in page.links:
-            if not scope.has(link.url):
-                continue
-            worth, reason = judge(link.url, depth, nofollow=link.nofollow, year=self.year)
-            if worth is Worth.REFUSED:
-                self.crawler.stats.inc_value(f"links/refused/{reason}")
-                decided["refused"] += 1
-                continue
-            priority = POOR if worth is Worth.POOR else FOUND_PRIORITY
-            yield Link(link.url, priority, depth, source=_source_of(item, link.url), meta=meta)
+            if (priority := self._worth(link.url, depth, scope, decided, nofollow=link.nofollow)) is not None:
+                yield Link(link.url, priority, depth, source=_source_of(item, link.url), meta=meta)
+
+    def _worth(
+        self, url: str, depth: int, scope: Scope, decided: Counter[str], *, nofollow: bool = False
+    ) -> int | None:
+        """Return the priority of a link; None if it is out of scope, or a trap, which is counted in `decided`."""
+        if not scope.has(url):
+            return None
+        worth, reason = judge(url, depth, nofollow=nofollow, year=self.year)
+        if worth is Worth.REFUSED:
+            self.crawler.stats.inc_value(f"links/refused/{reason}")
+            decided["refused"] += 1
+            return None
+        return POOR if worth is Worth.POOR else FOUND_PRIORITY
 
     def _leads_on(self, item: FetchedPage) -> bool:
         """Tell whether there may be pages one link farther away from the seed."""
@@ -164,15 +171,17 @@ class FoundPipeline:
                 return Scope.parse(item.scope)
         return Scope.of_seed(item.url, self.settings.pages_scope)
 
-    def _images_of(self, item: FetchedPage, page: Page) -> Iterator[Link]:
-        """Yield the images that are wanted, with what the page says of each."""
+    def _images_of(
+        self, item: FetchedPage | FetchedSitemap, images: Iterable[FoundImage], found_on: str
+    ) -> Iterator[Link]:
+        """Yield those of a page's images that are wanted, with what is said of each."""
         wanted = self.settings.pages_images
-        for image in page.images if wanted != "none" else ():
+        for image in images if wanted != "none" else ():
             licence = image.licence
             if wanted == "licensed" and (licence is None or not licence.is_open):
                 continue
             told = {
-                "found_on": item.fetch.final_url,
+                "found_on": found_on,
                 "licence": licence and licence.url,
                 "alt": image.alt,
                 "title": image.title,
@@ -185,7 +194,7 @@ class FoundPipeline:
 
     # Sitemaps
 
-    async def _admit_sitemaps(self, item: FetchedPage) -> None:
+    async def _admit_sitemaps(self, item: FetchedPage, decided: Counter[str]) -> None:
         """Store the sitemaps that the robots.txt of a page's host names, once for each scope."""
         url, request, scope = item.response.url, item.response.request, self._scope_of(item)
         if not self.settings.pages_sitemaps or request is None or not self._leads_on(item) or not scope.has(url):
@@ -198,7 +207,7 @@ class FoundPipeline:
         own = [one for one in named if domain_of_url(one) == domain]
         elsewhere = [one for one in named if domain_of_url(one) != domain][:_MOST_ELSEWHERE]
         links = sitemap_links(item, own + elsewhere, scope, item.depth + 1, 0, MOST_SITEMAPS)
-        await self._admitted(self.links, list(links))
+        await self._admit(self.links, links, decided)
         if len(self._with_sitemaps) >= _MOST_HOSTS:
             self._with_sitemaps.clear()
         self._with_sitemaps.add(host)
@@ -208,17 +217,23 @@ class FoundPipeline:
         found = item.sitemap
         assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
+        decided: Counter[str] = Counter()
         try:
             if not rules.nofollow:
-                await self._admitted_in_parts(self.links, self._listed_in(item, found, scope))
+                await self._admit(self.links, self._listed_in(item, found, scope, decided), decided)
             if not rules.nofollow and not rules.noimages:
-                await self._admitted_in_parts(self.images, self._images_in(item, found, scope))
+                await self._admit(self.images, self._images_in(item, found, scope))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
-        return ReadSitemap()
+        return ReadSitemap(links=decided)
 
-    def _listed_in(self, item: FetchedSitemap, found: Sitemap, scope: Scope) -> Iterator[Link]:
-        """Yield the pages of a sitemap, and the sitemaps of an index that are of its domain or in scope."""
+    def _listed_in(
+        self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]
+    ) -> Iterator[Link]:
+        """Yield the pages of a sitemap, and the sitemaps of an index that are of its domain or in scope.
+
+        Traps are counted in `decided`.
+        """
         if item.indexes < INDEX_DEPTH:
             domain = domain_of_url(item.url)
             near = (one.url for one in found.sitemaps if domain_of_url(one.url) == domain or scope.has(one.url))
@@ -227,32 +242,28 @@ class FoundPipeline:
         if scope.kind != self.settings.pages_scope:
             meta[SCOPE] = scope.text
         for page in found.pages:
-            if not scope.has(page.url):
-                continue
-            worth, reason = judge(page.url, item.depth, nofollow=False, year=self.year)
-            if worth is Worth.REFUSED:
-                self.crawler.stats.inc_value(f"links/refused/{reason}")
-                continue
-            yield Link(page.url, LISTED, item.depth, source=_source_of(item, page.url), meta=meta)
+            if self._worth(page.url, item.depth, scope, decided) is not None:
+                yield Link(page.url, LISTED, item.depth, source=_source_of(item, page.url), meta=meta)
 
     def _images_in(self, item: FetchedSitemap, found: Sitemap, scope: Scope) -> Iterator[Link]:
         """Yield the images of the pages of a sitemap that are wanted."""
-        wanted = self.settings.pages_images
-        pages = found.pages if wanted != "none" else ()
-        for page in (page for page in pages if page.images and scope.has(page.url)):
-            for image in page.images:
-                licence = image.licence
-                if wanted == "licensed" and (licence is None or not licence.is_open):
-                    continue
-                told = {"found_on": page.url, "licence": licence and licence.url, "title": image.title}
-                identifier = str(uuid.uuid5(uuid.NAMESPACE_URL, image.url))
-                meta = {FOUND: {name: text for name, text in told.items() if text}}
-                yield Link(image.url, POOR, identifier=identifier, source=_source_of(item, image.url), meta=meta)
+        for page in found.pages:
+            if page.images and scope.has(page.url):
+                yield from self._images_of(item, page.images, page.url)
 
-    async def _admitted_in_parts(self, frontier: Discovery, links: Iterator[Link]) -> None:
-        """Admit tens of thousands of links, letting others have their turn in between."""
+    async def _admit(
+        self, frontier: Discovery, links: Iterator[Link], decided: Counter[str] | None = None
+    ) -> None:
+        """Admit links, however many, letting others have their turn; count in `decided` those settled here.
+
+        Raises:
+            _Stopping: the shutdown grace is over.
+
+        """
         while part := list(islice(links, LINKS_A_CALL)):
-            await self._admitted(frontier, part)
+            found = await self._admitted(frontier, part)
+            if decided is not None:
+                decided.update(found)
             await asyncio.sleep(0)
 
     async def _admitted(self, frontier: Discovery, links: list[Link]) -> Mapping[str, int]:

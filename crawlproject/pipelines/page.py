@@ -62,8 +62,9 @@ class PagePipeline:
 
 
 def _is_dear(url: str, body: bytes) -> bool:
-    may_have_base = b"<base" in body.lower() or b"\0" in body  # in UTF-16
-    return may_have_base or len(body) > _LARGE or len(url) > _LONG
+    if len(body) > _LARGE or len(url) > _LONG:
+        return True
+    return b"<base" in body.lower() or b"\0" in body  # UTF-16 may have a base, too
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:

@@ -172,7 +172,7 @@ class State:
     def __init__(self, config: Config, spider: str) -> None:
         self.config = config
         self.keys = Keys(config.namespace, spider)
-        self.delay = config.delay_of(spider)  # seconds between its requests to one source, whatever that's rate
+        self.delay = config.delay_of(spider)  # seconds between its requests to a source, beside that source's rate
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
         self.health = Health()

@@ -252,7 +252,7 @@ class PageStore:
         self._has_ended = True
 
     def _let_go(self) -> None:
-        """Leave a segment that is no longer where it was to whoever finds it."""
+        """Drop a segment whose file was moved; whoever finds it ends it."""
         if self._segment is not None:
             self._segment.leave()
             self._segment = None

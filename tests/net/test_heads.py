@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -18,19 +17,6 @@ from twisted.web.http_headers import Headers
 
 from crawlproject.net.heads import Heads
 from crawlproject.net.protocol import BoundedProtocol
-from tests.waiting import PATIENCE_S
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a connection: ours and the site's."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        site, _ = server.accept()
-    with ours, site:
-        ours.setblocking(False)
-        site.settimeout(PATIENCE_S)
-        yield ours, site
 
 
 class _Connection(tcp.Connection):

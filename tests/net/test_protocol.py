@@ -8,10 +8,8 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import trustme
 from OpenSSL import SSL
 from twisted.internet import reactor, tcp
@@ -24,18 +22,6 @@ from twisted.web.http_headers import Headers
 
 from crawlproject.net.protocol import BoundedProtocol
 from tests.waiting import PATIENCE_S
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a connection: ours and the site's."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        site, _ = server.accept()
-    with ours, site:
-        ours.setblocking(False)
-        site.settimeout(PATIENCE_S)
-        yield ours, site
 
 
 def connected(ours: socket.socket, protocol: Any) -> tcp.Connection:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproject.pages import sitemaps
+from crawlproject.pages.images import FoundImage
 from crawlproject.pages.licences import Licence
-from crawlproject.pages.sitemaps import SitemapImage, SitemapPage, read_sitemap, sitemaps_of_robots
+from crawlproject.pages.sitemaps import SitemapPage, read_sitemap, sitemaps_of_robots
 
 URL = "https://museum.example/sitemap.xml"
 HEAD = (
@@ -34,7 +35,7 @@ def test_pages_with_dates_and_images() -> None:
       <url><loc>javascript:x</loc></url><url/></urlset>"""
     found = read_sitemap(URL, body.encode())
     licence = Licence("https://creativecommons.org/licenses/by/4.0/", "CC BY 4.0")
-    image = SitemapImage("https://museum.example/i.jpg?w=1", licence, "A vase")
+    image = FoundImage("https://museum.example/i.jpg?w=1", licence, title="A vase")
     assert found.pages == [
         SitemapPage("https://museum.example/a?a=1&b=2", "2026-01-02T03:04:05+00:00", (image,)),
         SitemapPage("https://museum.example/b"),

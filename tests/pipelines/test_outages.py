@@ -12,7 +12,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from crawlproject.storage.folder import FolderStorage
 from demo.gallery import Gallery
@@ -29,15 +28,6 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one = Crawl(tmp_path, environment, redis_url)
     yield one
     one.stop()
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
             Content_Type="application/gzip",
         ),
         "/two.xml": xml(gzip.compress(urlset(f"{home}/c", more=image)), Content_Encoding="gzip"),
-        "/list.txt": Answer(f"{home}/e\n{home}/b\n".encode(), Content_Type="text/plain"),
+        "/list.txt": Answer(f"{home}/e\n{home}/b\n{home}{'/x' * 30}\n".encode(), Content_Type="text/plain"),
         "/nofollow.xml": xml(urlset(f"{home}/hidden"), X_Robots_Tag="noindex, nofollow"),
         **{f"/{name}": Answer(html(f"/{name}/below", text=name)) for name in "abcde"},
         **{f"/{name}/below": Answer(html(text=f"below {name}")) for name in "abcde"},
@@ -88,6 +88,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
     assert not crawl.dead()
     counted = totals(crawl)
     assert (counted["sitemaps"], counted["pages"], counted["not_html"]) == (5, 11, 1)
+    assert counted["links_refused"] == 1  # a trap in a sitemap
     assert crawl.redis.get(IMAGES.outstanding) == b"1"
     [found] = [
         codec.peek(entry)

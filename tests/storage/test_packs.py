@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject.storage.packs import (
@@ -24,22 +22,6 @@ from crawlproject.storage.packs import (
     probe,
 )
 from tests.storage.s3_gate import Gate
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def gate(moto: str) -> Iterator[Gate]:
-    one = Gate(moto)
-    yield one
-    one.stop()
 
 
 def bucket_packs(gate: Gate) -> S3Packs:

@@ -15,7 +15,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject import breaker
@@ -381,22 +380,6 @@ async def test_a_write_that_hangs_is_an_outage_until_it_ends(
 
 
 # S3
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def gate(moto: str) -> Iterator[Gate]:
-    one = Gate(moto)
-    yield one
-    one.stop()
 
 
 class Bucket:

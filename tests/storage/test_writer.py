@@ -6,13 +6,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject import breaker as circuits
@@ -31,22 +29,6 @@ from tests.extensions.test_lease_keeper import URL, WHO, Case
 from tests.leading import lead
 from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def gate(moto: str) -> Iterator[Gate]:
-    one = Gate(moto)
-    yield one
-    one.stop()
 
 
 def aws(endpoint: str) -> Settings:

@@ -465,9 +465,9 @@ class FrontierScripts(ScriptRunner):
 
     def _settlement(self, one: Settlement) -> dict[str, Any]:
         """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
-        found: dict[str, Any] = {} if one.unsent is None else {"unsent": one.unsent}
-        if one.unused is not None:
-            found["unused"], found["rates"] = one.unused
+        slot, rate = one.unused or (None, None)
+        slots = {"unsent": one.unsent, "unused": slot, "rates": rate}
+        found: dict[str, Any] = {name: value for name, value in slots.items() if value is not None}
         found |= {} if one.parse_s is None else _parsed(one.parse_s)
         if one.source != one.id.partition(":")[2]:
             found["sources"] = one.source

@@ -38,8 +38,8 @@ local function undo_pace(source, slot)
   if A.pace > 0 and math.abs(paced_until(source) - slot - A.pace) < 2 then set_pace(source, slot) end
 end
 
--- Writes what has changed, and forgets what is past, a few more than were written. All goes when nothing has been written
--- for as long as the delay.
+-- Writes what has changed, and forgets what is past, a few more than were written. The key expires
+-- when nothing has been written for longer than the delay.
 local function save_paces()
   local values = {}
   for source, at in pairs(paces.changed) do values[#values + 1], values[#values + 2] = text(at), source end
