@@ -5,7 +5,8 @@
 One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` leads
 to the source and path that a listener names third (`fast/robots.txt`); where it names none, it is not there, like
 what is below `/gone`. `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is below `/once`
-fails once with status 500; everything else is a small picture, which one by the number that the path ends in.
+fails once with status 500; `/tree/LAST/N` is the page N of LAST, which links to ten others; everything else is a
+small picture, which one by the number that the path ends in.
 Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were none:
 so nothing is written while requests come, and the report says how late this process was at most.
 
@@ -97,6 +98,18 @@ _NOT_FOUND = _answer("404 Not Found")
 _FAILED = _answer("500 Internal Server Error")
 
 
+_WORDS = [Random(number).randbytes(4).hex() for number in range(500)]
+
+
+def _of_tree(last: int, number: int) -> bytes:
+    """Return a page of 8 KB; the pages that it links to come before those that these link to."""
+    children = range(10 * number + 1, min(10 * number + 10, last) + 1)
+    links = "".join(f'<li><a href="/tree/{last}/{child}">{child}</a></li>' for child in children)
+    text = " ".join(Random(number).choices(_WORDS, k=800))
+    page = f"<!DOCTYPE html><title>{number}</title><ul>{links}</ul><p>{text}"
+    return _answer("200 OK", "Content-Type: text/html\r\n", page.encode())
+
+
 def _image(path: str) -> bytes:
     digits = path[len(path.rstrip("0123456789")) :]
     return _IMAGES[int(digits or 0) % PICTURES]
@@ -131,12 +144,13 @@ class _Sites:
             return _NOT_FOUND
         if first == "redirect":
             return _answer("302 Found", f"Location: http://{rest}\r\n")
-        if first == "page":
-            return _PAGE
+        if first == "tree":
+            last, _, number = rest.partition("/")
+            return _of_tree(int(last), int(number))
         if first == "once" and (source, path) not in self._failed:
             self._failed.add((source, path))
             return _FAILED
-        return _image(path)
+        return _PAGE if first == "page" else _image(path)
 
     def say(self, transport: asyncio.Transport, answer: bytes) -> None:
         """Send an answer, or keep it until the sites speak again."""

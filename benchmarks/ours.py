@@ -92,9 +92,9 @@ class Crawl:
         where = [] if spider == "images" else ["-s", modules]
         return [*SCRAPY, "crawl", spider, *where, "--logfile", str(self.home / f"worker-{number}.log")]
 
-    def worker(self, number: int) -> subprocess.Popen[bytes]:
+    def worker(self, number: int, spider: str = "images") -> subprocess.Popen[bytes]:
         """Start a worker."""
-        return subprocess.Popen(self.worker_command(number), cwd=self.checkout, env=self.environment)
+        return subprocess.Popen(self.worker_command(number, spider), cwd=self.checkout, env=self.environment)
 
     def scrapy(self, *arguments: str) -> str:
         """Run a command to its end; return what it prints."""
