@@ -77,7 +77,7 @@ class Config:
         "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest time for one download", unit="s"
     )
     sources: str | None = _setting(
-        "CRAWL_SOURCES", None, text, "the catalogue of sources: a JSON file or an HTTP URL"
+        "CRAWL_SOURCES", None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL"
     )
     unknown_sources: str = _setting(
         "CRAWL_UNKNOWN_SOURCES",

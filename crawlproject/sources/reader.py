@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from crawlproject.errors import CatalogueError
+from crawlproject.sources import parquet
 from crawlproject.sources.catalogue import Catalogue, parse_catalogue
 from crawlproject.texts import without_secrets
 
@@ -18,7 +22,7 @@ _CHECKED = 1000  # rows that a start looks at
 
 
 def read_catalogue(place: str, most: int | None = None) -> Catalogue:
-    """Read the catalogue from a file or an HTTP URL, or its first `most` rows. Blocks.
+    """Read the catalogue, JSON or Parquet, from a file or an HTTP URL, or its first `most` rows. Blocks.
 
     Raises:
         CatalogueError: it cannot be read, or is invalid.
@@ -26,7 +30,8 @@ def read_catalogue(place: str, most: int | None = None) -> Catalogue:
     """
     shown = without_secrets(place)
     try:
-        return parse_catalogue(_chunks(place), most)
+        with closing(_chunks(place)) as chunks:
+            return parse_catalogue(chunks, most)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise CatalogueError(f"CRAWL_SOURCES={shown} cannot be read: {without_secrets(str(error))}") from None
     except CatalogueError as error:
@@ -40,11 +45,26 @@ def check_catalogue(place: str) -> None:
         CatalogueError: it cannot be read, or is invalid.
 
     """
-    if not place.startswith(("http://", "https://")):
+    if not _is_url(place):
         read_catalogue(place, _CHECKED).close()
 
 
-def _chunks(place: str) -> Iterator[bytes]:
+def _chunks(place: str) -> Generator[bytes]:
+    """Yield what `parse_catalogue` reads; of a Parquet file, its rows as JSON lines."""
+    with closing(_content(place)) as content:
+        first = next(content, b"")
+        if not first.startswith(parquet.MAGIC):
+            yield from chain([first], content)
+        elif _is_url(place):
+            with tempfile.NamedTemporaryFile(prefix="catalogue-") as copy:
+                copy.writelines(chain([first], content))
+                copy.flush()
+                yield from parquet.json_lines(copy.name)
+        else:
+            yield from parquet.json_lines(str(_path(place)))
+
+
+def _content(place: str) -> Generator[bytes]:
     read = 0
     with _opened(place) as file:
         while chunk := file.read(_CHUNK):
@@ -57,7 +77,15 @@ def _chunks(place: str) -> Iterator[bytes]:
 
 
 def _opened(place: str) -> Any:
-    if place.startswith(("http://", "https://")):
-        request = urllib.request.Request(place, headers={"Accept": "application/json"})
+    if _is_url(place):
+        request = urllib.request.Request(place, headers={"Accept": "application/json, */*;q=0.5"})
         return urllib.request.urlopen(request, timeout=30)
-    return Path(place.removeprefix("file://")).open("rb")
+    return _path(place).open("rb")
+
+
+def _path(place: str) -> Path:
+    return Path(place.removeprefix("file://"))
+
+
+def _is_url(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
