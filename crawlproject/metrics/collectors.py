@@ -216,6 +216,14 @@ class CrawlCollector(Collector):
         for count in LINKS:
             links.add_metric((self.spider, count.removeprefix("links_")), overview.totals.get(count, 0))
         yield links
+        unread = GaugeMetricFamily(
+            "crawl_reader_unread_events",
+            "Events that a reader has not read; of the 20 furthest behind.",
+            labels=(*labels, "reader"),
+        )
+        for reader, events in sample.unread.items():
+            unread.add_metric((self.spider, reader), events)
+        yield unread
         for name, text, buckets, micros, bounds in (
             (
                 "crawl_latency_seconds",

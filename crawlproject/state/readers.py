@@ -209,8 +209,13 @@ def forget(state: BlockingState, name: str) -> tuple[Mapping[str, str], int]:
 
 def _positions(state: BlockingState) -> dict[str, dict[str, str]]:
     """Return where each reader stands: its name, and by stream the last entry that it has read."""
-    found: dict[str, dict[str, str]] = {}
     stored: Any = state.redis.hgetall(state.keys.readers)
+    return positions_in(stored)
+
+
+def positions_in(stored: Mapping[bytes, bytes]) -> dict[str, dict[str, str]]:
+    """Return where each reader stands, from what is in `Keys.readers`: its name, and by stream an entry id."""
+    found: dict[str, dict[str, str]] = {}
     for field, at in stored.items():
         name, newline, stream = field.decode(errors="surrogateescape").rpartition("\n")
         if newline:

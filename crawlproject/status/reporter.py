@@ -14,6 +14,7 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_table import RateSum
+from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
 from crawlproject.texts import one_line
@@ -70,6 +71,7 @@ class Reporter:
         self.latest: Snapshot | None = None
         self._own: Counters | None = None
         self._rate_sum = RateSum(state)
+        self._unread = UnreadEvents(state)
         self._file = (
             None
             if config.monitor_file is None
@@ -119,7 +121,7 @@ class Reporter:
 
     async def _look(self, overview: Overview, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
         """Take a sample, and compare it with the last one."""
-        latest = await take_sample(self.state, overview, self._rate_sum)
+        latest = await take_sample(self.state, overview, self._rate_sum, self._unread)
         self._own = own = Counters.of(latest)
         if keep and not await self.state.scripts.keep_reading(self.state.worker_id, own.at, own.packed()):
             return None  # the lead was lost meanwhile

@@ -14,6 +14,7 @@ from crawlproject.state.leases import read_leases
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due
+from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import source_statuses
 
@@ -37,8 +38,13 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
     )
 
 
-async def take_sample(state: State, overview: Overview, rate_sum: RateSum | None = None) -> CrawlSample:
-    """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more."""
+async def take_sample(
+    state: State, overview: Overview, rate_sum: RateSum | None = None, unread: UnreadEvents | None = None
+) -> CrawlSample:
+    """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
+
+    `unread` tells how far readers are behind.
+    """
     leases: Counter[str] = Counter()
     domains: set[str] = set()
     async for source, entry in read_leases(state):
@@ -62,4 +68,5 @@ async def take_sample(state: State, overview: Overview, rate_sum: RateSum | None
         leased = [source for source in leases if source not in sources]
         others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others)
+    behind = await unread.look() if unread is not None else {}
+    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)

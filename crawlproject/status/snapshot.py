@@ -60,7 +60,8 @@ class Others(NamedTuple):
 class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
-    `others` is None where every known source is in `sources`.
+    `others` is None where every known source is in `sources`. `unread` are the events that readers have not read,
+    by reader: of those furthest behind.
     """
 
     time: str
@@ -69,6 +70,7 @@ class CrawlSample:
     in_flight: InFlight
     sources: Mapping[str, SourceSample]
     others: Others | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,3 +138,14 @@ def test_of_an_old_reading_only_its_time_is_left() -> None:
     text = generate_latest(scraped.registry).decode()
     ours = [line.partition("{")[0] for line in text.splitlines() if line.startswith("crawl_")]
     assert ours == ["crawl_reading_timestamp_seconds"]
+
+
+def test_each_reader_of_the_events_tells_how_far_it_is_behind() -> None:
+    one = replace(sample_at(1.0), unread={"archive": 12_000, 'a "b"': 0})
+    text = generate_latest(registry(CrawlCollector("images", lambda: one))).decode()
+    assert {
+        sample.labels["reader"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "crawl_reader_unread_events"
+    } == {"archive": 12_000, 'a "b"': 0}

@@ -1,12 +1,13 @@
 -- Counts some of the entries of an event stream that come after one of them.
 -- needs: readers
 --
--- A: stream; after (entry id); most (entries to count: a longer stretch takes several calls, none of which is long).
+-- A: stream; after (entry id); upto (entry id, + for the end); most (entries to count: a longer stretch takes several
+--    calls, none of which is long).
 -- Reply: {entries counted, id of the last one or ''}
 
 for _, stream in ipairs(EVENT_STREAMS) do
   if stream == A.stream then
-    local entries = redis.call('XRANGE', stream, '(' .. A.after, '+', 'COUNT', A.most)
+    local entries = redis.call('XRANGE', stream, '(' .. A.after, A.upto, 'COUNT', A.most)
     return {#entries, #entries > 0 and entries[#entries][1] or ''}
   end
 end

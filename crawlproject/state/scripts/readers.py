@@ -104,7 +104,7 @@ class ReaderScripts:
 
     def count_unread(self, stream: str, after: str, most: int) -> tuple[int, str]:
         """Count up to `most` entries of a stream after the entry `after`; return the id of the last one, too."""
-        count, last = self._run("count_unread", stream=stream, after=after, most=most)
+        count, last = self._run("count_unread", stream=stream, after=after, upto="+", most=most)
         return int(count), last
 
     def _run(self, verb: str, **arguments: Any) -> list[str]:
