@@ -31,7 +31,7 @@ def rows_of(place: object, most: int | None = None) -> dict[str, Row]:
 
 
 def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "source_name": "Flickr",
             "image_count": 500_000_000,
