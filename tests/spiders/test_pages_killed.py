@@ -111,7 +111,7 @@ def assert_kept(crawl: Crawl, pages: dict[str, dict[str, Any]]) -> None:
     assert list((store / ".open").glob("*.open")) == []
 
 
-@pytest.mark.parametrize(("moment", "next_moment"), zip(MOMENTS[::2], MOMENTS[1::2], strict=True))
+@pytest.mark.parametrize(("moment", "next_moment"), list(zip(MOMENTS[::2], MOMENTS[1::2], strict=True)))
 def test_workers_killed_at_any_moment_cost_no_page_and_double_none(
     crawl: Crawl, moment: str, next_moment: str
 ) -> None:
