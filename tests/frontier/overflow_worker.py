@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from crawlproject import config
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.client import State
 from crawlproject.storage.packs import FolderPacks
+from tests.killer import Killer
 
 _ROUNDS = 20
 MOMENTS = (
@@ -34,81 +33,20 @@ MOMENTS = (
 )
 
 
-class Killer:
-    """Ends this process, and another one before it, at a moment that is reached for the `number`-th time."""
-
-    def __init__(self, number: int, others: list[int]) -> None:
-        self.left = number
-        self.others = others
-
-    def reached(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
-
-    def kill(self) -> None:
-        for pid in (*self.others, os.getpid()):
-            os.kill(pid, signal.SIGKILL)
-
-    def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def killing(*args: Any, **named: Any) -> Any:
-            if self.reached():
-                self.kill()
-            return call(*args, **named)
-
-        return killing
-
-    def after(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def killing(*args: Any, **named: Any) -> Any:
-            result = call(*args, **named)
-            if self.reached():
-                self.kill()
-            return result
-
-        return killing
-
-    def half_way(self, write: Callable[..., int]) -> Callable[..., int]:
-        def killing(file: int, data: bytes) -> int:
-            if len(data) > 100 and self.reached():  # a pack
-                write(file, data[: len(data) // 2])
-                self.kill()
-            return write(file, data)
-
-        return killing
-
-    def during(self, script: Callable[..., Any]) -> Callable[..., Any]:
-        """Kill while a script may have been sent, may run, or may be done."""
-
-        async def killing(*args: Any, **named: Any) -> Any:
-            call = asyncio.ensure_future(script(*args, **named))
-            if self.reached():
-                await asyncio.sleep(0.001)
-                self.kill()
-            return await call
-
-        return killing
-
-    def when_done(self, script: Callable[..., Any]) -> Callable[..., Any]:
-        async def killing(*args: Any, **named: Any) -> Any:
-            result = await script(*args, **named)
-            if self.reached():
-                self.kill()
-            return result
-
-        return killing
-
-    def arm(self, moment: str, scripts: Any, packs: FolderPacks) -> None:
-        when, _, what = moment.partition(" ")
-        if what == "write":
-            packs.write = getattr(self, when)(packs.write)  # type: ignore[method-assign]
-        elif what == "read":
-            packs.read = self.before(packs.read)  # type: ignore[method-assign]
-        elif what == "written":
-            os.write = self.half_way(os.write)
-        elif what == "rename":
-            Path.replace = self.before(Path.replace)  # type: ignore[method-assign]
-        else:
-            kind = {"before": self.before, "during": self.during, "after": self.when_done}[when]
-            setattr(scripts, what, kind(getattr(scripts, what)))
+def arm(killer: Killer, moment: str, scripts: Any, packs: FolderPacks) -> None:
+    """Have `killer` strike at that moment."""
+    when, _, what = moment.partition(" ")
+    if what == "write":
+        packs.write = getattr(killer, when)(packs.write)  # type: ignore[method-assign]
+    elif what == "read":
+        packs.read = killer.before(packs.read)  # type: ignore[method-assign]
+    elif what == "written":
+        os.write = killer.half_way(os.write)
+    elif what == "rename":
+        Path.replace = killer.before(Path.replace)  # type: ignore[method-assign]
+    else:
+        kind = {"before": killer.before, "during": killer.during, "after": killer.when_done}[when]
+        setattr(scripts, what, kind(getattr(scripts, what)))
 
 
 async def main(address: str, folder: str, moment: str, number: str, source: str, *others: str) -> None:
@@ -118,7 +56,7 @@ async def main(address: str, folder: str, moment: str, number: str, source: str,
     packs = FolderPacks(Path(folder))
     overflow = Overflow(state, packs)
     await overflow.spill()  # the folder has its mark
-    Killer(int(number), [int(pid) for pid in others]).arm(moment, state.scripts, packs)
+    arm(Killer(int(number), [int(pid) for pid in others]), moment, state.scripts, packs)
     for _ in range(_ROUNDS):
         await overflow.spill()
         await state.redis.sadd(state.keys.refill_ready, source)

@@ -79,7 +79,7 @@ local function judge(source, name, index)
   local entry = A.entries[index]
   if is_request_excluded(source, entry, name) then return 'x' end
   local rank = rank_of(entry)
-  if is_over_budget(source, rank) then return 'b' end
+  if is_over_budget(source, rank) or is_share_taken(source) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end

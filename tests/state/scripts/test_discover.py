@@ -154,6 +154,18 @@ async def test_good_pages_count_after_a_rest(state: State) -> None:
     assert await discover(state, group("c"), budget=small) == ("a", [0])
 
 
+async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: State) -> None:
+    """Else of several pages under way the first takes what all have earned, with links into a trap."""
+    await lead(state)
+    small, links = Budget(2, 3, 1000, 100), [group(*(f"{page}-{n}" for n in range(50))) for page in range(4)]
+    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4)
+    assert await discover(state, links[0], budget=small) == ("a" * 5 + "b" * 45, [0])  # 2, and what one page earns
+    for page in links[1:]:
+        assert await discover(state, page, budget=small) == ("a" * 3 + "b" * 47, [2 if page is links[3] else 0])
+    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4 + 160)
+    assert (await discover(state, links[0], budget=small)).letters == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
+
+
 async def test_poor_links_have_a_quarter_of_the_budget(state: State) -> None:
     await lead(state)
     small = Budget(8, 0, 100, 100)

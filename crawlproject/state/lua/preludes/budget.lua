@@ -7,9 +7,15 @@
 --    each good page of it, `most` at most; a quarter of that may be poor ones, those of priority 0. A good page is counted when
 --    its lease ends (settle.lua), as `good_pages`. Links to further hosts than `hosts` below a domain are over it.
 --
+-- Of what good pages have earned a call takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
+-- several pages under way, the first would take what all have earned, and on a site where each leads to fifty new ones its
+-- links into the trap would keep out the real ones of the others.
+--
 -- Junk that is found in the ledger counts as nothing admitted.
 
+local EARNED_PARTS = 16
 local admitted_of, poor_of, allowed_of = {}, {}, {} -- source -> links admitted; poor ones; its budget, where it was asked for
+local share_ends = {} -- source -> how many it may have admitted at the end of this call, where it is beyond the base
 local hosts_of_source = {} -- source -> {host -> whether it counts already}
 local changed_budgets = {} -- source -> true
 
@@ -43,6 +49,17 @@ local function is_over_budget(source, rank)
   if not A.budget then return false end
   local budget = budget_of(source)
   return admitted_of[source] >= budget or rank == 1 and poor_of[source] >= math.floor(budget / 4)
+end
+
+-- Whether this call has taken its share of what the pages of a source have earned.
+local function is_share_taken(source)
+  local admitted = admitted_of[source]
+  if not A.budget or admitted < A.budget.base then return false end
+  if not share_ends[source] then
+    local left = budget_of(source) - admitted
+    share_ends[source] = admitted + math.max(A.budget.per_page, math.ceil(left / EARNED_PARTS))
+  end
+  return admitted >= share_ends[source]
 end
 
 -- Whether a host would be one too many below the domain of a source.
