@@ -596,6 +596,34 @@ class FrontierScripts(ScriptRunner):
             )
         )
 
+    async def recount(
+        self,
+        *,
+        timeout: float,
+        before: Sequence[bytes | None],
+        after: Sequence[str],
+        packs: Mapping[str, int],
+        seen: int | None,
+        lines: Mapping[str, str],
+        orphans: Sequence[str],
+    ) -> str:
+        """Set the counts of a frontier to what was counted; return "done", or why not (see recount.lua)."""
+        reply: bytes = await self._run(
+            "recount",
+            timeout=int(timeout * MICROS),
+            before=[False if value is None else value for value in before],
+            after=list(after),
+            packs=dict(packs),
+            seen=seen,
+            lines=dict(lines),
+            orphans=list(orphans),
+        )
+        return reply.decode()
+
+    async def reschedule(self, sources: Sequence[str]) -> int:
+        """Put sources into the due sets that they belong in; return how many were not there."""
+        return int(await self._run("reschedule", sources=list(sources)))
+
     async def look_seen(self, digest: bytes) -> str:
         """Tell whether a request was ever enqueued: "exact", "" or, as a link and perhaps by mistake, "bloom"."""
         found: bytes = await self._run("look_seen", digest=digest)
