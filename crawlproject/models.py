@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from crawlproject.pages.page import Page
+    from crawlproject.pages.revisits import Look
     from crawlproject.pages.sitemaps import Sitemap
     from crawlproject.politeness.outcomes import Outcome
     from crawlproject.storage.warc import Exchange
@@ -39,6 +40,7 @@ OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
 SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
+REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
 
 
@@ -263,8 +265,10 @@ class FetchedPage:
 
     Links are followed as far as `scope` and `most_depth` say (None: as the settings do). `body` is the beginning
     of the response's without its content codings, `page` what was read in it, in `parse_s` seconds.
-    `refused` are the opt-outs that forbid to keep it. What is in `exchange` goes to the content store, which puts
-    its place into `warc`.
+    `refused` are the opt-outs that forbid to keep it. `before` is what was known of it, if it is looked at again:
+    with status 304 nothing has changed, and nothing is read; `look`, if it is to be looked at again, what is known
+    of it now. What is in `exchange` goes to the content store,
+    which puts its place into `warc`.
     """
 
     url: str
@@ -279,6 +283,8 @@ class FetchedPage:
     page: Page | None = field(default=None, repr=False)
     parse_s: float = 0.0
     refused: tuple[str, ...] = ()
+    before: Look | None = None
+    look: Look | None = None
     exchange: Exchange | None = field(default=None, repr=False)
     warc: Mapping[str, Any] | None = None
 
@@ -288,7 +294,7 @@ class FetchedSitemap:
     """Item of the spider `pages`: a response that should be a sitemap. The pipelines make a `ReadSitemap` of it.
 
     `scope`, `most_depth` and `depth` are those of its pages. There are `indexes` indexes above it; it may lead to
-    `sitemaps` others. `sitemap` is what was read in it.
+    `sitemaps` others. `sitemap` is what was read in it. `before` and `look` are as in `FetchedPage`.
     """
 
     url: str
@@ -299,6 +305,8 @@ class FetchedSitemap:
     indexes: int
     sitemaps: int
     response: Response = field(repr=False)
+    before: Look | None = None
+    look: Look | None = None
     sitemap: Sitemap | None = field(default=None, repr=False)
 
 
@@ -386,6 +394,7 @@ class PageEvent:
     depth: int
     fetched_at: str
     record: Mapping[str, Any] | None = None
+    revisit: str | None = None
 
     def to_json(self) -> str:
         """Return the event as JSON."""
@@ -394,10 +403,10 @@ class PageEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen elsewhere.
+    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen before.
 
     `size` is the number of bytes that were read, in `parse_s` seconds. `links` counts those that this worker has
-    decided about by itself, by what became of them.
+    decided about by itself, by what became of them. `look`: it is to be looked at again.
     """
 
     event: PageEvent
@@ -405,17 +414,21 @@ class ReadPage:
     size: int = 0
     parse_s: float | None = None
     links: Mapping[str, int] = field(default_factory=dict)
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSitemap:
-    """Item: a sitemap that was read, and whose pages are stored, or that is gone (`status`). It has no event.
+    """Item: a sitemap that was read, and whose pages are stored, or that is gone or unchanged (`status`).
 
-    `links` counts those that this worker has decided about by itself, as of a `ReadPage`.
+    It has no event. `links` counts those that this worker has decided about by itself, as of a `ReadPage`, `look`
+    is as there, and `revisit` as in the event of a page.
     """
 
     status: int = 200
     links: Mapping[str, int] = field(default_factory=dict)
+    look: Look | None = None
+    revisit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

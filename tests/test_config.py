@@ -50,6 +50,10 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_PAGES_MAX_BYTES": ([("1000", 1000), ("10_000_000", 10_000_000)], ["999", "10000001", "", "250KB"]),
     "CRAWL_PAGES_IMAGES": ([("licensed", "licensed"), ("all", "all"), ("none", "none")], ["", "All", "some", 1]),
     "CRAWL_PAGES_SITEMAPS": ([("1", True), ("0", False), (True, True)], ["maybe", ""]),
+    "CRAWL_PAGES_REVISIT": (
+        [("0", 0), ("3600", 3600), (2_592_000, 2_592_000)],
+        ["-1", "2592001", "", "1h", "nan"],
+    ),
     "CRAWL_PAGES_TEXTS": ([("1000", 1000), ("1_000_000_000", 10**9)], ["0", "999", "", "many"]),
     "CRAWL_SOURCES": ([("c.json", "c.json"), ("https://h/c", "https://h/c"), ("", None)], []),
     "CRAWL_EXCLUDE": ([("never.txt", "never.txt"), ("", None)], []),

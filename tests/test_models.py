@@ -172,6 +172,7 @@ def test_a_page_event_has_all_that_the_contract_names() -> None:
         "depth": 2,
         "fetched_at": "2026-01-02T03:04:05.006+00:00",
         "record": None,
+        "revisit": None,
     }
     assert "\u2028" not in event.to_json()
     stored = replace(event, record={"warc": "a.warc.gz", "offset": 12, "length": 345})

@@ -34,6 +34,7 @@ from crawlproject.state.scripts import (
     LinkGroup,
     NewRequest,
     Rejected,
+    Revisit,
     Settlement,
 )
 from crawlproject.status.sample import collect, take_sample
@@ -85,6 +86,7 @@ TYPES = {
             "robots_stored",
             "active",
             "ended_sessions",
+            "revisits",
         ],
         "zset",
     ),
@@ -125,6 +127,7 @@ TYPES = {
             "excluded_by",
             "excluded_by_file",
             "ledger",
+            "revisits_of",
         ],
         "hash",
     ),
@@ -298,7 +301,7 @@ async def settle(state: State, grants: list[Grant]) -> None:
     """End leases in every way there is."""
     ways: list[dict[str, Any]] = [
         {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
-        {"event": ("pages", "{}"), "status": "200", "fine": True, "latency": 0.1},
+        {"event": ("pages", "{}"), "status": "200", "revisit": Revisit(bytes(32), b"\x01\0\x02x", 3600)},
         {"dead": "x", "status": "500", "fine": False},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {"unsent": 1},
@@ -309,6 +312,17 @@ async def settle(state: State, grants: list[Grant]) -> None:
         for n, grant in enumerate(grants)
     ]
     await state.scripts.settle(ME, settlements)
+
+
+async def recount_with(state: State) -> None:
+    """Set the counts to what they are, as if it had been counted."""
+    keys = state.keys
+    before = await db(state).mget(keys.outstanding, keys.overflow, keys.spilled)
+    after = [(value or b"0").decode(errors="replace") for value in before]
+    lines = {SPOILT: "1 0"}
+    await state.scripts.recount(
+        timeout=0, before=before, after=after, packs={}, seen=None, lines=lines, orphans=[]
+    )
 
 
 async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # noqa: PLR0915 - one line a script
@@ -347,6 +361,10 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(pack_folder(state, state.keys))
         await attempt(lease(state))
         await attempt(scripts.note_text(b"\0" * 9, b"here.", places=1000))
+        await attempt(db(state).zadd(state.keys.revisits, {source: 1}))
+        await attempt(scripts.reschedule([source]))
+        await attempt(recount_with(state))
+        await attempt(scripts.revisit(count=9, high_water=1_000_000, refuse_unknown=False))
         await attempt(scripts.acquire(source=source))
         await attempt(scripts.acquire(domain="museum.org", sent_by=SOUND))
         await attempt(scripts.renew(Slot(source, 0.0, 1, 1.0, 0.05), within=1.0))

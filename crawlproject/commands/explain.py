@@ -15,7 +15,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
@@ -28,7 +28,7 @@ from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
-from crawlproject.state.place import find_request, spent_budget
+from crawlproject.state.place import find_request, next_look, spent_budget
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
@@ -172,10 +172,13 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     place = await find_request(state, source, lambda entry: codec.url_of(entry) == url)
     worth, why = judge(url, 1, year=datetime.now(UTC).year)
     config, spent = state.config, await spent_budget(state, source)
+    digest = SeenFilter().digest(Request(url))
+    look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
     most = config.pages_budget_max
     allowed = min(config.pages_budget + config.pages_budget_per_page * spent.good_pages, most) if most else None
     return {
         "place": None if place is None else place._asdict(),
+        "revisit": None if look is None else look._asdict(),
         "link": {"worth": worth.value, "reason": why or None},
         "budget": {"admitted": spent.admitted, "poor": spent.poor, "allowed": allowed},
     }
@@ -301,7 +304,7 @@ def _seen(said: dict[str, Any]) -> str:
 
 def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     """Return where a page is in the frontier, what a link to it is worth, and its source's budget."""
-    place, link, budget = said["place"], said["link"], said["budget"]
+    place, link, budget, look = said["place"], said["link"], said["budget"], said["revisit"]
     where = "not in the frontier, as far as was looked"
     if place is not None:
         ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
@@ -309,6 +312,7 @@ def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
     return {
         "place": where,
+        "next look": "none is planned" if look is None else f"in {duration(max(look['due_s'], 0))}",
         "as a link": link["worth"] + (f": {link['reason']}" if link["reason"] else ""),
         "budget": f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor",
     }

@@ -255,6 +255,14 @@ class Config:
         flag,
         "fetch the sitemaps that a robots.txt names, and follow the links in them",
     )
+    pages_revisit: float = _setting(
+        "CRAWL_PAGES_REVISIT",
+        0,
+        number(0, 30 * 86_400),
+        "home pages, seeds and sitemaps, 8 of a source at most, are looked at again after this time; later the "
+        "less they change; 0: never",
+        unit="s",
+    )
     pages_texts: int = _setting(
         "CRAWL_PAGES_TEXTS",
         4_194_304,

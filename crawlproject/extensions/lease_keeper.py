@@ -18,14 +18,18 @@ from twisted.python.failure import Failure as TwistedFailure
 from crawlproject import config, engine
 from crawlproject.errors import RobotsUnreachable
 from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import LISTED
+from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.loops import Loops
 from crawlproject.models import (
+    AGAIN,
     FETCH_TIME,
     FOUND,
     FREE_RETRIES,
     LEASE,
     PACED_AS,
     RETRIES,
+    REVISIT,
     Failure,
     ImageEvent,
     ImageFacts,
@@ -35,6 +39,7 @@ from crawlproject.models import (
     ReadPage,
     ReadSitemap,
 )
+from crawlproject.pages.revisits import UNCHANGED, Look
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
     DROPPED,
@@ -47,7 +52,7 @@ from crawlproject.politeness.outcomes import (
 )
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.scripts import Settlement
+from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
 
@@ -120,10 +125,12 @@ class LeaseKeeper:
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
-                self._done(lease, request, item.event, 200, counts, totals=_of_links(item), parse_s=item.parse_s)
+                more = self._look(request, item.look) | {"totals": _of_links(item, item.event.revisit)}
+                self._done(lease, request, item.event, item.event.status, counts, parse_s=item.parse_s, **more)
             case ReadSitemap():
                 counts = {"sitemaps": 1} if item.status == 200 else {}
-                self._done(lease, request, None, item.status, counts, totals=_of_links(item))
+                more = self._look(request, item.look) | {"totals": _of_links(item, item.revisit)}
+                self._done(lease, request, None, item.status, counts, **more)
             case Failure():
                 self._failed(lease, request, item)
 
@@ -222,6 +229,16 @@ class LeaseKeeper:
             **more,
         )
         self.worker.lease_queue.settle(lease, settlement)
+
+    def _look(self, request: Request, look: Look | None) -> dict[str, Any]:
+        """Return the field of a `Settlement` that has a page looked at again, if it is."""
+        if look is None:
+            return {}
+        again = _from_the_start(request, {REVISIT: list(look)})
+        kept = {name: value for name, value in again.meta.items() if name not in {RETRIES, FREE_RETRIES, AGAIN}}
+        again = again.replace(meta=kept, headers={}, priority=LISTED)
+        entry = codec.encode(again, self.worker.spider)
+        return {"revisit": Revisit(SeenFilter().digest(again), entry, look.interval)}
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         outcome = failure.outcome
@@ -354,11 +371,11 @@ def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure
 
 
 def _is_expected(request: Request, failure: Failure) -> bool:
-    """Tell whether something that was found on a page has failed, through no fault of ours.
+    """Tell whether what was found on a page, or is looked at again, has failed through no fault of ours.
 
     Nobody has vouched for such links, and on the web many fail: their dead letters are no reason to pause.
     """
-    was_found = request.meta.get("depth", 0) > 0 or FOUND in request.meta
+    was_found = request.meta.get("depth", 0) > 0 or FOUND in request.meta or REVISIT in request.meta
     return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
@@ -412,8 +429,10 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
     }
 
 
-def _of_links(item: ReadPage | ReadSitemap) -> dict[str, int]:
-    return {f"links_{name}": number for name, number in item.links.items()}
+def _of_links(item: ReadPage | ReadSitemap, revisit: str | None) -> dict[str, int]:
+    """Return the totals of what was decided about links, and of looks that have found nothing new."""
+    totals = {f"links_{name}": number for name, number in item.links.items()}
+    return totals | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

@@ -20,7 +20,7 @@ from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import SeedReader, check_spider, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
-from crawlproject.models import LEASE, Lease
+from crawlproject.models import LEASE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.politeness.slots import HORIZON_S
@@ -44,6 +44,8 @@ _LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batc
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
+_REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
+_REVISITED = 100  # sources of such pages in one call: a few milliseconds
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
 
@@ -178,6 +180,8 @@ class FrontierScheduler(Scheduler):
                 self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
             )
             self._loops.start(self._read_seeds)
+            if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
+                self._loops.start(self._revisit)
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
@@ -284,6 +288,27 @@ class FrontierScheduler(Scheduler):
             return
         if self.queue.leases:
             await asyncio.sleep(_LEASE_EVERY_S)
+
+    async def _revisit(self) -> None:
+        """Store the requests for pages whose next look is due."""
+        reply = (
+            None
+            if self.shutdown.has_begun
+            else await self.state.scripts.revisit(
+                count=_REVISITED,
+                high_water=self.config.high_water,
+                refuse_unknown=self.config.unknown_sources == "refuse",
+            )
+        )
+        if reply is None:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            return
+        requests, looked = reply
+        if requests:
+            self._drained, self._idle_since = False, None
+            self.leasing.wanted.set()
+        if looked < _REVISITED:
+            await asyncio.sleep(_REVISIT_EVERY_S)
 
     async def _settle(self) -> None:
         """Settle what no lease call takes along in time."""

@@ -31,8 +31,10 @@ from crawlproject.models import (
     ReadPage,
     ReadSitemap,
 )
+from crawlproject.pages import revisits
 from crawlproject.pages.images import FoundImage
 from crawlproject.pages.page import Page
+from crawlproject.pages.revisits import UNCHANGED
 from crawlproject.pages.rules import rules_of
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS, Sitemap
@@ -97,6 +99,8 @@ class FoundPipeline:
             return await self._read(item)
         if not isinstance(item, FetchedPage):
             return item
+        if item.response.status == 304:
+            return ReadPage(_event_of(item, None), is_new=False, look=item.look)
         page = item.page
         assert page is not None, "ITEM_PIPELINES must have the page pipeline before this one"
         decided: Counter[str] = Counter()
@@ -113,22 +117,9 @@ class FoundPipeline:
         if item.refused:
             reason = f"opt-out: {', '.join(item.refused)}"
             return Failure("", item.url, item.source, KEPT_BACK, reason, status=200)
-        event = PageEvent(
-            url=item.url,
-            source=item.source,
-            status=item.response.status,
-            **asdict(item.fetch),
-            digest=page.text_digest,
-            title=page.title,
-            language=page.language,
-            licence=page.licence and page.licence.url,
-            links=len(links),
-            images=len(page.images),
-            depth=item.depth,
-            fetched_at=item.fetched_at,
-            record=item.warc,
-        )
-        return ReadPage(event, is_new, len(item.body), item.parse_s, decided)
+        event = _event_of(item, page, len(links))
+        is_new = is_new and event.revisit != UNCHANGED
+        return ReadPage(event, is_new, len(item.body), item.parse_s, decided, item.look)
 
     def _links_of(self, item: FetchedPage, page: Page, decided: Counter[str]) -> Iterator[Link]:
         """Yield the links to pages that are in scope and no traps, with what is stored of their seed.
@@ -200,7 +191,7 @@ class FoundPipeline:
         if not self.settings.pages_sitemaps or request is None or not self._leads_on(item) or not scope.has(url):
             return
         host = (robots_url(url), scope.text)
-        if host in self._with_sitemaps:
+        if host in self._with_sitemaps and item.before is None:
             return
         named = await self.worker.robots.sitemaps(url, request.meta[LEASE].source)
         domain = domain_of_url(url)
@@ -214,6 +205,8 @@ class FoundPipeline:
 
     async def _read(self, item: FetchedSitemap) -> ReadSitemap | Failure:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
+        if item.response.status == 304:
+            return ReadSitemap(304, look=item.look, revisit=UNCHANGED)
         found = item.sitemap
         assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
@@ -225,7 +218,8 @@ class FoundPipeline:
                 await self._admit(self.images, self._images_in(item, found, scope))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
-        return ReadSitemap(links=decided)
+        revisit = item.look and revisits.found(item.before, item.look.digest)
+        return ReadSitemap(links=decided, look=item.look, revisit=revisit)
 
     def _listed_in(
         self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]
@@ -320,6 +314,29 @@ def sitemap_links(
         meta[MOST_DEPTH] = item.most_depth
     for url in chosen:
         yield Link(url, LISTED, depth, source=_source_of(item, url), meta=meta)
+
+
+def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent:
+    """Return the event of a page; with None for `page`, of one that has not changed and was not read."""
+    read: dict[str, Any] = {"title": None, "language": None, "licence": None, "images": 0}
+    digest = item.before.digest if item.before else ""
+    if page is not None:
+        digest = page.text_digest or ""
+        licence = page.licence and page.licence.url
+        read = {"title": page.title, "language": page.language, "licence": licence, "images": len(page.images)}
+    return PageEvent(
+        url=item.url,
+        source=item.source,
+        status=item.response.status,
+        **asdict(item.fetch),
+        digest=digest or None,
+        links=links,
+        depth=item.depth,
+        fetched_at=item.fetched_at,
+        record=item.warc,
+        revisit=revisits.found(item.before, digest),
+        **read,
+    )
 
 
 def _source_of(item: FetchedPage | FetchedSitemap, link: str) -> str | None:

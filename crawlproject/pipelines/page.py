@@ -14,10 +14,12 @@ from crawlproject import config
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Failure, FetchedPage
-from crawlproject.pages.page import read_page
+from crawlproject.pages.page import Page, read_page
+from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES
 from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
+from crawlproject.storage.warc import Earlier, payload_digest
 
 _LARGE = 16 * 1024  # bytes; fewer take a few milliseconds at most, also of a hostile page, but by a long base:
 _LONG = 200  # characters of an address that each link of a page may be joined to
@@ -43,6 +45,9 @@ class PagePipeline:
         if not isinstance(item, FetchedPage):
             return item
         response, most = item.response, self.settings.pages_max_bytes
+        if response.status == 304:
+            self._note_unchanged(item)
+            return item
         codings, began = content_codings(response.headers.getlist("Content-Encoding")), time.perf_counter()
         try:
             item.body = decoded_beginning(response.body, codings, most)
@@ -57,8 +62,47 @@ class PagePipeline:
         if self.settings.pages_store is not None and not item.refused:
             is_cut = "download_stopped" in response.flags or len(item.body) >= most
             fetched_at = datetime.fromisoformat(item.fetched_at)
-            item.exchange = exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut)
+            earlier = _kept_before(item)
+            item.exchange = exchange_of(
+                response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier
+            )
+        item.look = self._look(item, item.page)
         return item
+
+    def _look(self, item: FetchedPage, page: Page) -> Look | None:
+        """Return what is known of a page now, if it is to be looked at again."""
+        shortest = self.settings.pages_revisit
+        if not shortest or not (item.before or item.depth == 0 or is_home(item.url)):
+            return None
+        look = look_of(item.response.url, item.response.headers, page.text_digest or "")
+        if (made := item.exchange) is not None:
+            sha1 = "" if made.truncated else payload_digest(made.body)
+            is_equal = made.earlier is not None and sha1 != "" and made.earlier.sha1 == sha1
+            kept_at = item.before.kept_at if item.before and is_equal else item.fetched_at
+            look = look._replace(kept_at=kept_at, sha1=sha1)
+        return look.after(item.before, shortest)
+
+    def _note_unchanged(self, item: FetchedPage) -> None:
+        """Note that a page has not changed, as the site says; its record refers to the one that has its body."""
+        if item.before is not None and self.settings.pages_revisit:
+            item.look = item.before.after(item.before, self.settings.pages_revisit)
+        if self.settings.pages_store is not None and (earlier := _kept_before(item)):
+            fetched_at = datetime.fromisoformat(item.fetched_at)
+            item.exchange = exchange_of(
+                item.response, b"", fetched_at=fetched_at, earlier=earlier, not_modified=True
+            )
+
+
+def _kept_before(item: FetchedPage) -> Earlier | None:
+    """Return the record in the store of the same address, as it was when it was looked at before."""
+    before = item.before
+    if before is None or before.url != item.response.url:
+        return None
+    try:
+        fetched_at = datetime.fromisoformat(before.kept_at)
+    except ValueError:
+        return None
+    return Earlier(fetched_at, before.sha1) if fetched_at.tzinfo is not None else None
 
 
 def _is_dear(url: str, body: bytes) -> bool:

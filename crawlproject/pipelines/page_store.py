@@ -16,7 +16,7 @@ from crawlproject.errors import StorageDown
 from crawlproject.models import HEADS, Failure
 from crawlproject.net.heads import Heads
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE
-from crawlproject.storage.warc import Exchange, head
+from crawlproject.storage.warc import Earlier, Exchange, head
 from crawlproject.storage.warc_store import PageStore
 
 
@@ -70,11 +70,18 @@ class PageStorePipeline:
 
 
 def exchange_of(
-    response: Response, body: bytes | None = None, *, fetched_at: datetime | None = None, truncated: bool = False
+    response: Response,
+    body: bytes | None = None,
+    *,
+    fetched_at: datetime | None = None,
+    truncated: bool = False,
+    earlier: Earlier | None = None,
+    not_modified: bool = False,
 ) -> Exchange:
     """Return what is kept of a response and its request: with the heads as they went over the wire, if at hand.
 
     `body` is the part of the decoded body that is kept, all of it by default; `truncated`: it was cut off.
+    `earlier` and `not_modified` are as in `Exchange`.
     """
     request = response.request
     assert request is not None
@@ -91,6 +98,8 @@ def exchange_of(
         request_body=request.body,
         ip=heads.ip or str(response.ip_address or ""),
         truncated=truncated,
+        earlier=earlier,
+        not_modified=not_modified,
     )
 
 

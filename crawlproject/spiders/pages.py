@@ -16,6 +16,7 @@ from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     AGAIN,
     MOST_DEPTH,
+    REVISIT,
     SCOPE,
     SITEMAP,
     SOURCE,
@@ -28,6 +29,7 @@ from crawlproject.models import (
 )
 from crawlproject.pages import sitemaps
 from crawlproject.pages.canonical import canonical_url
+from crawlproject.pages.revisits import CONDITIONS, Look
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import without_userinfo
 
@@ -37,6 +39,7 @@ _PIPELINES = {
     "crawlproject.pipelines.page_store.PageStorePipeline": 200,
     "crawlproject.pipelines.found.FoundPipeline": 300,
 }
+_MIDDLEWARES = {"crawlproject.middlewares.revisit.RevisitMiddleware": 510}
 _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below what an operator sends (4)
 
 
@@ -48,7 +51,7 @@ class PagesSpider(OneItemSpider):
     """
 
     name = "pages"
-    stored_meta = frozenset({SCOPE, MOST_DEPTH, SITEMAP})
+    stored_meta = frozenset({SCOPE, MOST_DEPTH, SITEMAP, REVISIT})
     bare_scheme = "https"  # of a domain in a file of seeds (commands/feed.py)
 
     config: config.Config
@@ -67,6 +70,8 @@ class PagesSpider(OneItemSpider):
         """Have items go through the pipelines of pages."""
         super().update_settings(settings)
         settings.set("ITEM_PIPELINES", _PIPELINES, priority="spider")
+        middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
+        settings.set("DOWNLOADER_MIDDLEWARES", {**middlewares, **_MIDDLEWARES}, priority="spider")
 
     def wanted_bytes(self, request: Request) -> int:
         """Return how many bytes of a body are read; the rest is not downloaded (net/handler.py)."""
@@ -93,9 +98,11 @@ class PagesSpider(OneItemSpider):
         return {"identifier": identifier, "url": url, "source": request.meta[SOURCE]}
 
     def parse(self, response: Response) -> Any:
-        """Return the item of a response; a sitemap that is gone is no news."""
-        item = super().parse(response)
+        """Return the item of a response; that a sitemap is gone, or a page has not changed, is no failure."""
         assert response.request is not None
+        if response.status == 304 and any(name in response.request.headers for name in CONDITIONS):
+            return self.fetched(response, response.request)
+        item = super().parse(response)
         is_gone = isinstance(item, LinkRotEvent) and SITEMAP in response.request.meta
         return ReadSitemap(response.status) if is_gone else item
 
@@ -113,6 +120,7 @@ class PagesSpider(OneItemSpider):
                 indexes=indexes,
                 sitemaps=others,
                 response=response,
+                before=Look.of_stored(meta.get(REVISIT)),
             )
         return FetchedPage(
             url=without_userinfo(seed_url(request)),
@@ -123,6 +131,7 @@ class PagesSpider(OneItemSpider):
             fetched_at=utc_now(),
             fetch=fetch_of(response, request),
             response=response,
+            before=Look.of_stored(meta.get(REVISIT)),
         )
 
 

@@ -162,6 +162,18 @@ class Keys:
         return self._of_spider("dropped_extents")
 
     @property
+    def revisits_of(self) -> str:
+        """Prefix + source, hash: its pages that are looked at again, by the first 8 bytes of what the seen filter
+        knows them by, to when, after which interval (µs), and the stored request; 8 at most.
+        """
+        return self._of_spider("revisits:")
+
+    @property
+    def revisits(self) -> str:
+        """Sorted set: sources by when the first of these is due (µs), or before."""
+        return self._of_spider("revisits")
+
+    @property
     def ledger(self) -> str:
         """Hash: source to how many links found on pages it has admitted, and how many of them are poor ones."""
         return self._of_spider("ledger")

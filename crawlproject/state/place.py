@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
 from crawlproject.state.leases import read_leases
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.source_counts import read_counts
@@ -72,6 +73,28 @@ async def _search(redis: Any, key: str, is_it: Callable[[bytes], bool]) -> int |
 
 def _priority(entry: bytes) -> int:
     return min(entry[2], PRIORITIES - 1) if len(entry) > 2 else 0
+
+
+class NextLook(NamedTuple):
+    """When a page is looked at again, in seconds from now, and after which interval (s)."""
+
+    due_s: float
+    interval_s: float
+
+
+async def next_look(state: State, source: str, digest: bytes) -> NextLook | None:
+    """Return when `source`'s page with this digest for the seen filter is looked at again; None for never."""
+    redis: Any = state.redis
+    try:
+        line = await redis.hget(state.keys.revisits_of + source, digest[:8])
+    except ResponseError:  # a key that holds something else
+        return None
+    numbers = [whole_number(part) for part in (line or b"").partition(b"\n")[0].split(b" ")]
+    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+        return None
+    seconds, micros = await redis.time()
+    now = seconds * MICROS + micros
+    return NextLook(round((numbers[0] - now) / MICROS, 1), numbers[1] / MICROS)
 
 
 async def spent_budget(state: State, source: str) -> Spent:

@@ -30,6 +30,8 @@ _LEVEL = 3  # ISA-L's highest: 22.0 % of the pages' size; zlib's 6 makes 19.6 % 
 _GZIP = 31  # zlib's name for: with gzip's header and trailer
 _REMEMBERED = 16_384  # payloads, for `revisit` records; some 8 MB
 
+_IDENTICAL = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+_NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 _NEVER_IN_A_URI = re.compile(r"[^\x21-\x7e]|[<>]")
 _LINE_END = re.compile(rb"\r?\n")
 _LENGTH = re.compile(rb"(?im)^content-length[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$")
@@ -46,13 +48,24 @@ class Place(NamedTuple):
     length: int
 
 
+class Earlier(NamedTuple):
+    """A record of the same address in the store: when that was fetched, and the SHA-1 of its body in base 32, ""
+    where the body was cut off.
+    """
+
+    fetched_at: datetime
+    sha1: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """A request and its response, to be kept.
 
     The heads are first line, headers and empty line, as sent and received (`net/heads.py`; `head` makes one from
     parts). `body` is without its transfer coding, and without its content coding unless `coded`. `fetched_at` has
-    a time zone. `ip` is the site's address, "" if unknown. `truncated` says that the body was cut off.
+    a time zone. `ip` is the site's address, "" if unknown. `truncated` says that the body was cut off. Where the
+    page was kept `earlier`, an equal body is kept by reference; with `not_modified` the site has said so itself
+    (status 304), and sent none.
     """
 
     url: str
@@ -64,6 +77,8 @@ class Exchange:
     ip: str = ""
     truncated: bool = False
     coded: bool = False
+    earlier: Earlier | None = None
+    not_modified: bool = False
 
 
 def head(first_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -74,6 +89,11 @@ def head(first_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 def compress(data: bytes) -> bytes:
     """Return a gzip member."""
     return isal_zlib.compress(data, _LEVEL, _GZIP)
+
+
+def payload_digest(body: bytes) -> str:
+    """Return the digest of a body as `Earlier` has it."""
+    return base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
 
 
 def kept_head(received: bytes, size: int, *, coded: bool = False) -> bytes:
@@ -120,25 +140,34 @@ class Records:
     def members(self, exchange: Exchange, info: str) -> tuple[bytes, bytes]:
         """Return the gzip members of response (or `revisit`) and request; `info` is the file's warcinfo's id."""
         url = _NEVER_IN_A_URI.sub(lambda found: quote(found[0]), exchange.url)
-        date = exchange.fetched_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        date = _date(exchange.fetched_at)
         common = {"WARC-Target-URI": url, "WARC-Date": date, "WARC-Warcinfo-ID": info}
         if exchange.ip:
             common["WARC-IP-Address"] = exchange.ip
         response_id = _new_id()
         received = _AsItCame(kept_head(exchange.response_head, len(exchange.body), coded=exchange.coded))
         sha1 = hashlib.sha1(exchange.body, usedforsecurity=False).digest()
+        earlier = exchange.earlier and _Kept("", url, _date(exchange.earlier.fetched_at))
         named = {"WARC-Type": "response", "WARC-Record-ID": response_id} | common
         if exchange.truncated:
             named["WARC-Truncated"] = "length"
         # Of a body that was cut off it is not known whether the rest was equal, too.
         whole = bool(exchange.body) and not exchange.truncated
-        if whole and (kept := self._made.get(sha1) or self._payloads.get(sha1)):
+        kept = whole and (self._made.get(sha1) or self._payloads.get(sha1))
+        if whole and not kept and exchange.earlier and _digest(sha1) == f"sha1:{exchange.earlier.sha1}":
+            kept = earlier
+        if exchange.not_modified and exchange.earlier and earlier:
+            named |= {"WARC-Type": "revisit", "WARC-Profile": _NOT_MODIFIED} | _refers_to(earlier)
+            if exchange.earlier.sha1:
+                named["WARC-Payload-Digest"] = f"sha1:{exchange.earlier.sha1}"
+            as_sent = _AsItCame(_LINE_END.sub(b"\r\n", exchange.response_head.rstrip(b"\r\n")) + b"\r\n\r\n")
+            response = _record("revisit", named, as_sent, b"")
+        elif kept:
             if sha1 in self._payloads:
                 self._payloads.move_to_end(sha1)
-            named |= {"WARC-Type": "revisit", "WARC-Refers-To": kept.id, "WARC-Truncated": "length"}
-            response = _builder.create_revisit_record(
-                url, _digest(sha1), kept.url, kept.date, http_headers=received, warc_headers_dict=named
-            )
+            named |= {"WARC-Type": "revisit", "WARC-Profile": _IDENTICAL, "WARC-Truncated": "length"}
+            named |= {"WARC-Payload-Digest": _digest(sha1)} | _refers_to(kept)
+            response = _record("revisit", named, received, b"")
         else:
             named["WARC-Payload-Digest"] = _digest(sha1)
             response = _record("response", named, received, exchange.body)
@@ -146,7 +175,7 @@ class Records:
         asked = {"WARC-Type": "request", "WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
         request = _record("request", asked, sent, exchange.request_body)
         made = _member(response), _member(request)
-        if whole:
+        if whole and not (kept and not kept.id):
             self._made.setdefault(sha1, _Kept(response_id, url, date))
         return made
 
@@ -191,6 +220,16 @@ def _member(record: ArcWarcRecord) -> bytes:
     out = BytesIO()
     WARCWriter(out, gzip=False, warc_version=VERSION).write_record(record)
     return compress(out.getvalue())
+
+
+def _date(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _refers_to(kept: _Kept) -> dict[str, str]:
+    """Return the fields that name a record; its id is not known any more after a while, and need not be named."""
+    named = {"WARC-Refers-To": kept.id, "WARC-Refers-To-Target-URI": kept.url, "WARC-Refers-To-Date": kept.date}
+    return {name: text for name, text in named.items() if text}
 
 
 def _digest(sha1: bytes) -> str:

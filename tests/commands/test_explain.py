@@ -16,7 +16,7 @@ from scrapy import Request
 from crawlproject.config import SeenRules
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovery, Link
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
@@ -307,6 +307,14 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     for number, place in ((3, ("queued", 3)), (1500, ("waiting", 1495))):
         found = explained(scrapy, f"https://museum.org/p{number}", "--spider", "pages")["place"]
         assert (found["where"], found["ahead"]) == place
+    assert said["revisit"] is None
+    digest = digest_of("", "https://museum.org/p7")[:8]
+    due = (await redis.time())[0] + 7200
+    await redis.hset(keys.revisits_of + said["source"], digest, b"%d000000 14400000000\nthe request" % due)
+    look = explained(scrapy, *args)["revisit"]
+    assert look["interval_s"] == 14_400
+    assert 0 < look["due_s"] <= 7200
+    assert "next look:  in " in scrapy("explain", *args).stdout
     poor = explained(scrapy, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
     await redis.set(keys.overflow_of + "0:" + said["source"], "junk")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawlproject.storage.warc import Exchange, Records, head, kept_head
+from crawlproject.storage.warc import Earlier, Exchange, Records, head, kept_head, payload_digest
 from tests.storage.warc_reading import STARTED, Read, by_cdxj, by_fastwarc, by_warcio, exchange, payload_of, text
 
 CHUNKED = head(b"HTTP/1.1 200 OK", [(b"transfer-ENCODING", b"chunked"), (b"X-Other", b"1")])
@@ -20,6 +20,7 @@ def written(folder: Path, *exchanges: Exchange, records: Records | None = None) 
     """Return a file with these exchanges."""
     records = records or Records()
     info, first = records.warcinfo("a.warc.gz", {"software": "crawlproject", "operator": ""})
+    folder.mkdir(exist_ok=True)
     file = folder / "a.warc.gz"
     file.write_bytes(first + b"".join(b"".join(records.members(one, info)) for one in exchanges))
     return file
@@ -260,3 +261,36 @@ def test_bodies_that_were_cut_are_not_called_equal() -> None:
     cut = exchange(1, b"x" * 100, truncated=True)
     assert kinds(records, cut, cut, exchange(2, b"x" * 100)) == ["response"] * 3
     assert kinds(records, cut) == ["response"]
+
+
+def test_a_page_kept_earlier_is_kept_by_reference_long_after(tmp_path: Path) -> None:
+    first = exchange(1)
+    earlier = Earlier(first.fetched_at, payload_digest(first.body))
+    again: dict[str, Any] = {"url": first.url, "fetched_at": STARTED + timedelta(days=3), "earlier": earlier}
+    unmodified = head(b"HTTP/1.1 304 Not Modified", [(b"ETag", b'"1"'), (b"Content-Length", b"99")])
+    others = [  # another process, that knows nothing
+        exchange(1, **again),
+        exchange(1, text(2), **again),
+        exchange(1, b"", response_head=unmodified, not_modified=True, **again),
+    ]
+    files = written(tmp_path, first), written(tmp_path / "later", *others)
+    for read in (by_warcio, by_fastwarc):
+        [kept] = [record for record in read(files[0]) if record.kind == "response"]
+        equal, changed, same = [record for record in read(files[1]) if record.kind in {"response", "revisit"}]
+        assert changed.payload == text(2)
+        for record, profile in ((equal, "identical-payload-digest"), (same, "server-not-modified")):
+            assert record.named["WARC-Profile"].endswith(f"/warc/1.1/revisit/{profile}")
+            assert record.named["WARC-Refers-To-Target-URI"] == kept.named["WARC-Target-URI"]
+            assert record.named["WARC-Refers-To-Date"] == kept.named["WARC-Date"]
+            assert record.named["WARC-Payload-Digest"] == kept.named["WARC-Payload-Digest"]
+            assert "WARC-Refers-To" not in record.named
+            assert record.payload == b""
+        assert same.http == [("ETag", '"1"'), ("Content-Length", "99")]
+    assert [line["mime"] for line in by_cdxj(files[1])] == ["warc/revisit", "text/html", "warc/revisit"]
+
+
+def test_a_page_that_is_not_modified_after_a_record_without_a_whole_body_names_no_digest(tmp_path: Path) -> None:
+    unmodified = head(b"HTTP/1.1 304 Not Modified", [])
+    earlier = Earlier(STARTED, "")
+    file = written(tmp_path, exchange(1, b"", response_head=unmodified, not_modified=True, earlier=earlier))
+    assert "WARC-Payload-Digest" not in only(file, "revisit").named

@@ -1,6 +1,6 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
--- needs: belonging, exclusions, leases, samples, due
+-- needs: belonging, exclusions, leases, samples, due, revisits
 -- types: stream image_events link_rot_events page_events, hash totals latencies, zset active, counter outstanding overflow
 -- reads: halted options
 --
@@ -19,6 +19,7 @@
 --                                             out after it, the source gets it back. The last one comes first
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
 --    totals (the same, of no source); parses (us, that reading the page took); parse_buckets;
+--    revisits (a stored request), revisit_pages, intervals (us): when its page is looked at again, see preludes/revisits.lua
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
@@ -202,6 +203,7 @@ local function end_lease(index, id)
       ended = ended + 1
     end
     if payer then learn(index, payer, generations[index]) end
+    if A.revisits[index] then note_revisit(source, A.revisit_pages[index], A.revisits[index], A.intervals[index]) end
     if payer and A.unsent[index] then
       undo_pace(payer, A.unsent[index])
       touched[payer] = true

@@ -58,6 +58,7 @@ _SETTLE_COLUMNS = (
         "rates",
     ),
     *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "strays", "delays"),
+    *("revisits", "revisit_pages", "intervals"),
 )
 
 
@@ -223,6 +224,21 @@ class Rejected:
         return {"dead": self.reason}
 
 
+class Revisit(NamedTuple):
+    """A page that is to be looked at again: its digest for the seen filter, the request to store, after how many
+    seconds.
+    """
+
+    digest: bytes
+    entry: bytes
+    interval: float
+
+    def packed(self) -> dict[str, Any]:
+        """Return it by column of settle.lua."""
+        interval = int(self.interval * MICROS)
+        return {"revisit_pages": self.digest[:8], "revisits": self.entry, "intervals": interval}
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """The end of one lease.
@@ -234,7 +250,7 @@ class Settlement:
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
     `counts` are added to those of `source`, `totals` to the totals alone.
-    `parse_s` is the time that reading the page took.
+    `parse_s` is the time that reading the page took. `revisit`: the page is looked at again.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
@@ -261,6 +277,7 @@ class Settlement:
     counts: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
     parse_s: float | None = None
+    revisit: Revisit | None = None
     status: str | None = None
     fine: bool | None = None
     host: str | None = None
@@ -469,6 +486,7 @@ class FrontierScripts(ScriptRunner):
         slots = {"unsent": one.unsent, "unused": slot, "rates": rate}
         found: dict[str, Any] = {name: value for name, value in slots.items() if value is not None}
         found |= {} if one.parse_s is None else _parsed(one.parse_s)
+        found |= {} if one.revisit is None else one.revisit.packed()
         if one.source != one.id.partition(":")[2]:
             found["sources"] = one.source
         if one.answered:
@@ -501,6 +519,13 @@ class FrontierScripts(ScriptRunner):
             optional = {"domains": one.domain, "names": one.name, "strays": one.stray or None}
             found |= {name: value for name, value in optional.items() if value is not None}
         return found
+
+    async def revisit(self, *, count: int, high_water: int, refuse_unknown: bool) -> tuple[int, int] | None:
+        """Store the requests for pages whose next look is due, of `count` sources at most; return how many there
+        were, and how many sources were looked at; None if nothing was done for now (see revisit.lua).
+        """
+        reply = await self._run("revisit", count=count, high_water=high_water, refuse_unknown=refuse_unknown)
+        return (reply[0], reply[1]) if reply else None
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
         """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
@@ -570,6 +595,34 @@ class FrontierScripts(ScriptRunner):
                 digests=[digest or False for digest in digests],
             )
         )
+
+    async def recount(
+        self,
+        *,
+        timeout: float,
+        before: Sequence[bytes | None],
+        after: Sequence[str],
+        packs: Mapping[str, int],
+        seen: int | None,
+        lines: Mapping[str, str],
+        orphans: Sequence[str],
+    ) -> str:
+        """Set the counts of a frontier to what was counted; return "done", or why not (see recount.lua)."""
+        reply: bytes = await self._run(
+            "recount",
+            timeout=int(timeout * MICROS),
+            before=[False if value is None else value for value in before],
+            after=list(after),
+            packs=dict(packs),
+            seen=seen,
+            lines=dict(lines),
+            orphans=list(orphans),
+        )
+        return reply.decode()
+
+    async def reschedule(self, sources: Sequence[str]) -> int:
+        """Put sources into the due sets that they belong in; return how many were not there."""
+        return int(await self._run("reschedule", sources=list(sources)))
 
     async def look_seen(self, digest: bytes) -> str:
         """Tell whether a request was ever enqueued: "exact", "" or, as a link and perhaps by mistake, "bloom"."""

@@ -1,0 +1,35 @@
+"""Asks for pages that are looked at again on the condition that they have changed."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from crawlproject import config
+from crawlproject.models import REVISIT
+from crawlproject.pages.revisits import CONDITIONS, Look
+
+
+class RevisitMiddleware:
+    """Sends what the address that answered the last time has called its version, to that address alone.
+
+    A page that is not in the content store yet is asked for without a condition.
+    """
+
+    def __init__(self, settings: config.Config) -> None:
+        self.keeps_pages = settings.pages_store is not None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of `crawler`."""
+        return cls(config.load(crawler.settings))
+
+    def process_request(self, request: Request) -> None:
+        """Set the conditions; a request that was redirected may have those of where it came from."""
+        for name in CONDITIONS:
+            request.headers.pop(name, None)
+        look = Look.of_stored(request.meta.get(REVISIT))
+        if look is not None and look.url == request.url and (look.kept_at or not self.keeps_pages):
+            request.headers.update(look.conditions)

@@ -1,0 +1,98 @@
+"""Pages and sitemaps that are looked at again: what is kept of the last look, and when the next one is due."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from crawlproject.pages.rules import Headers, header
+
+CONDITIONS = ("If-None-Match", "If-Modified-Since")
+UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
+LONGEST_S = 30 * 86_400.0  # between two looks; as in state/lua/preludes/revisits.lua
+
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,254}"')
+_DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
+_TEXTS = {"digest": 64, "url": 65_536, "kept_at": 40, "sha1": 32}  # and their longest
+
+
+class Look(NamedTuple):
+    """What is known of a page, or a sitemap, when it is to be looked at again `interval` seconds later.
+
+    `digest` is that of its text (of a sitemap, its bytes), `url` the address that answered, of which `etag` and
+    `modified` are; "" where the site named none. `kept_at` says when the record in the content store that has its
+    body was fetched, `sha1` is that body's digest in base 32, "" where it was cut off; both "" without a record.
+    """
+
+    interval: float
+    digest: str
+    url: str
+    etag: str = ""
+    modified: str = ""
+    kept_at: str = ""
+    sha1: str = ""
+
+    @classmethod
+    def of_stored(cls, value: Any) -> Self | None:
+        """Return what is stored with a request, None if it is not from here: others can write to Redis."""
+        if not isinstance(value, list) or len(value) != len(cls._fields):
+            return None
+        look = cls(*value)
+        is_number = isinstance(look.interval, (int, float)) and not isinstance(look.interval, bool)
+        if not is_number or not 0 < look.interval <= LONGEST_S:
+            return None
+        if any(not isinstance(text, str) for text in look[1:]):
+            return None
+        if any(len(getattr(look, name)) > most for name, most in _TEXTS.items()):
+            return None
+        is_fine = _etag(look.etag) == look.etag and _date(look.modified) == look.modified
+        return look if is_fine else None
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """The headers by which a site is asked for `url` only if it has changed (RFC 9110, section 13)."""
+        return {name: text for name, text in zip(CONDITIONS, (self.etag, self.modified), strict=True) if text}
+
+    def after(self, before: Look | None, shortest: float) -> Look:
+        """Return this look with the time until the next one, between `shortest` and 30 days.
+
+        It is half of that `before` it if something has changed, else twice that.
+        """
+        if before is None:
+            return self._replace(interval=shortest)
+        factor = 2.0 if found(before, self.digest) == UNCHANGED else 0.5
+        return self._replace(interval=min(max(before.interval * factor, shortest), LONGEST_S))
+
+
+def found(before: Look | None, digest: str) -> str | None:
+    """Return what a look has found by the digest of now, as events say it; None for the first look."""
+    if before is None:
+        return None
+    return UNCHANGED if before.digest == digest else CHANGED
+
+
+def look_of(url: str, headers: Headers, digest: str) -> Look:
+    """Return what is known of a page that `url` has answered with."""
+    return Look(
+        LONGEST_S,
+        digest,
+        url,
+        etag=_etag(header(headers, "etag") or ""),
+        modified=_date(header(headers, "last-modified") or ""),
+    )
+
+
+def is_home(url: str) -> bool:
+    """Tell whether a page is the home page of its host."""
+    parts = urlsplit(url)
+    return parts.path in {"", "/"} and not parts.query
+
+
+def _etag(text: str) -> str:
+    return text if _ETAG.fullmatch(text) else ""
+
+
+def _date(text: str) -> str:
+    return text if _DATE.fullmatch(text) else ""

@@ -1,0 +1,254 @@
+"""Counts a frontier anew by what is in its lists, where its counts cannot be believed any more."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from crawlproject.errors import FrontierInUse
+from crawlproject.models import PRIORITIES
+from crawlproject.state.client import State
+from crawlproject.state.numbers import whole_number
+from crawlproject.state.source_counts import read_counts
+
+_PAGE = 1000  # keys that are looked at in one round trip
+_SOURCES_A_CALL = 100
+_ATTEMPTS = 3
+_OF_LINKS = 3  # priorities: 0 to 2
+_LINE = re.compile(rb"\d+ \d+")  # of the ledger
+_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:(\d+)")  # to an extent (preludes/extents.lua)
+_COUNTERS = ("outstanding", "overflow", "spilled")
+
+
+@dataclass(slots=True)
+class Count:
+    """What the lists of a frontier hold."""
+
+    queued: int = 0
+    delayed: int = 0
+    leased: int = 0
+    quarantined: int = 0
+    waiting: int = 0
+    spilled: int = 0
+    packs: Counter[str] = field(default_factory=Counter)  # extents in each
+    seen: int = 0  # in the last generation of the exact filter
+    sources: set[str] = field(default_factory=set)  # with work
+    waiting_links: dict[str, list[int]] = field(default_factory=dict)  # of the priorities 0, 1, 2, by source
+    holders: list[str] = field(default_factory=list)  # workers with leases
+
+    @property
+    def outstanding(self) -> int:
+        """Requests queued, delayed or leased."""
+        return self.queued + self.delayed + self.leased + self.quarantined
+
+    @property
+    def overflow(self) -> int:
+        """Requests beyond their sources' shares, those in extents included."""
+        return self.waiting + self.spilled
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """What was found: each count, as it was (None: junk) and as it is; and what was put right.
+
+    `packs` that the wrong number of extents was counted for, lines of the `ledger` that were junk, `orphans`
+    (workers with leases that nobody would have taken back), sources that would not have been `scheduled`.
+    """
+
+    counts: dict[str, tuple[int | None, int]]
+    packs: int
+    ledger: int
+    orphans: int
+    scheduled: int
+
+
+async def recount(state: State) -> Recount:
+    """Count the frontier of the state's spider anew, and set its counts.
+
+    Its workers must be stopped: no count of a million lists holds while they go on.
+
+    Raises:
+        FrontierInUse: they are not, or something else has changed it three times while it was counted.
+        RedisError: a key that all sources share is of another type; the message names it.
+
+    """
+    for _ in range(_ATTEMPTS):
+        before = await _counters(state)
+        filter_word, seen_before = await _seen_filter(state)
+        count = await _counted(state, filter_word)
+        packs = await _wrong_packs(state, count.packs)
+        lines = await _lines_for_junk(state, count)
+        orphans = await _orphans(state, count.holders)
+        after = [count.outstanding, count.overflow, count.spilled]
+        reply = await state.scripts.recount(
+            timeout=state.config.heartbeat_timeout,
+            before=before,
+            after=[str(number) for number in after],
+            packs=packs,
+            seen=count.seen if filter_word else None,
+            lines=lines,
+            orphans=orphans,
+        )
+        if reply == "alive":
+            raise FrontierInUse(
+                f"workers of {state.keys.spider} are running, or were a moment ago: stop them, wait "
+                f"CRAWL_HEARTBEAT_TIMEOUT ({state.config.heartbeat_timeout:g} s) for those that were killed, "
+                "and run this again"
+            )
+        if reply == "done":
+            was = {name: whole_number(value or b"0") for name, value in zip(_COUNTERS, before, strict=True)}
+            counts = {name: (was[name], number) for name, number in zip(_COUNTERS, after, strict=True)}
+            if filter_word:
+                counts["seen"] = (seen_before, count.seen)
+            scheduled = await _reschedule(state, sorted(count.sources))
+            return Recount(counts, len(packs), len(lines), len(orphans), scheduled)
+    raise FrontierInUse(
+        f"the frontier of {state.keys.spider} is being changed (by scrapy purge, dead retry or a monitor): run "
+        "this again when that has ended"
+    )
+
+
+async def _counters(state: State) -> list[bytes | None]:
+    keys, redis = state.keys, _client(state)
+    return list(await redis.mget(keys.outstanding, keys.overflow, keys.spilled))
+
+
+async def _seen_filter(state: State) -> tuple[str, int | None]:
+    """Return what the keys of the last exact generation begin with, "" if it is not counted; and its count."""
+    try:
+        words, number = await _client(state).hmget(state.keys.seen_meta, "exact", "exact_count")
+    except ResponseError:  # of another type: the script names it
+        return "", None
+    generations = (words or b"").split()
+    if not generations or not generations[-1].isdigit():
+        return "", None
+    return f"{state.keys.seen_of}e{len(generations) - 1}:", whole_number(number)
+
+
+async def _counted(state: State, filter_word: str) -> Count:
+    keys, redis = state.keys, _client(state)
+    async with redis.pipeline(transaction=False) as pipe:
+        [quarantined] = await pipe.llen(keys.quarantine).execute(raise_on_error=False)
+    count = Count(quarantined=_number(quarantined))
+    kinds = {
+        keys.queue_of: "llen",
+        keys.delayed_of: "zcard",
+        keys.overflow_of: "llen",
+        keys.leases_of: "hlen",
+        keys.extents_of: "lrange",
+        **({filter_word: "scard"} if filter_word else {}),
+    }
+    for prefix, command in kinds.items():
+        async for page in _pages(state, prefix):
+            async with redis.pipeline(transaction=False) as pipe:
+                for key in page:
+                    getattr(pipe, command)(key, *((0, -1) if command == "lrange" else ()))
+                replies = await pipe.execute(raise_on_error=False)
+            for key, reply in zip(page, replies, strict=True):
+                _add(state, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
+    return count
+
+
+def _add(state: State, count: Count, prefix: str, rest: str, reply: Any) -> None:
+    """Count what a key holds; one of another type holds nothing of ours."""
+    keys = state.keys
+    if prefix == keys.delayed_of:
+        count.delayed += _number(reply)
+        count.sources.add(rest)
+    elif prefix == keys.leases_of:
+        count.leased += _number(reply)
+        if _number(reply):
+            count.holders.append(rest)
+    elif prefix in {keys.queue_of, keys.overflow_of, keys.extents_of}:
+        priority, _, source = rest.partition(":")
+        if not (priority.isdigit() and int(priority) < PRIORITIES and source):
+            return
+        count.sources.add(source)
+        number = _number(reply)
+        if prefix == keys.extents_of:
+            found = [_REFERENCE.fullmatch(one) for one in reply] if isinstance(reply, list) else []
+            count.packs.update(one[1].decode() for one in found if one)
+            number = sum(int(one[2]) for one in found if one)
+            count.spilled += number
+        elif prefix == keys.queue_of:
+            count.queued += number
+        else:
+            count.waiting += number
+        if int(priority) < _OF_LINKS:
+            count.waiting_links.setdefault(source, [0, 0, 0])[int(priority)] += number
+    else:
+        count.seen += _number(reply)
+
+
+async def _wrong_packs(state: State, extents: Counter[str]) -> dict[str, int]:
+    """Return the packs whose number of extents is not what was noted, with the right one."""
+    noted = {name.decode(errors="replace"): value async for name, value in _scanned(state, state.keys.packs)}
+    wrong = {name: number for name, number in extents.items() if whole_number(noted.get(name)) != number}
+    return wrong | {name: 0 for name in noted if name not in extents}
+
+
+async def _lines_for_junk(state: State, count: Count) -> dict[str, str]:
+    """Return a line for each source whose own in the ledger is junk, by links that wait, and pages fetched."""
+    junk = [
+        name.decode(errors="surrogateescape")
+        async for name, value in _scanned(state, state.keys.ledger)
+        if not _LINE.fullmatch(value)
+    ]
+    lines = {}
+    for first in range(0, len(junk), _PAGE):
+        sources = junk[first : first + _PAGE]
+        pages = (await read_counts(state, sources, ["pages"]))["pages"]
+        for source, fetched in zip(sources, pages, strict=True):
+            poor, *others = count.waiting_links.get(source, [0, 0, 0])
+            lines[source] = f"{poor + sum(others) + fetched} {poor}"
+    return lines
+
+
+async def _orphans(state: State, holders: list[str]) -> list[str]:
+    known = {name.decode(errors="replace") for name in await _client(state).zrange(state.keys.workers, 0, -1)}
+    return [holder for holder in holders if holder not in known]
+
+
+async def _reschedule(state: State, sources: list[str]) -> int:
+    found = 0
+    for first in range(0, len(sources), _SOURCES_A_CALL):
+        found += await state.scripts.reschedule(sources[first : first + _SOURCES_A_CALL])
+    return found
+
+
+async def _pages(state: State, prefix: str) -> AsyncIterator[list[bytes]]:
+    """Yield the keys that begin with `prefix`, each once."""
+    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
+    found: set[bytes] = set()
+    page: list[bytes] = []
+    async for key in _client(state).scan_iter(match=pattern, count=_PAGE):
+        if key in found:
+            continue
+        found.add(key)
+        page.append(key)
+        if len(page) == _PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+async def _scanned(state: State, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Yield the fields of a hash; none of a key of another type, which the script names."""
+    with suppress(ResponseError):
+        async for name, value in _client(state).hscan_iter(key, count=_PAGE):
+            yield name, value
+
+
+def _client(state: State) -> Any:
+    return state.redis
+
+
+def _number(reply: Any) -> int:
+    return reply if isinstance(reply, int) else 0

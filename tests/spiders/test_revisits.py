@@ -1,0 +1,242 @@
+"""Pages that are looked at again: a real site, a real Redis, `scrapy crawl pages`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
+from tests.spiders.test_sitemaps import robots, totals, urlset, xml
+from tests.storage.warc_reading import all_records
+
+HOUR = {"CRAWL_PAGES_REVISIT": "3600", "MAX_IDLE_TIME_BEFORE_CLOSE": "3"}
+ETAG, DATE = '"one"', "Sun, 22 Nov 2026 10:30:00 GMT"
+
+
+class Conditional(Site):
+    """Answers 304 to whoever names the ETag that an answer has; notes what was asked for on a condition."""
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server calls it so
+        server: Any = self.server
+        named = self.headers.get("If-None-Match")
+        if named or self.headers.get("If-Modified-Since"):
+            server.conditions.append((self.path, named, self.headers.get("If-Modified-Since")))
+        answer = server.answers.get(self.path)
+        if named is None or answer is None or answer.headers.get("ETag") != named:
+            super().do_GET()
+            return
+        server.seen.append(self.path)
+        self.send_response(304)
+        self.send_header("ETag", named)
+        self.end_headers()
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    server: Any = one.server
+    server.RequestHandlerClass, server.conditions = Conditional, []
+    yield one
+    one.close()
+
+
+def conditions(crawl: Crawl) -> list[tuple[str, str | None, str | None]]:
+    server: Any = crawl.server
+    found: list[tuple[str, str | None, str | None]] = server.conditions
+    return found
+
+
+def make_due(crawl: Crawl) -> None:
+    """Have all looks be due, as after a long time."""
+    for key in crawl.redis.scan_iter(KEYS.revisits_of + "*"):
+        for page, line in crawl.redis.hgetall(key).items():
+            crawl.redis.hset(key, page, b"1 " + line.partition(b" ")[2])
+        crawl.redis.zadd(KEYS.revisits, {key.decode().removeprefix(KEYS.revisits_of): 1})
+
+
+def intervals(crawl: Crawl) -> set[float]:
+    """Return the seconds between the last look at each page and the next one."""
+    lines = (line for key in crawl.redis.scan_iter(KEYS.revisits_of + "*") for line in crawl.redis.hvals(key))
+    return {int(line.split(b"\n")[0].split()[1]) / 1e6 for line in lines}
+
+
+def told(crawl: Crawl) -> list[tuple[str, int, str | None]]:
+    """Return path, status and `revisit` of the events of pages."""
+    return [
+        (one["url"].removeprefix(crawl.home), one["status"], one["revisit"])
+        for one in crawl.events(KEYS.page_events)
+    ]
+
+
+def test_no_page_comes_back_unless_that_is_set(crawl: Crawl) -> None:
+    crawl.answers |= {"/": Answer(html("/a", text="home")), "/a": Answer(html(text="a"))}
+    crawl.feed(crawl.home + "/")
+    crawl.run()
+    assert crawl.redis.exists(KEYS.revisits) == 0
+    crawl.feed(crawl.home + "/")
+    crawl.run()
+    assert crawl.seen == ["/", "/a"]
+    assert {revisit for _, _, revisit in told(crawl)} == {None}
+
+
+def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -> None:
+    image = f'<img src="/a.jpg"><a rel="license" href="{LICENCE}">licence</a>'
+    crawl.answers |= {
+        "/": Answer(html("/a", text="home" + image)),
+        "/a": Answer(html("/", text="a")),
+        "/b": Answer(html("/", text="b")),
+    }
+    crawl.feed(crawl.home + "/")
+    crawl.run(**HOUR)
+    crawl.run(**HOUR)
+    assert crawl.seen == ["/", "/a"]  # not due yet
+    make_due(crawl)
+    crawl.answers["/"] = Answer(html("/a", "/b", text="home, with news" + image))
+    log = crawl.run(**HOUR)
+    assert crawl.seen == ["/", "/a", "/", "/b"], log
+    assert told(crawl) == [("/", 200, None), ("/a", 200, None), ("/", 200, "changed"), ("/b", 200, None)]
+    assert crawl.redis.get(IMAGES.outstanding) == b"1"
+    assert int(crawl.redis.hget(IMAGES.totals, "links_admitted")) == 1
+    assert intervals(crawl) == {3600}
+    counted = totals(crawl)
+    assert (counted["revisits"], counted.get("revisits_unchanged")) == (1, None)
+
+
+def test_a_page_that_says_what_it_said_comes_back_later_and_adds_nothing_to_the_budget(crawl: Crawl) -> None:
+    crawl.answers["/"] = Answer(html(text="home"))
+    crawl.feed(crawl.home + "/")
+    crawl.run(**HOUR)
+    for number in range(2):
+        crawl.answers["/"] = Answer(html(text="home", head=f"<script>{number}</script>"))
+        make_due(crawl)
+        crawl.run(**HOUR)
+    assert told(crawl) == [("/", 200, None), *[("/", 200, "unchanged")] * 2]
+    assert intervals(crawl) == {4 * 3600}
+    assert crawl.redis.hget(KEYS.counts_of + "good_pages", "site") == b"1"
+    assert totals(crawl)["revisits_unchanged"] == 2
+
+
+def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
+    crawl.answers["/"] = Answer(html(text="home"), ETag=ETAG, Last_Modified=DATE)
+    crawl.feed(crawl.home + "/")
+    store = {"CRAWL_PAGES_STORE": str(crawl.folder / "store")}
+    crawl.run(**HOUR)
+    make_due(crawl)
+    crawl.run(**HOUR)
+    assert conditions(crawl) == [("/", ETAG, DATE)]
+    first, second = crawl.events(KEYS.page_events)
+    assert (second["status"], second["revisit"], second["digest"]) == (304, "unchanged", first["digest"])
+    assert (second["title"], second["links"], second["record"]) == (None, 0, None)
+    assert not crawl.dead()
+    # What the store has not is fetched whole, and then referred to.
+    for _ in range(2):
+        make_due(crawl)
+        log = crawl.run(**HOUR, **store)
+    assert len(conditions(crawl)) == 2, log
+    crawl.answers["/"] = Answer(html(text="home"), ETag='"two"')
+    make_due(crawl)
+    crawl.run(**HOUR, **store)
+    whole, unmodified, equal = (
+        record for record in all_records(crawl.folder / "store") if record.kind in {"response", "revisit"}
+    )
+    assert (whole.kind, unmodified.kind, equal.kind) == ("response", "revisit", "revisit")
+    assert unmodified.named["WARC-Profile"].endswith("/server-not-modified")
+    assert equal.named["WARC-Profile"].endswith("/identical-payload-digest")
+    for record in (unmodified, equal):
+        assert record.named["WARC-Refers-To-Date"] == whole.named["WARC-Date"]
+        assert record.named["WARC-Refers-To-Target-URI"] == whole.named["WARC-Target-URI"]
+        assert record.named["WARC-Payload-Digest"] == whole.named["WARC-Payload-Digest"]
+    records = [one["record"] for one in crawl.events(KEYS.page_events)]
+    assert records[:2] == [None, None]
+    assert None not in records[2:]
+    assert [revisit for *_, revisit in told(crawl)] == [None, *["unchanged"] * 4]
+    assert intervals(crawl) == {16 * 3600}
+
+
+def test_where_a_page_is_redirected_only_the_address_that_answered_is_asked_on_a_condition(crawl: Crawl) -> None:
+    crawl.answers |= {
+        "/": Answer(status=301, Location="/home"),
+        "/home": Answer(html(text="home"), ETag=ETAG),
+        "/new": Answer(html(text="new home"), ETag=ETAG),
+    }
+    crawl.feed(crawl.home + "/")
+    crawl.run(**HOUR)
+    make_due(crawl)
+    crawl.run(**HOUR)
+    assert conditions(crawl) == [("/home", ETAG, None)]
+    crawl.answers["/"] = Answer(status=301, Location="/new")
+    make_due(crawl)
+    crawl.run(**HOUR)
+    assert conditions(crawl) == [("/home", ETAG, None)]
+    assert told(crawl) == [("/", 200, None), ("/", 304, "unchanged"), ("/", 200, "changed")]
+
+
+def test_a_304_that_nobody_has_asked_for_is_a_dead_letter(crawl: Crawl) -> None:
+    crawl.answers["/"] = Answer(status=304)
+    crawl.feed(crawl.home + "/")
+    crawl.run(**HOUR)
+    assert crawl.dead() == {"/": "status 304"}
+
+
+def test_a_sitemap_comes_back_and_what_is_new_in_it_is_crawled(crawl: Crawl) -> None:
+    home = crawl.home
+    crawl.answers |= {
+        "/robots.txt": robots("/map.xml"),
+        "/map.xml": xml(urlset(f"{home}/a"), ETag=ETAG),
+        "/": Answer(html(text="home"), ETag=ETAG),
+        **{f"/{name}": Answer(html(text=name)) for name in "ab"},
+    }
+    crawl.feed(home + "/")
+    crawl.run(**HOUR)
+    make_due(crawl)
+    crawl.run(**HOUR)
+    assert sorted(path for path, *_ in conditions(crawl)) == ["/", "/map.xml"]
+    crawl.answers["/map.xml"] = xml(urlset(f"{home}/a", f"{home}/b"), ETag='"two"')
+    make_due(crawl)
+    log = crawl.run(**HOUR)
+    assert {path for path, *_ in told(crawl)} == {"/", "/a", "/b"}, log
+    assert crawl.seen.count("/map.xml") == 3
+    assert (crawl.seen.count("/a"), crawl.seen.count("/b")) == (1, 1)
+    assert intervals(crawl) == {3600, 4 * 3600}
+    counted = totals(crawl)
+    assert (counted["revisits"], counted["revisits_unchanged"], counted["sitemaps"]) == (4, 3, 2)
+    assert not crawl.dead()
+
+
+def test_a_page_that_fails_comes_back_and_its_dead_letter_is_no_reason_to_pause(crawl: Crawl) -> None:
+    crawl.answers["/"] = Answer(html(text="home"))
+    crawl.feed(crawl.home + "/")
+    crawl.run(**HOUR)
+    crawl.answers["/"] = Answer(status=500)
+    make_due(crawl)
+    crawl.run(**HOUR, CRAWL_MAX_RETRIES="0", CRAWL_DEAD_MAXLEN="1")
+    assert crawl.dead() == {"/": "status 500"}
+    assert crawl.redis.get(KEYS.dead_refusals) == b"1"
+    crawl.answers["/"] = Answer(html(text="home again"))
+    make_due(crawl)
+    crawl.run(**HOUR, CRAWL_DEAD_MAXLEN="1")
+    assert told(crawl) == [("/", 200, None), ("/", 200, "changed")]
+    assert intervals(crawl) == {3600}
+
+
+def test_what_a_redirect_leads_to_elsewhere_is_not_asked_on_a_condition_of_another(crawl: Crawl) -> None:
+    server: Any = ThreadingHTTPServer(("127.0.0.2", 0), Conditional)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.seen, server.conditions, server.answers = [], [], {"/": Answer(html(text="elsewhere"), ETag=ETAG)}
+    crawl.answers["/"] = Answer(html(text="home"), ETag=ETAG)
+    crawl.feed(crawl.home + "/")
+    try:
+        crawl.run(**HOUR)
+        crawl.answers["/"] = Answer(status=302, Location=f"http://127.0.0.2:{server.server_port}/", ETag='"x"')
+        make_due(crawl)
+        crawl.run(**HOUR)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (server.seen, server.conditions) == (["/"], [])
+    assert told(crawl) == [("/", 200, None), ("/", 200, "changed")]
