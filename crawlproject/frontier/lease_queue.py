@@ -209,6 +209,7 @@ class LeaseQueue:
         asked = settlement.fine is not None or settlement.answered
         if not self._drop(lease, asked, answered=settlement.answered or settlement.latency is not None):
             return False
+        lease.revoked = True  # its slot may be given out again
         if self.state.delay and not lease.sent:
             settlement = replace(settlement, unsent=lease.at)
         self._settlements.append(settlement)

@@ -326,6 +326,7 @@ async def test_a_source_that_missed_its_slot_waits_for_no_other_one(state: State
     missed.latest = missed.slot - 1
     assert worker.queue.pop() is None
     await worker.queue.flush()
+    assert not missed.is_fresh(missed.slot - 2)  # whoever holds it still
     assert await _leases(worker)  # at once, not ten seconds later
     (lease,) = worker.queue.leases.values()
     assert lease.at >= missed.at

@@ -71,12 +71,14 @@ def test_all_groups_of_rows_are_read(tmp_path: Path, compression: str) -> None:
 
 
 def test_a_bad_row_is_left_out_and_named(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]]
     rows = [{"source_name": "museum", "image_count": Decimal(5)}, {"source_name": None, "image_count": Decimal(1)}]
     with pytest.raises(
         CatalogueError, match=r"row 1: image_count of museum must be a whole number from 0, not '5'"
     ):
         read_catalogue(str(write(tmp_path / "c.parquet", rows)))
-    path = write(tmp_path / "d.parquet", [{"source_name": name, "image_count": 1} for name in ("a", None, "b")])
+    rows = [{"source_name": name, "image_count": 1} for name in ("a", None, "b")]
+    path = write(tmp_path / "d.parquet", rows)
     with read_catalogue(str(path)) as catalogue:
         assert [(row.number, row.source) for row in catalogue.bad] == [(2, None)]
 

@@ -58,35 +58,39 @@ end
 -- weight of its class first. So no class starves, and of two that are short of slots the higher one waits half as long.
 -- The sets are read in chunks. Appends their names to `sources`.
 local function read_due(tier, most, sources)
-  local heads, found = {}, {names = {}, scores = {}, places = {}}
-  for class = 4, 0, -1 do
-    heads[5 - class] = {place = tier .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
-  end
-  local function score_of(head)
-    local score = head.rows[head.at + 1]
-    if not score and not head.ended then
-      local to, key = text(now + A.horizon), DUE[head.place]
-      head.rows = read('zset', 'ZRANGEBYSCORE', key, '-inf', to, 'WITHSCORES', 'LIMIT', head.read, head.chunk)
+  local to, heads, found = text(now + A.horizon), {}, {names = {}, scores = {}, places = {}}
+  -- Comes to the next source of a class; its wait is nil at the end.
+  local function advance(head)
+    head.at = head.at + 2
+    if not head.rows[head.at] and not head.ended then
+      head.rows = read('zset', 'ZRANGEBYSCORE', DUE[head.place], '-inf', to, 'WITHSCORES', 'LIMIT', head.read, head.chunk)
       head.at, head.read, head.ended = 1, head.read + head.chunk, #head.rows < 2 * head.chunk
-      head.chunk, score = 2 * head.chunk, head.rows[2]
+      head.chunk = 2 * head.chunk
     end
-    return tonumber(score or '')
+    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1] or '')
+    head.wait = head.score and math.max(now + A.horizon - head.score, 0) * head.weight
+  end
+  for class = 4, 0, -1 do
+    local head = {place = tier .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
+    advance(head)
+    if head.wait then heads[#heads + 1] = head end
   end
   for _ = 1, most do
-    local first, greatest, at
-    for _, head in ipairs(heads) do
-      local score = score_of(head)
-      local wait = score and math.max(now + A.horizon - score, 0) * head.weight
-      if wait and (not greatest or wait > greatest) then first, greatest, at = head, wait, score end
+    local head = heads[1]
+    if not head then break end
+    local place = 1
+    for index = 2, #heads do
+      if heads[index].wait > head.wait then head, place = heads[index], index end
     end
-    if not first then break end
-    local source = first.rows[first.at]
-    first.at = first.at + 2
+    local source = head.source
     if (rooms[source] or 1) > 0 then
-      local place = #found.names + 1
-      found.names[place], found.scores[place], found.places[place] = source, at, first.place
+      local names = found.names
+      local last = #names + 1
+      names[last], found.scores[last], found.places[last] = source, head.score, head.place
       sources[#sources + 1] = source
     end
+    advance(head)
+    if not head.wait then table.remove(heads, place) end
   end
   return found
 end

@@ -96,7 +96,8 @@ end
 local function take(source, count)
   has.queued[source] = nil
   local entries, delayed, keys = {}, K.delayed_of .. source, queues_of(source)
-  if redis.call('EXISTS', delayed, unpack(keys, 2)) > 0 then
+  local others = redis.call('EXISTS', delayed, unpack(keys, 2)) -- so many of these there are, and are still to be found
+  if others > 0 then
     local ready = attempt('ZRANGEBYSCORE', delayed, '-inf', text(now), 'LIMIT', 0, count)
     if ready and #ready > 0 then
       redis.call('ZREM', delayed, unpack(ready))
@@ -110,13 +111,14 @@ local function take(source, count)
       end
     end
     for index = #keys, 2, -1 do
-      if #entries < count then
-        for _, entry in ipairs(attempt('LPOP', keys[index], count - #entries) or {}) do entries[#entries + 1] = entry end
+      local queued = others > 0 and #entries < count and attempt('LPOP', keys[index], count - #entries)
+      if queued then
+        others = others - 1
+        for _, entry in ipairs(queued) do entries[#entries + 1] = entry end
       end
     end
-  else
-    has.delayed[source] = false
   end
+  if others == 0 then has.delayed[source] = false end
   if #entries < count then
     for _, entry in ipairs(attempt('LPOP', keys[1], count - #entries) or {}) do entries[#entries + 1] = entry end
     if #entries < count then has.queued[source] = false end
@@ -231,6 +233,8 @@ local function has_work_at(source, class)
     if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
     for rank = best, 1, -1 do
       if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return now, rank - 1 end
+      -- Most have requests of one class: when these are done, all others are looked for at once.
+      if rank == best and best > 2 and not added and redis.call('EXISTS', unpack(keys, 1, best - 1)) == 0 then break end
     end
   end
   local first = has.delayed[source] ~= false and attempt('ZRANGE', K.delayed_of .. source, 0, 0, 'WITHSCORES')
