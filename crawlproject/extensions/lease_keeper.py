@@ -120,10 +120,10 @@ class LeaseKeeper:
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
-                self._done(lease, request, item.event, 200, counts, totals=_of_links(item), parse_s=item.parse_s)
+                self._done(lease, request, item.event, 200, counts | _of_links(item), parse_s=item.parse_s)
             case ReadSitemap():
                 counts = {"sitemaps": 1} if item.status == 200 else {}
-                self._done(lease, request, None, item.status, counts, totals=_of_links(item))
+                self._done(lease, request, None, item.status, counts | _of_links(item))
             case Failure():
                 self._failed(lease, request, item)
 

@@ -10,8 +10,6 @@ from redis.exceptions import ResponseError
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.leases import read_leases
-from crawlproject.state.numbers import whole_number
-from crawlproject.state.source_counts import read_counts
 
 MOST = 10_000  # requests of each list that are looked at
 _PAGE = 1000
@@ -26,14 +24,6 @@ class Place(NamedTuple):
     where: str
     priority: int
     ahead: int | None = None
-
-
-class Spent(NamedTuple):
-    """What a source has spent of its budget: links admitted, poor ones among them, and its good pages."""
-
-    admitted: int
-    poor: int
-    good_pages: int
 
 
 async def find_request(state: State, source: str, is_it: Callable[[bytes], bool]) -> Place | None:
@@ -72,16 +62,3 @@ async def _search(redis: Any, key: str, is_it: Callable[[bytes], bool]) -> int |
 
 def _priority(entry: bytes) -> int:
     return min(entry[2], PRIORITIES - 1) if len(entry) > 2 else 0
-
-
-async def spent_budget(state: State, source: str) -> Spent:
-    """Return what `source` has spent of its budget; junk in the ledger counts as nothing."""
-    redis: Any = state.redis
-    try:
-        line = await redis.hget(state.keys.ledger, source)
-    except ResponseError:
-        line = None
-    numbers = [whole_number(part) for part in (line or b"").split(b" ")]
-    admitted, poor = numbers if len(numbers) == 2 else (0, 0)
-    good = (await read_counts(state, [source], ["good_pages"]))["good_pages"][0]
-    return Spent(admitted or 0, poor or 0, good)
