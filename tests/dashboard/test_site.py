@@ -43,10 +43,11 @@ class Client:
         try:
             connection.request(method, path, text, sent)
             answer = connection.getresponse()
-            read = b"" if path == "/events" and answer.status == 200 else answer.read()
+            is_stream = path.partition("?")[0] == "/events" and answer.status == 200
+            read = b"" if is_stream else answer.read()
             if "Cookie" not in headers and (cookie := answer.headers["Set-Cookie"]):
                 self.cookie = cookie.partition(";")[0]
-            if path == "/events" and answer.status == 200:
+            if is_stream:
                 while b"\n\n" not in read:
                     read += answer.read1()
                 self.token = json.loads(read.split(b"data: ")[1].split(b"\n")[0])["token"]
@@ -467,7 +468,7 @@ def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Mon
         db.xadd(KEYS.halted_events, {"other": "field"})
         db.xadd(KEYS.dead, {"reason": line, "seed": "http://u:secret@museum.example/\x1b[2J"})
         events = read_events(client, 20)
-    assert {name for name, _ in events} == {"hello", "snapshot", "recent"}
+    assert {name for name, _ in events} == {"hello", "spiders", "snapshot", "recent"}
     snapshots = [data for name, data in events if name == "snapshot"]
     assert len(snapshots) == 2
     assert snapshots[0]["time"] < snapshots[1]["time"]
@@ -507,8 +508,8 @@ def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: 
             for spider, waiting in {"pages": 1, "images": 0}.items():
                 status, _, said = client.ask("POST", "/halt", {"source": "museum", "spider": spider})
                 assert (status, json.loads(said)["row"]["waiting"]) == (200, waiting)
-            for spider in ("shop", ["pages"], None):
-                assert client.ask("POST", "/halt", {"source": "other", "spider": spider})[0] == 404
+            for other in ("shop", ["pages"], None):
+                assert client.ask("POST", "/halt", {"source": "other", "spider": other})[0] == 404
             assert db.smembers(KEYS.halted) == {b"museum"}
         finally:
             monitor.stop()
