@@ -118,16 +118,17 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     await prepare(state, names)
     path = folder / "monitor.jsonl"
     monitors.INTERVAL_S = 0.0  # a line at every request
-    one = Reporter(replace(state.config, monitor_file=str(path)), state)
+    reporter = Reporter(replace(state.config, monitor_file=str(path)), state)
+    one = reporter.reports["images"]
     commands = _counted(state)
-    await one._step()  # the first reading has nothing to be compared with
+    await one.step()  # the first reading has nothing to be compared with
     number = count(10**6)
     own, theirs, sent, took = [], [], [], []
     for _ in range(lines):
         await settle(state, names[:100], number)
         await state.scripts.lead(state.worker_id, ready=True)
         before = _own_cpu(), await _cpu(state), commands[0], time.perf_counter()
-        await one._step()
+        await one.step()
         took.append(time.perf_counter() - before[3])
         sent.append(commands[0] - before[2])
         theirs.append(await _cpu(state) - before[1])

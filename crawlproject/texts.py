@@ -43,13 +43,17 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def scrapy_command(*words: str, of: Iterable[str] = ()) -> str:
+def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:
     """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
+
+    It names the `spider`, unless that is the one that commands are about by default.
 
     A shell takes each of them as one word and as nothing else, whoever has chosen it: it does not run `$(...)`,
     and what begins with `-` in `of` is no option. It belongs at the end of a line: what follows is copied, too.
     """
     line = ["scrapy", *words]
+    if spider != "images":
+        line.append(f"--spider={spider}")
     if names := list(of):
         line += ["--", *names]
     return " ".join(shlex.quote(printable(word, len(word))) for word in line)

@@ -77,6 +77,14 @@ BOUNDS: dict[str, Bounds] = {
             "https://example.org/\r\nX-Evil: 1",
         ],
     ),
+    "CRAWL_METRICS_HOSTS": (
+        [
+            ("", ()),
+            ("VM1.example.org, *.crawl.example.org", ("vm1.example.org", "*.crawl.example.org")),
+            ("vm1.example.org.", ("vm1.example.org",)),
+        ],
+        ["*", "*.org", "vm1", "vm1.example.org:9410", "http://vm1.example.org", "*.*.org", "a..b", "-a.org", 1],
+    ),
     "CRAWL_NAMESPACE": (
         [("crawl", "crawl"), ("{a}", "{a}"), ("A.b_c-1", "A.b_c-1"), ("x" * 64, "x" * 64)],
         ["", "a b", "a:b", "a*", "ä", "x" * 65, "a\n"],
@@ -288,6 +296,7 @@ def test_refuses_with_name_and_value(name: str, given: Any) -> None:
         "True ",
         "networks ",
         "opt-outs, ",
+        "names ",
         "ports ",
         "addresses ",
         "brokers ",

@@ -28,13 +28,21 @@ from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of
-from crawlproject.state.place import find_request, next_look, spent_budget
+from crawlproject.state.place import find_request, next_look
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import Ended, last_end
-from crawlproject.status.source_status import duration, hold_of, interval_of, pause, seen_on, source_statuses
+from crawlproject.status.source_status import (
+    duration,
+    hold_of,
+    interval_of,
+    pause,
+    said_of_links,
+    seen_on,
+    source_statuses,
+)
 from crawlproject.storage.blobs import described, finder_of, thumbnail_name
 from crawlproject.texts import printable, without_userinfo
 
@@ -168,19 +176,15 @@ async def explain(
 
 
 async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
-    """Return the place of a page in the frontier, what a link to it is worth, and its source's budget."""
+    """Return the place of a page in the frontier, and what a link to it is worth."""
     place = await find_request(state, source, lambda entry: codec.url_of(entry) == url)
     worth, why = judge(url, 1, year=datetime.now(UTC).year)
-    config, spent = state.config, await spent_budget(state, source)
     digest = SeenFilter().digest(Request(url))
     look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
-    most = config.pages_budget_max
-    allowed = min(config.pages_budget + config.pages_budget_per_page * spent.good_pages, most) if most else None
     return {
         "place": None if place is None else place._asdict(),
         "revisit": None if look is None else look._asdict(),
         "link": {"worth": worth.value, "reason": why or None},
-        "budget": {"admitted": spent.admitted, "poor": spent.poor, "allowed": allowed},
     }
 
 
@@ -278,6 +282,7 @@ def _source_for_people(said: dict[str, Any]) -> str:
     return _listed(
         {"source": f"{said['source']}, {said['state']}", "crawled as": said["crawled_as"]}
         | _status_lines(said)
+        | _link_lines(said)
         | {"obstacles": "\n            ".join(said["obstacles"]) or "none"}
     )
 
@@ -285,7 +290,9 @@ def _source_for_people(said: dict[str, Any]) -> str:
 def _status_lines(said: dict[str, Any]) -> dict[str, str]:
     return {
         "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
-        "work": f"{said['queued']} queued, {said['waiting']} waiting, {said['delayed']} delayed, "
+        "work": f"{said['queued']} queued, {said['waiting']} waiting"
+        + (f" ({said['spilled']} of them on disk)" if said["spilled"] else "")
+        + f", {said['delayed']} delayed, "
         f"{said['in_flight']} in flight",
         "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
         "seen on": seen_on(said["hosts"]) or "no host in the last minutes",
@@ -303,19 +310,28 @@ def _seen(said: dict[str, Any]) -> str:
 
 
 def _page_lines(said: dict[str, Any]) -> dict[str, str]:
-    """Return where a page is in the frontier, what a link to it is worth, and its source's budget."""
-    place, link, budget, look = said["place"], said["link"], said["budget"], said["revisit"]
+    """Return where a page is in the frontier, when it is looked at again, and what a link to it is worth."""
+    place, link, look = said["place"], said["link"], said["revisit"]
     where = "not in the frontier, as far as was looked"
     if place is not None:
         ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
         where = f"{place['where'].replace('_', ' ')}, class {place['priority']}{ahead}"
-    allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
     return {
         "place": where,
         "next look": "none is planned" if look is None else f"in {duration(max(look['due_s'], 0))}",
         "as a link": link["worth"] + (f": {link['reason']}" if link["reason"] else ""),
-        "budget": f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor",
     }
+
+
+def _link_lines(said: dict[str, Any]) -> dict[str, str]:
+    """Return the budget of a source for links, and what became of them."""
+    lines = {}
+    if budget := said["budget"]:
+        allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
+        lines["budget"] = f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor"
+    if links := said_of_links(said["links"]):
+        lines["links"] = links
+    return lines
 
 
 def _for_people(said: dict[str, Any]) -> str:
@@ -327,7 +343,8 @@ def _for_people(said: dict[str, Any]) -> str:
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "because": said["belongs"],
         **_status_lines(said),
-        **(_page_lines(said) if "budget" in said else {}),
+        **(_page_lines(said) if "place" in said else {}),
+        **_link_lines(said),
         "robots.txt": f"{robots['verdict']}: {robots['reason']}"
         + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),
         "obstacles": "\n            ".join(said["obstacles"]) or "none",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy.exceptions import UsageError
+from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.log import configure_logging
 from scrapy.utils.reactor import install_reactor
@@ -17,6 +18,7 @@ from crawlproject import cli, config
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, connect_blocking
+from crawlproject.state.spiders import present_spiders
 from crawlproject.status.reporter import Reporter
 from crawlproject.storage.blobs import reader_of
 
@@ -29,17 +31,26 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 
 class Command(cli.Command):
-    """Stand for election as a worker does; while leading, set rates and write the line monitoring_update every
-    5 s, to CRAWL_MONITOR_FILE or the log. Return what dead workers held to the queues. Serve /metrics at
-    CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS
-    (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or SIGTERM.
+    """Stand for election as a worker does; while leading, set rates and write the line monitoring_update of each
+    spider every 5 s, to CRAWL_MONITOR_FILE or the log. Return what dead workers held to the queues. Serve
+    /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at
+    CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or
+    SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
     json_help = "print where it serves /metrics and the dashboard, as one JSON document, when it does"
-    spider_help = "the spider to report on"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--spider",
+            action="append",
+            metavar="NAME",
+            help="a spider to report on, and no others; may be repeated (default: all that the crawl has)",
+        )
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
@@ -71,7 +82,8 @@ class Command(cli.Command):
         from twisted.internet import reactor as installed
 
         reactor: Any = installed
-        watch = _Watch(settings, opts.spider, reader_of(settings.images_store, self.settings))
+        project = get_spider_loader(self.settings).list()
+        watch = _Watch(settings, opts.spider, project, reader_of(settings.images_store, self.settings))
 
         async def start() -> None:
             await watch.start()
@@ -94,16 +106,21 @@ class Command(cli.Command):
 class _Watch:
     """The parts of a `scrapy monitor`, in the order in which they start."""
 
-    def __init__(self, settings: config.Config, spider: str, thumbnail: Callable[[str], bytes]) -> None:
-        from crawlproject.frontier.lost_leases import LostLeases
+    def __init__(
+        self,
+        settings: config.Config,
+        spiders: Sequence[str] | None,
+        project: Sequence[str],
+        thumbnail: Callable[[str], bytes],
+    ) -> None:
         from crawlproject.leader import Leader
 
         self.settings = settings
+        self.spiders = spiders
+        self.project = project
         self.thumbnail = thumbnail
-        self.state = State(settings, spider)
+        self.state = State(settings, spiders[0] if spiders else "images")
         self.leader = Leader(settings)
-        self.lost_leases = LostLeases(self.state)
-        self.reporter = Reporter(settings, self.state, always=True)
         self.dashboard: Dashboard | None = None
         self.metrics_url = ""
         self.dashboard_url: str | None = None
@@ -118,23 +135,34 @@ class _Watch:
 
         """
         from crawlproject.dashboard.site import Dashboard
-        from crawlproject.metrics.collectors import CrawlCollector, registry
+        from crawlproject.frontier.lost_leases import LostLeases
+        from crawlproject.metrics.collectors import CrawlsCollector, registry
         from crawlproject.webserver import Metrics, listen, url_of
 
         await self.state.open()
+        first = self.state
+        if self.spiders is None and (present := await present_spiders(first, self.project)):
+            first = first.beside(present[0])
+        self.reporter = Reporter(self.settings, first, self.project, always=True, only=self.spiders)
+        self.lost_leases = LostLeases(
+            self.state, lambda: (report.state for report in self.reporter.reports.values())
+        )
+        await self.reporter.find()
         self._started = True
-        self.leader.start(self.state)
+        self.leader.start(first)
         self.lost_leases.start()
         self.reporter.start()
-        collector = CrawlCollector(self.state.keys.spider, lambda: self.reporter.latest_sample)
+        collector = CrawlsCollector(self.reporter.latest_samples)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
-        self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
+        self._served.append(
+            listen(Metrics(registry(collector), self.settings.metrics_hosts), address, port, "CRAWL_METRICS_PORT")
+        )
         self.metrics_url = f"{url_of(address, port)}/metrics"
         logger.info("Metrics at %s", self.metrics_url)
         if not self.settings.dashboard_port:
             return
         address, port = self.settings.dashboard_address, self.settings.dashboard_port
-        self.dashboard = Dashboard(self.settings, self.state, self.reporter, self.thumbnail)
+        self.dashboard = Dashboard(self.settings, self.reporter, self.thumbnail)
         self.dashboard.start()
         self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
         self.dashboard_url = url_of(address, port)

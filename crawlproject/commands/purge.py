@@ -39,7 +39,7 @@ class Command(cli.Command):
         elif opts.yes:
             cli.show(f"{dropped} requests of {sources[0]} were dropped")
         else:
-            drop = scrapy_command("purge", "--yes", of=sources)
+            drop = scrapy_command("purge", "--yes", spider=opts.spider, of=sources)
             cli.show(f"{waiting} requests of {sources[0]} wait; to drop them: {drop}")
 
     async def _purge(self, source: str, opts: argparse.Namespace) -> tuple[int, int]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from crawlproject import cli
 from crawlproject.state.source_table import known_sources
-from crawlproject.status.source_status import SourceRow, duration, pause, seen_on, source_statuses
+from crawlproject.status.source_status import SourceRow, duration, pause, said_of_links, seen_on, source_statuses
 from crawlproject.texts import counted
 
 
 class Command(cli.Command):
     """Show the rate of each source and the reason for it, what is queued, in flight and done, how long the rest
-    will take, and on which hosts it was seen in the last minutes. Without SOURCE: every source that the catalogue
-    names or that a seed has led to.
+    will take, and on which hosts it was seen in the last minutes. Of the spider pages also what waits in its
+    window, in its tail and on disk, and how many links were admitted, of what budget. Without SOURCE: every source
+    that the catalogue names or that a seed has led to.
     """
 
     arguments = "[options] [SOURCE...]"
@@ -34,8 +35,11 @@ class Command(cli.Command):
                 await cli.remark_unknown(state, names)
             else:
                 names = await known_sources(state)
-            write = _write_json if opts.json else _write_table
-            await write(names, (row async for _, row in source_statuses(state, names)))
+            rows = (row async for _, row in source_statuses(state, names))
+            if opts.json:
+                await _write_json(names, rows)
+            else:
+                await _write_table(names, rows, _OF_PAGES if opts.spider == "pages" else _COLUMNS)
             if not opts.json and (reason := (await pause(state)).reason):
                 cli.show(f"nothing goes out: {reason}")
 
@@ -48,11 +52,13 @@ async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     print("]" if names else "[]")
 
 
-_COLUMNS: dict[str, Callable[[SourceRow], str]] = {
+_Columns = Mapping[str, Callable[[SourceRow], str]]
+
+_RATES: _Columns = {
     "limit rps": lambda row: f"{row.rate_limit:.4g}",
     "now rps": lambda row: f"{row.effective_rate:.4g}",
-    "queued": lambda row: str(row.queued),
-    "waiting": lambda row: str(row.waiting),
+}
+_WORK: _Columns = {
     "delayed": lambda row: str(row.delayed),
     "in flight": lambda row: str(row.in_flight),
     "successful": lambda row: str(row.successful),
@@ -60,13 +66,34 @@ _COLUMNS: dict[str, Callable[[SourceRow], str]] = {
     "state": lambda row: row.state,
     "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
 }
+_COLUMNS = {
+    **_RATES,
+    "queued": lambda row: str(row.queued),
+    "waiting": lambda row: str(row.waiting),
+    **_WORK,
+}
+_OF_PAGES = {
+    **_RATES,
+    "window": lambda row: str(row.queued),
+    "tail": lambda row: str(row.waiting - row.spilled),
+    "on disk": lambda row: str(row.spilled),
+    **_WORK,
+    "links": lambda row: str(row.links.get("admitted", 0)),
+    "budget": lambda row: _budget(row.budget or {}),
+}
 
 
-async def _write_table(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
+def _budget(budget: Mapping[str, int | None]) -> str:
+    used, allowed = budget.get("admitted", 0), budget.get("allowed")
+    return f"{used}" if allowed is None else f"{used}/{allowed}"
+
+
+async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns: _Columns) -> None:
     width = max(map(len, names), default=6)
-    print(f"{'source':<{width}}", *(f"{name:>10}" for name in _COLUMNS), " reason")
+    print(f"{'source':<{width}}", *(f"{name:>10}" for name in columns), " reason")
     async for row in rows:
-        cells = " ".join(f"{cell(row):>10}" for cell in _COLUMNS.values())
-        hosts = seen_on(row.hosts)
-        cli.show(f"{row.source:<{width}} {cells}  {row.reason}" + (f"; seen on {hosts}" if hosts else ""))
+        cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
+        hosts, links = seen_on(row.hosts), said_of_links(row.links)
+        more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
+        cli.show(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}")
     print(counted(len(names), "source"))

@@ -16,6 +16,8 @@ Parser = Callable[[Any], Any]
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST_NAME = re.compile(rf"(?:\*\.)?(?:{_LABEL}\.)+{_LABEL}")
 
 
 def whole(low: int, high: int | None = None) -> Parser:
@@ -134,6 +136,17 @@ def address(value: Any) -> str:
         return str(ipaddress.ip_address(str(value).strip()))
     except ValueError:
         raise ValueError("an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::") from None
+
+
+def host_names(value: Any) -> tuple[str, ...]:
+    """Return names of hosts, in lower case; `*.` in front of one stands for all below it."""
+    try:
+        names = tuple(name.lower().removesuffix(".") for name in items(value))
+    except TypeError:
+        names = (repr(value),)
+    if wrong := [name for name in names if not _HOST_NAME.fullmatch(name)]:
+        raise ValueError(f"names such as vm1.example.org or *.example.org, separated by commas; not {wrong[0]}")
+    return names
 
 
 def opt_outs(value: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from crawlproject.config.parsers import (
     flag,
     folder,
     formats,
+    host_names,
     namespace,
     nat64_prefixes,
     networks,
@@ -448,6 +449,13 @@ class Config:
     )
     metrics_address: str = _setting(
         "CRAWL_METRICS_ADDRESS", "127.0.0.1", address, "address that `/metrics` is bound to"
+    )
+    metrics_hosts: tuple[str, ...] = _setting(
+        "CRAWL_METRICS_HOSTS",
+        (),
+        host_names,
+        "further names by which Prometheus may ask for `/metrics`, as in `vm1.example.org,*.example.org`, beside "
+        "addresses and names that only private networks have ([why](operators.md#metrics))",
     )
     dashboard_port: int = _setting(
         "CRAWL_DASHBOARD_PORT",

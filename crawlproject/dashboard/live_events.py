@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IPushProducer
@@ -11,8 +12,8 @@ from zope.interface import implementer
 
 from crawlproject.dashboard.recent import Recent
 from crawlproject.loops import Loops
-from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.status.reporter import INTERVAL_S, STALE_S, Reporter
+from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.status.reporter import INTERVAL_S, STALE_S, Report, Reporter
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
@@ -22,14 +23,55 @@ _LOOK_S = 0.25  # between checks for a new snapshot
 _PING = 40  # checks
 
 
+class Crawl:
+    """What pages are sent of one spider's crawl."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
+        self.snapshot = b""
+        self.recent = b""
+        self._recent = Recent(report.state)
+        self._seen: Snapshot | None = None
+
+    def has_news(self) -> bool:
+        """Tell whether there is a new snapshot, which is then the one to send."""
+        latest = self.report.latest
+        if latest is None or latest is self._seen:
+            return False
+        self._seen = latest
+        self.history.append((latest.time, latest.general.success_rps, latest.general.error_rps))
+        self.snapshot = event("snapshot", latest.as_event())
+        return True
+
+    def in_short(self) -> dict[str, Any]:
+        """Return what the page shows of it where another crawl is chosen."""
+        general = None if self._seen is None else self._seen.general
+        return {
+            "spider": self.report.state.keys.spider,
+            "success_rps": general and general.success_rps,
+            # Without workers it is in trouble if it has work: then it is paused.
+            "trouble": bool(general and set(general.trouble) - {"workers"}),
+        }
+
+    async def read_recent(self) -> None:
+        """Read what happened lately."""
+        try:
+            found = await self._recent.look()
+            self.recent = event("recent", {"spider": self.report.state.keys.spider, **found})
+        except REDIS_TROUBLE as error:
+            self.report.state.failed(error)
+
+
 @implementer(IPushProducer)
 class Page:
-    """An open page. While it does not read, nothing piles up; when it reads again, it gets the newest events."""
+    """An open page, of some crawls. While it does not read, nothing piles up; later it gets the newest events."""
 
-    def __init__(self, feed: Feed, request: Any, session: str) -> None:
+    def __init__(self, feed: Feed, request: Any, session: str, crawls: Sequence[Crawl]) -> None:
         self.feed = feed
         self.request = request
         self.session = session
+        self.crawls = crawls
         self._paused = False
         self._missed = False
         request.registerProducer(self, True)
@@ -42,6 +84,11 @@ class Page:
         else:
             self.request.write(b"".join(events))
 
+    def send_newest(self, *first: bytes) -> None:
+        """Send `first`, and the newest events of all its crawls."""
+        newest = (part for crawl in self.crawls for part in (crawl.snapshot, crawl.recent))
+        self.send(*first, self.feed.in_short(), *newest)
+
     def pauseProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing for a while."""
         self._paused = True
@@ -51,7 +98,7 @@ class Page:
         self._paused = False
         if self._missed:
             self._missed = False
-            self.send(self.feed.snapshot, self.feed.recent)
+            self.send_newest()
 
     def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing more."""
@@ -65,19 +112,14 @@ class Page:
 
 
 class Feed:
-    """Turns each snapshot of a reporter into events for all open pages."""
+    """Turns each snapshot of a reporter into events for the open pages that show its crawl."""
 
-    def __init__(self, state: State, reporter: Reporter) -> None:
-        self.state = state
+    def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
         self.pages: dict[Page, None] = {}  # the oldest first
-        self.snapshot = b""
-        self.recent = b""
-        self._recent = Recent(state)
-        self._history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
-        self._seen: Snapshot | None = None
+        self._crawls: dict[str, Crawl] = {}
         self._looks = 0
-        self._loops = Loops(state)
+        self._loops = Loops(reporter.state)
 
     def start(self) -> None:
         """Start sending snapshots."""
@@ -95,51 +137,63 @@ class Feed:
             if page.session == session:
                 page.close()
 
-    async def open(self, request: Any, session: str, hello: dict[str, Any]) -> None:
-        """Send events to a page of `session` from now on: `hello`, what all pages need, and the newest."""
+    def crawls(self) -> dict[str, Crawl]:
+        """Return the crawls that are reported on, by spider."""
+        for name, report in self.reporter.reports.items():
+            if name not in self._crawls:
+                self._crawls[name] = Crawl(report)
+        return self._crawls
+
+    def in_short(self) -> bytes:
+        """Return the event that tells of all crawls, for pages to choose from."""
+        return event("spiders", [crawl.in_short() for crawl in self.crawls().values()])
+
+    async def open(self, request: Any, session: str, spiders: Sequence[str], hello: dict[str, Any]) -> None:
+        """Send events to a page of `session` from now on: `hello`, what all pages need, and the newest.
+
+        `spiders`: whose crawls it shows; each is one that is reported on.
+        """
         gone: list[Any] = []
         request.notifyFinish().addBoth(gone.append)
-        if not self.pages:  # recent events are read only while a page is open
-            await self._read_recent()
+        crawls = [self.crawls()[name] for name in spiders]
+        for crawl in crawls:
+            if not self._is_shown(crawl):  # recent events are read only while a page shows them
+                await crawl.read_recent()
         if gone:
             return
-        page = Page(self, request, session)
+        page = Page(self, request, session, crawls)
         self.pages[page] = None
         if len(self.pages) > MOST_PAGES:
             next(iter(self.pages)).close()
         hello = {
             **hello,
-            "history": list(self._history),
-            "spider": self.state.keys.spider,
+            "spiders": list(spiders),
+            "histories": {name: list(crawl.history) for name, crawl in zip(spiders, crawls, strict=True)},
             "stale_s": STALE_S,
         }
-        page.send(b"retry: 2000\n", event("hello", hello), self.snapshot, self.recent)
+        page.send_newest(b"retry: 2000\n", event("hello", hello))
 
-    async def _read_recent(self) -> None:
-        try:
-            self.recent = event("recent", await self._recent.look())
-        except REDIS_TROUBLE as error:
-            self.state.failed(error)
+    def _is_shown(self, crawl: Crawl) -> bool:
+        return any(crawl in page.crawls for page in self.pages)
 
     async def _step(self) -> None:
         await asyncio.sleep(_LOOK_S)
         self._looks = (self._looks + 1) % _PING
         if self._looks == 0:
             self._send(b": still here\n\n")
-        latest = self.reporter.latest
-        if latest is None or latest is self._seen:
-            return
-        self._seen = latest
-        self._history.append((latest.time, latest.general.success_rps, latest.general.error_rps))
-        self.snapshot = event("snapshot", latest.as_event())
-        self._send(self.snapshot)
-        if self.pages:
-            await self._read_recent()
-            self._send(self.recent)
+        news = [crawl for crawl in self.crawls().values() if crawl.has_news()]
+        for crawl in news:
+            self._send(crawl.snapshot, of=crawl)
+        if news:
+            self._send(self.in_short())
+        for crawl in filter(self._is_shown, news):
+            await crawl.read_recent()
+            self._send(crawl.recent, of=crawl)
 
-    def _send(self, events: bytes) -> None:
+    def _send(self, events: bytes, of: Crawl | None = None) -> None:
         for page in list(self.pages):
-            page.send(events)
+            if of is None or of in page.crawls:
+                page.send(events)
 
 
 def event(name: str, data: Any) -> bytes:

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from twisted.web.server import NOT_DONE_YET
@@ -55,6 +55,14 @@ class Refused(Exception):
         self.status = status
 
 
+class _Change(NamedTuple):
+    """A change that an operator orders: of a source, as the frontier of one spider has it; `rate`: as written."""
+
+    state: State
+    source: str
+    rate: str
+
+
 class Dashboard(Resource):  # type: ignore[misc]
     """All that the dashboard serves. `thumbnail` reads a thumbnail from the storage by its name, and blocks.
 
@@ -62,16 +70,16 @@ class Dashboard(Resource):  # type: ignore[misc]
     that name this machine by a loopback address or as localhost are answered: otherwise any web page could have a
     name of its own resolve to this machine (DNS rebinding), and read everything. With a password, any address will
     do. CRAWL_DASHBOARD_ORIGIN adds the name under which a proxy shows it.
+
+    `/?spider=NAME` shows the crawl of that spider, and may name several, side by side; `/` that of the first.
     """
 
     isLeaf = True  # noqa: N815 - Twisted's name
 
-    def __init__(
-        self, config: Config, state: State, reporter: Reporter, thumbnail: Callable[[str], bytes]
-    ) -> None:
+    def __init__(self, config: Config, reporter: Reporter, thumbnail: Callable[[str], bytes]) -> None:
         super().__init__()
-        self.state = state
-        self.feed = Feed(state, reporter)
+        self.state = reporter.state
+        self.feed = Feed(reporter)
         self.sessions = Sessions(config.dashboard_password)
         self._thumbnail = thumbnail
         self._ended: set[str] = set()  # sessions that are known to have been logged out, also while Redis is away
@@ -226,7 +234,22 @@ class Dashboard(Resource):  # type: ignore[misc]
             await self._session(request)
         except Refused:
             return self._go(request, "/login")
+        self._spiders(request)
         return self._file(request, "index.html")
+
+    def _spiders(self, request: Any) -> list[str]:
+        """Return the spiders whose crawls a request is for."""
+        known = list(self.feed.crawls())
+        named = [name.decode(errors="replace") for name in request.args.get(b"spider", ())]
+        for name in named:
+            self._check_spider(name)
+        return list(dict.fromkeys(named)) or known[:1]
+
+    def _check_spider(self, name: str) -> None:
+        known = list(self.feed.crawls())
+        if name not in known:
+            where = f"only on {', '.join(known)}"
+            raise Refused(404, f"this monitor does not report on a spider {printable(name, 100)}, {where}")
 
     async def _login_page(self, request: Any) -> bytes:
         return self._file(request, "login.html") if self.sessions.password else self._go(request, "/")
@@ -278,13 +301,14 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _events(self, request: Any) -> bytes | None:
         cookie = await self._session(request)
+        spiders = self._spiders(request)
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else an nginx in front of us buffers events
         if request.method == b"HEAD":
             return b""
         hello = {"token": self.sessions.token(cookie), "password": self.sessions.password is not None}
         session, _ = self.sessions.name_of(cookie)
-        await self.feed.open(request, session, hello)
+        await self.feed.open(request, session, spiders, hello)
         if session in self._ended:  # it was logged out meanwhile
             self.feed.close(session)
         return None
@@ -292,51 +316,53 @@ class Dashboard(Resource):  # type: ignore[misc]
     # Changes by the operator
 
     async def _halt(self, request: Any) -> bytes:
-        source, _ = await self._change(request)
-        await halt(self.state, [source], _who(request))
-        return await self._done(request, source, "halted")
+        change = await self._change(request)
+        await halt(change.state, [change.source], _who(request))
+        return await self._done(request, change, "halted")
 
     async def _resume(self, request: Any) -> bytes:
-        source, _ = await self._change(request)
-        await resume(self.state, [source], _who(request))
-        return await self._done(request, source, "resumed")
+        change = await self._change(request)
+        await resume(change.state, [change.source], _who(request))
+        return await self._done(request, change, "resumed")
 
     async def _include(self, request: Any) -> bytes:
-        source, _ = await self._change(request)
-        [now] = (await include(self.state, [source], _who(request))).values()
-        return await self._done(request, source, "still excluded by CRAWL_EXCLUDE" if now == "file" else now)
+        change = await self._change(request)
+        [now] = (await include(change.state, [change.source], _who(request))).values()
+        return await self._done(request, change, "still excluded by CRAWL_EXCLUDE" if now == "file" else now)
 
     async def _rate(self, request: Any) -> bytes:
-        source, change = await self._change(request)
-        value = str(change.get("rate", "")).strip()
+        change = await self._change(request)
         try:
-            await set_rate(self.state, source, value, _who(request))
+            await set_rate(change.state, change.source, change.rate, _who(request))
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        what = "rate by size again" if value == "auto" else f"rate set to {value} requests a second"
-        return await self._done(request, source, what)
+        auto = change.rate == "auto"
+        what = "rate by size again" if auto else f"rate set to {change.rate} requests a second"
+        return await self._done(request, change, what)
 
-    async def _change(self, request: Any) -> tuple[str, dict[str, Any]]:
-        """Return the source that a change is for, and the whole of its JSON."""
+    async def _change(self, request: Any) -> _Change:
+        """Return what a request orders, of which source, in the crawl of which spider."""
         await self._check_change(request)
         try:
-            change = json.loads(request.content.read())
-            return source_name(change["source"]), change
+            said = json.loads(request.content.read())
+            source, spider = source_name(said["source"]), str(said.get("spider", self.state.keys.spider))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Refused(400, f"invalid request: {printable(str(error))}") from None
+        self._check_spider(spider)
+        return _Change(self.feed.crawls()[spider].report.state, source, str(said.get("rate", "")).strip())
 
-    async def _done(self, request: Any, source: str, what: str) -> bytes:
+    async def _done(self, request: Any, change: _Change, what: str) -> bytes:
         address = request.getClientAddress()
         logger.info(
             "Dashboard: %s: %s, by %s",
-            source,
+            change.source,
             what,
             getattr(address, "host", address),
-            extra={"source": source},
+            extra={"source": change.source},
         )
         request.setHeader("Content-Type", "application/json")
-        [row] = [row async for _, row in source_statuses(self.state, [source])]
-        return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
+        [row] = [row async for _, row in source_statuses(change.state, [change.source])]
+        return one_line({"source": change.source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
 
 
 def _who(request: Any) -> str:

@@ -125,12 +125,13 @@ class LeaseKeeper:
                 self._done(lease, request, item, item.status, {"link_rot": 1})
             case ReadPage():
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
-                more = self._look(request, item.look) | {"totals": _of_links(item, item.event.revisit)}
-                self._done(lease, request, item.event, item.event.status, counts, parse_s=item.parse_s, **more)
+                counts |= _of_links(item, item.event.revisit)
+                look = self._look(request, item.look)
+                self._done(lease, request, item.event, item.event.status, counts, parse_s=item.parse_s, **look)
             case ReadSitemap():
                 counts = {"sitemaps": 1} if item.status == 200 else {}
-                more = self._look(request, item.look) | {"totals": _of_links(item, item.revisit)}
-                self._done(lease, request, None, item.status, counts, **more)
+                counts |= _of_links(item, item.revisit)
+                self._done(lease, request, None, item.status, counts, **self._look(request, item.look))
             case Failure():
                 self._failed(lease, request, item)
 
@@ -430,9 +431,9 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
 
 
 def _of_links(item: ReadPage | ReadSitemap, revisit: str | None) -> dict[str, int]:
-    """Return the totals of what was decided about links, and of looks that have found nothing new."""
-    totals = {f"links_{name}": number for name, number in item.links.items()}
-    return totals | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
+    """Return the counts of what was decided about links, and of looks that have found nothing new."""
+    counts = {f"links_{name}": number for name, number in item.links.items()}
+    return counts | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

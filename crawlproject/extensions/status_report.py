@@ -7,10 +7,11 @@ from typing import Any, Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
+from scrapy.spiderloader import get_spider_loader
 
 from crawlproject import config
 from crawlproject.errors import ConfigError
-from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
+from crawlproject.metrics.collectors import CrawlsCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
 from crawlproject.webserver import Metrics, close, listen, url_of
 from crawlproject.worker import worker_of
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class StatusReport:
-    """Runs in every worker: the leader reports the whole crawl; each serves /metrics if it has a port."""
+    """Runs in every worker: the leader reports on all spiders; each serves /metrics if it has a port."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -36,19 +37,21 @@ class StatusReport:
     def spider_opened(self) -> None:
         """Begin to report, and to serve."""
         worker = worker_of(self.crawler)
-        self.reporter = Reporter(self.config, worker.state)
+        self.reporter = Reporter(self.config, worker.state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
         if self.config.metrics_port is None:
             return
         spider = worker.spider.name
         stats = self.crawler.stats
         collectors = registry(
-            CrawlCollector(spider, lambda: self.reporter.latest_sample),
+            CrawlsCollector(self.reporter.latest_samples),
             WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.lease_queue.leases)),
         )
         address, port = self.config.metrics_address, self.config.metrics_port
         try:
-            self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
+            self._served = listen(
+                Metrics(collectors, self.config.metrics_hosts), address, port, "CRAWL_METRICS_PORT"
+            )
             logger.info("Metrics at %s/metrics", url_of(address, port))
         except ConfigError as error:
             logger.error("%s; this worker runs without /metrics", error)

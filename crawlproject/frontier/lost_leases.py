@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
@@ -13,11 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 class LostLeases:
-    """Looks for workers whose heartbeat has lapsed, as often as a worker does."""
+    """Looks for workers whose heartbeat has lapsed, as often as a worker does.
 
-    def __init__(self, state: State) -> None:
+    `states` returns the frontier of each spider whose workers are looked at, over the connection of `state`.
+    """
+
+    def __init__(self, state: State, states: Callable[[], Iterable[State]]) -> None:
         self.state = state
-        self._present = Present()
+        self.states = states
+        self._present: dict[str, Present] = {}
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -30,9 +35,13 @@ class LostLeases:
 
     async def _look(self) -> None:
         config = self.state.config
-        self._present, lost = await self.state.scripts.reclaim(
-            self._present, timeout=config.heartbeat_timeout, max_deliveries=config.max_deliveries
-        )
-        for worker, returned, dead in lost:
-            logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
+        for state in list(self.states()):
+            spider = state.keys.spider
+            self._present[spider], lost = await state.scripts.reclaim(
+                self._present.get(spider, Present()),
+                timeout=config.heartbeat_timeout,
+                max_deliveries=config.max_deliveries,
+            )
+            for worker, returned, dead in lost:
+                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
         await asyncio.sleep(min(config.heartbeat_timeout / 6, 5.0))

@@ -26,7 +26,7 @@ from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
-from crawlproject.texts import LONGEST_URL, without_userinfo
+from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +229,8 @@ class SeedReader:
         if reply.admitted:
             self.arrived()
         if reply.dead:
-            logger.warning("%d seeds became dead letters: see scrapy dead list", reply.dead)
+            see = scrapy_command("dead", "list", spider=self.state.keys.spider)
+            logger.warning("%d seeds became dead letters: see %s", reply.dead, see)
         self.full = self.full or reply.returned > 0
         return _FULL_S if reply.returned and not reply.admitted else 0.0
 

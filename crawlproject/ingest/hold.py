@@ -27,15 +27,18 @@ class Hold:
 
     def reason(self) -> str:
         """Return what holds the batch back, as a clause; "" when nothing does."""
+        spider = self.state.keys.spider
         if seed_list.is_long(self.state):
-            return "the seed list is full: start a worker, or see scrapy stats (seeds_waiting, outstanding)"
+            see = scrapy_command("stats", spider=spider)
+            return f"the seed list is full: start a worker, or see {see} (seeds_waiting, outstanding)"
         if seed_list.is_overflow_half_full(self.state):
             if self._whose is None:
                 self._whose = _whose(self.batch)
             if sources := seed_list.sources_with_enough(self.state, self._whose):
                 have = "has" if len(sources) == 1 else "have"
                 names = " and ".join(sources)
-                return f"{names} {have} enough seeds waiting: see {scrapy_command('sources', of=sources)}"
+                see = scrapy_command("sources", spider=spider, of=sources)
+                return f"{names} {have} enough seeds waiting: see {see}"
         return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ class CrawlCollector(Collector):
         self._choose(before, sample)
         totals = {} if before is None else before.overview.totals
         then = {} if before is None else before.sources
-        counts = [count.stat for count in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS]
+        counts = [count.stat for count in _COUNTS] + [f"error_{kind}" for kind in ERROR_KINDS] + list(LINKS)
         for count in ("answers", "latency_us", *counts):
             grown = increase(totals.get(count, 0), sample.overview.totals.get(count, 0))
             theirs = sum(
@@ -157,13 +158,15 @@ class CrawlCollector(Collector):
                 counter.add_metric((self.spider, name), source.counts.get(count, 0))
             counter.add_metric((self.spider, OTHER), self._others.get(count, 0))
             yield counter
-        errors = CounterMetricFamily("crawl_errors", "Attempts that failed, by kind.", labels=(*who, "kind"))
-        for kind in ERROR_KINDS:
-            for name, source in labelled.items():
-                if number := source.counts.get(f"error_{kind}"):
-                    errors.add_metric((self.spider, name, kind), number)
-            errors.add_metric((self.spider, OTHER, kind), self._others.get(f"error_{kind}", 0))
-        yield errors
+        yield self._split(
+            labelled,
+            "crawl_errors",
+            "Attempts that failed, by kind.",
+            "kind",
+            [f"error_{one}" for one in ERROR_KINDS],
+        )
+        text = "Links found that belong to it, by what became of them."
+        yield self._split(labelled, "crawl_source_links", text, "result", LINKS)
         latency = SummaryMetricFamily("crawl_source_latency_seconds", "Time to the first byte.", labels=who)
         for name, source in labelled.items():
             micros = source.counts.get("latency_us", 0)
@@ -189,6 +192,19 @@ class CrawlCollector(Collector):
         for name in halted_sources:
             halted.add_metric((self.spider, name), 1.0)
         yield halted
+
+    def _split(
+        self, labelled: Mapping[str, SourceSample], name: str, text: str, label: str, counts: Sequence[str]
+    ) -> Metric:
+        """Return one metric for several counts, whose names have the value of `label` behind their first `_`."""
+        counter = CounterMetricFamily(name, text, labels=("spider", "source", label))
+        for count in counts:
+            value = count.partition("_")[2]
+            for source, sample in labelled.items():
+                if number := sample.counts.get(count):
+                    counter.add_metric((self.spider, source, value), number)
+            counter.add_metric((self.spider, OTHER, value), self._others.get(count, 0))
+        return counter
 
     def _fetches(self, labelled: Mapping[str, SourceSample]) -> Metric:
         # prometheus_client's own class for summaries knows no quantiles
@@ -304,6 +320,34 @@ def _moment(sample: CrawlSample) -> float:
 
 def _results(source: SourceSample | None) -> int:
     return 0 if source is None else source.row.successful + source.row.failed
+
+
+class CrawlsCollector(Collector):
+    """The crawls of several spiders: `latest` returns the latest sample of each by name, None before its first."""
+
+    def __init__(self, latest: Callable[[], Mapping[str, CrawlSample | None]]) -> None:
+        self._latest = latest
+        self._crawls: dict[str, CrawlCollector] = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the metrics are known only when they are collected."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return each metric once, with the samples of all spiders."""
+        merged: dict[str, Metric] = {}
+        for spider in self._latest():
+            if spider not in self._crawls:
+                self._crawls[spider] = CrawlCollector(spider, partial(self._sample, spider))
+            for metric in self._crawls[spider].collect():
+                if metric.name in merged:
+                    merged[metric.name].samples += metric.samples
+                else:
+                    merged[metric.name] = metric
+        return merged.values()
+
+    def _sample(self, spider: str) -> CrawlSample | None:
+        return self._latest().get(spider)
 
 
 class WorkerCollector(Collector):

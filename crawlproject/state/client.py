@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import secrets
 import socket
@@ -209,6 +210,16 @@ class State:
             raise
         if sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+
+    def beside(self, spider: str) -> State:
+        """Return the frontier of `spider`, over this connection, which remains to be closed here."""
+        if spider == self.keys.spider:
+            return self
+        other = copy.copy(self)
+        other.keys = Keys(self.config.namespace, spider)
+        other.delay = self.config.delay_of(spider)
+        other.scripts = self.scripts_of(spider)
+        return other
 
     def scripts_of(self, spider: str) -> Scripts:
         """Return the scripts for the frontier of `spider`, over this connection."""

@@ -12,7 +12,6 @@ from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.leases import read_leases
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.source_counts import read_counts
 
 MOST = 10_000  # requests of each list that are looked at
 _PAGE = 1000
@@ -27,14 +26,6 @@ class Place(NamedTuple):
     where: str
     priority: int
     ahead: int | None = None
-
-
-class Spent(NamedTuple):
-    """What a source has spent of its budget: links admitted, poor ones among them, and its good pages."""
-
-    admitted: int
-    poor: int
-    good_pages: int
 
 
 async def find_request(state: State, source: str, is_it: Callable[[bytes], bool]) -> Place | None:
@@ -95,16 +86,3 @@ async def next_look(state: State, source: str, digest: bytes) -> NextLook | None
     seconds, micros = await redis.time()
     now = seconds * MICROS + micros
     return NextLook(round((numbers[0] - now) / MICROS, 1), numbers[1] / MICROS)
-
-
-async def spent_budget(state: State, source: str) -> Spent:
-    """Return what `source` has spent of its budget; junk in the ledger counts as nothing."""
-    redis: Any = state.redis
-    try:
-        line = await redis.hget(state.keys.ledger, source)
-    except ResponseError:
-        line = None
-    numbers = [whole_number(part) for part in (line or b"").split(b" ")]
-    admitted, poor = numbers if len(numbers) == 2 else (0, 0)
-    good = (await read_counts(state, [source], ["good_pages"]))["good_pages"][0]
-    return Spent(admitted or 0, poor or 0, good)

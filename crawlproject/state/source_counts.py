@@ -57,6 +57,17 @@ async def read_dead_letter_counts(state: State, sources: Sequence[str]) -> list[
     return [whole_number(value) or 0 for value in _values(reply, len(sources))]
 
 
+async def read_spent_budgets(state: State, sources: Sequence[str]) -> list[tuple[int, int]]:
+    """Return how many links each of `sources` has admitted within its budget, and how many of them are poor."""
+    redis: Any = state.redis
+    try:
+        reply = await redis.hmget(state.keys.ledger, sources)
+    except ResponseError:
+        reply = None
+    lines = ([whole_number(part) for part in (line or b"").split(b" ")] for line in _values(reply, len(sources)))
+    return [(parts[0] or 0, parts[1] or 0) if len(parts) == 2 else (0, 0) for parts in lines]
+
+
 async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, int]]:
     """Return how often each status is among the last 50 of each of `sources`, the most frequent first."""
     async with state.redis.pipeline(transaction=False) as pipe:

@@ -7,6 +7,7 @@ import json
 import logging
 import logging.handlers
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from crawlproject.config import Config
@@ -14,6 +15,7 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_table import RateSum
+from crawlproject.state.spiders import present_spiders
 from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
@@ -56,44 +58,38 @@ class LineFile(logging.handlers.RotatingFileHandler):
             raise error
 
 
-class Reporter:
-    """Runs in every worker and in `scrapy monitor`; the leader's writes the line, and tells of halts and the like.
+class Report:
+    """What is known of one spider's crawl: a sample every five seconds, while this process leads or with `always`.
 
     The counters of the last sample, from which rates follow, are kept in Redis: a new leader continues from them.
-    `latest_sample` and `latest` are kept while this process leads, or with `always` even while another does; None
-    before the first.
+    `latest_sample` and `latest` are None before the first, and while another leads, unless `always`. `write` is
+    given each line of the leader.
     """
 
-    def __init__(self, config: Config, state: State, *, always: bool = False) -> None:
+    def __init__(self, state: State, write: Callable[[str], Awaitable[None]], *, always: bool) -> None:
         self.state = state
         self.always = always
+        self.leads = False
         self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
+        self._write = write
         self._own: Counters | None = None
         self._rate_sum = RateSum(state)
         self._unread = UnreadEvents(state)
-        self._file = (
-            None
-            if config.monitor_file is None
-            else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
-        )
-        self._file_failed = False
-        self._writing = asyncio.Lock()
-        self._leads = False
-        self._told = ""  # the last entry of the audit trail that was told of
         self._loops = Loops(state)
 
     def start(self) -> None:
-        """Start reporting."""
-        self._loops.start(self._step, self._tell)
+        """Start taking samples."""
+        self._loops.start(self.step)
 
     async def stop(self) -> None:
-        """Stop reporting."""
+        """Take no more."""
         await self._loops.stop()
 
-    async def _step(self) -> None:
+    async def step(self) -> None:
+        """Take the next sample when it is due, or wait a little."""
         overview = await collect(self.state, must_lead=True, every=INTERVAL_S)
-        self._leads = overview is not None
+        self.leads = overview is not None
         if isinstance(overview, Overview):
             await self._lead(overview)
         elif overview is not None:
@@ -129,12 +125,77 @@ class Reporter:
         self.latest = None if before is None else snapshot(before, latest)
         return self.latest
 
+
+class Reporter:
+    """Runs in every worker and in `scrapy monitor`; the leader's writes the lines, and tells of halts and such.
+
+    `reports` has the crawl of each spider that is reported on, by name, first the one of `state`. A leader,
+    whichever spider it crawls, reports on all that have something in the namespace (state/spiders.py; `project`
+    are those of this project), or on `only`. With `always` the reports go on while another process leads.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: State,
+        project: Sequence[str] = (),
+        *,
+        always: bool = False,
+        only: Sequence[str] | None = None,
+    ) -> None:
+        self.state = state
+        self.always = always
+        self.reports = {state.keys.spider: Report(state, self._write, always=always)}
+        self._own = self.reports[state.keys.spider]
+        self._project = project
+        self._only = only
+        self._file = (
+            None
+            if config.monitor_file is None
+            else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
+        )
+        self._file_failed = False
+        self._writing = asyncio.Lock()
+        self._told = ""  # the last entry of the audit trail that was told of
+        self._loops = Loops(state)
+
+    def latest_samples(self) -> dict[str, CrawlSample | None]:
+        """Return the latest sample of each spider, None before its first."""
+        return {name: report.latest_sample for name, report in self.reports.items()}
+
+    def start(self) -> None:
+        """Start reporting."""
+        self._own.start()
+        self._loops.start(self._find, self._tell)
+
+    async def stop(self) -> None:
+        """Stop reporting."""
+        await self._loops.stop()
+        for report in self.reports.values():
+            await report.stop()
+
+    async def find(self) -> None:
+        """Report on spiders that have come; on none but the own one where another process leads."""
+        if self.always or self._own.leads:
+            names = await present_spiders(self.state, self._project) if self._only is None else self._only
+            for name in names:
+                if name not in self.reports:
+                    self.reports[name] = Report(self.state.beside(name), self._write, always=self.always)
+                    self.reports[name].start()
+        else:
+            for name in [name for name, report in self.reports.items() if report is not self._own]:
+                await self.reports.pop(name).stop()
+
+    async def _find(self) -> None:
+        await asyncio.sleep(_LOOK_S)
+        await self.find()
+
     async def _tell(self) -> None:
         """While this process leads, tell the log and the file of halts, resumptions, probings and overrides."""
-        while self._leads:
+        while self._own.leads:
             entries = await self.state.scripts.tell(self.state.worker_id, self._told, count=_TOLD)
             if entries is None:
-                self._leads, self._told = False, ""
+                self._own.leads, self._told = False, ""
             if not entries:
                 break
             for at, text in entries:

@@ -62,6 +62,7 @@ async def take_sample(
         fetches = await read_fetches(state, some)
         for index, name in enumerate(some):
             counts = {count: column[index] for count, column in columns.items() if column[index]}
+            counts |= {f"links_{result}": number for result, number in rows[name].links.items()}
             sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index], fetches[index])
     others = None
     if overview.known > len(names) and rate_sum is not None:

@@ -12,11 +12,11 @@ import msgpack
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.histogram import quantile
-from crawlproject.status.source_status import SUCCESSES, SourceRow
+from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
 _FORMAT = 4  # of what is kept between two samples
 _OF_ANSWERS = ("answers", "latency_us")
-LINKS = tuple(f"links_{name}" for name in ("admitted", "known", "over_budget", "refused", "excluded"))  # totals
+LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
 
 
@@ -208,11 +208,14 @@ class Specific:
     failed: int
     queued: int
     waiting: int
+    spilled: int
     delayed: int
     in_flight: int
     work: int
     dead: int
     eta_s: float | None
+    links: Mapping[str, int]
+    budget: Mapping[str, int | None] | None
     bytes: int
     latency_mean_s: float | None
     fetch_p50_s: float | None
@@ -370,11 +373,14 @@ def _specific(name: str, source: SourceSample, before: Counters, interval: float
         failed=row.failed,
         queued=row.queued,
         waiting=row.waiting,
+        spilled=row.spilled,
         delayed=row.delayed,
         in_flight=row.in_flight,
         work=row.work,
         dead=source.dead,
         eta_s=row.eta_s,
+        links=row.links,
+        budget=row.budget,
         bytes=source.counts.get("bytes", 0),
         latency_mean_s=round(micros / answers / 1e6, 6) if answers and micros is not None else None,
         fetch_p50_s=quantile(0.5, source.fetches),

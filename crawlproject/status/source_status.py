@@ -6,26 +6,40 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from crawlproject.config import Config
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases, count_quarantined
 from crawlproject.state.scripts import Pause, SourceStatus
-from crawlproject.state.source_counts import read_counts
+from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import scrapy_command
 
 SUCCESSES = ("thumbnails", "pages")  # counts: what a spider is for; each has one of them
+LINK_RESULTS = (
+    "admitted",
+    "known",
+    "over_budget",
+    "refused",
+    "excluded",
+)  # what becomes of links; counts: links_ +
 
+_PAGES = "pages"  # the spider whose links have budgets
+_COUNTS = (*SUCCESSES, "link_rot", "failed", "good_pages", *(f"links_{name}" for name in LINK_RESULTS))
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
 
 
 class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
-    `waiting` are seeds beyond its share of the frontier. `successful` counts thumbnails, pages and link rot.
+    `waiting` are requests beyond its share of the frontier, `spilled` those of them that are in
+    CRAWL_OVERFLOW_STORE. `successful` counts thumbnails, pages and link rot.
     `eta_s` is 0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes
-    came from (eight, and None for all others), each with its `successful` and `errors`.
+    came from (eight, and None for all others), each with its `successful` and `errors`. `links`: how many links
+    that belong to it were found, by what became of them. `budget`: how many it has `admitted`, `poor` ones among
+    them, and may admit (`allowed`, None without a bound); None where links have no budget.
     """
 
     source: str
@@ -42,6 +56,9 @@ class SourceRow(NamedTuple):
     eta_s: float | None
     next_slot_s: float
     hosts: Sequence[Mapping[str, Any]] = ()
+    spilled: int = 0
+    links: Mapping[str, int] = MappingProxyType({})
+    budget: Mapping[str, int | None] | None = None
 
     @property
     def work(self) -> int:
@@ -80,13 +97,26 @@ async def source_statuses(
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
         statuses = await state.scripts.inspect(names)
-        counts = await read_counts(state, names, (*SUCCESSES, "link_rot", "failed"))
-        for status, *done in zip(statuses, *counts.values(), strict=True):
+        spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
+        counts = await read_counts(state, names, _COUNTS)
+        rows = zip(*counts.values(), strict=True)
+        for status, row, used in zip(statuses, rows, spent, strict=True):
             whole = status._replace(queued=status.queued + quarantined[status.source])
-            yield whole, _row(whole, leases[status.source], *done)
+            done = dict(zip(_COUNTS, row, strict=True))
+            budget = None if used is None else _budget(state.config, *used, done["good_pages"])
+            yield whole, _row(whole, leases[status.source], done, budget)
 
 
-def _row(status: SourceStatus, leased: int, thumbnails: int, pages: int, link_rot: int, failed: int) -> SourceRow:
+def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:
+    """Return the budget of a source for links; see preludes/budget.lua."""
+    most = config.pages_budget_max
+    allowed = min(config.pages_budget + config.pages_budget_per_page * good_pages, most) if most else None
+    return {"admitted": admitted, "poor": poor, "allowed": allowed}
+
+
+def _row(
+    status: SourceStatus, leased: int, done: Mapping[str, int], budget: Mapping[str, int | None] | None
+) -> SourceRow:
     work, hold = status.queued + status.waiting + status.delayed + leased, hold_of(status)
     return SourceRow(
         source=status.source,
@@ -99,12 +129,15 @@ def _row(status: SourceStatus, leased: int, thumbnails: int, pages: int, link_ro
         waiting=status.waiting,
         delayed=status.delayed,
         in_flight=leased,
-        successful=thumbnails + pages + link_rot,
-        failed=failed,
+        successful=sum(done[count] for count in (*SUCCESSES, "link_rot")),
+        failed=done["failed"],
         state=status.state,
         eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work * interval_of(status),
         next_slot_s=round(max(status.next_slot - status.now, status.paced_until - status.now, 0.0), 6),
         hosts=[one._asdict() | {"host": one.host or None} for one in status.hosts],
+        spilled=status.spilled,
+        links={name: number for name in LINK_RESULTS if (number := done[f"links_{name}"])},
+        budget=budget,
     )
 
 
@@ -124,6 +157,11 @@ def _failing_host(status: SourceStatus) -> str:
     if not status.failing_host:
         return ""
     return f"all errors of the last minutes at {status.failing_host}, one of {len(status.hosts)} hosts"
+
+
+def said_of_links(links: Mapping[str, int]) -> str:
+    """Return what became of links, in a few words; "" without any."""
+    return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in links.items())
 
 
 def seen_on(hosts: Sequence[Mapping[str, Any]]) -> str:

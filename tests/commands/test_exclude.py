@@ -142,6 +142,8 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
         "waiting": 5,
         "purged": 0,
     }
+    of_pages = scrapy("purge", "museum", "--spider", "pages").stdout
+    assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages -- museum\n"
     assert await frontier.redis.get("crawl:images:outstanding") == b"6"
     assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
     assert await frontier.redis.get("crawl:images:outstanding") == b"1"

@@ -95,6 +95,9 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "state": "closed",
         "eta_s": 2,
         "hosts": [],
+        "spilled": 0,
+        "links": {},
+        "budget": None,
     }
 
 

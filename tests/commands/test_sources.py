@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,9 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
         "state": "closed",
         "eta_s": 5 / rate_for(12_000_000),
         "hosts": [],
+        "spilled": 0,
+        "links": {},
+        "budget": None,
     }
     assert (rows["idle"]["rate_limit"], rows["idle"]["eta_s"]) == (rate_for(100_000_000), 0)
     nobody = rows["nobody.org"]
@@ -76,6 +80,39 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     assert outstanding == int(await frontier.redis.get("crawl:images:outstanding"))
     of_pages = listed(scrapy, "--spider", "pages")["museum"]
     assert (of_pages["queued"], of_pages["in_flight"]) == (0, 0)
+
+
+async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    state = frontier.state.beside("pages")
+    keys, redis = state.keys, frontier.redis
+    await redis.sadd(keys.sources, "museum.org")
+    await redis.rpush(f"{keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
+    await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
+    await redis.rpush(f"{keys.extents_of}0:museum.org", "packs/1-ab:0:100:64", "junk")
+    await redis.hset(keys.ledger, "museum.org", "240 12")
+    for name, number in {
+        "good_pages": 80,
+        "links_admitted": 250,
+        "links_known": 3000,
+        "links_refused": 61,
+    }.items():
+        await redis.hset(keys.counts_of + name, "museum.org", number)
+    row = listed(scrapy, "--spider", "pages")["museum.org"]
+    assert (row["queued"], row["waiting"], row["spilled"]) == (3, 69, 64)
+    assert row["links"] == {"admitted": 250, "known": 3000, "refused": 61}
+    assert row["budget"] == {"admitted": 240, "poor": 12, "allowed": 1320}
+    assert (
+        listed(scrapy, "--spider", "pages", "-s", "CRAWL_PAGES_BUDGET_MAX=0")["museum.org"]["budget"]["allowed"]
+        is None
+    )
+    head, line, _ = scrapy("sources", "--spider", "pages").stdout.splitlines()
+    cells = dict(zip(re.split(r"\s\s+", head.strip()), re.split(r"\s\s+", line.strip()), strict=True))
+    named = ("window", "tail", "on disk", "links", "budget")
+    assert [cells[name] for name in named] == ["3", "5", "64", "250", "240/1320"]
+    assert cells["reason"].endswith("; links: 250 admitted, 3000 known, 61 refused")
+    assert "window" not in scrapy("sources").stdout
 
 
 async def test_the_reason_says_why_a_source_has_its_rate(scrapy: Scrapy, frontier: Frontier) -> None:

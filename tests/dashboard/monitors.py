@@ -25,7 +25,7 @@ def free_port() -> int:
 class Monitor:
     """Runs from `start` to `stop`, each time at the same ports."""
 
-    def __init__(self, environ: Mapping[str, str], log: Path, spider: str = "images") -> None:
+    def __init__(self, environ: Mapping[str, str], log: Path, spider: str | None = None) -> None:
         self.port = free_port()
         self.metrics_port = free_port()
         self.environ = {
@@ -44,7 +44,13 @@ class Monitor:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "scrapy", "monitor", "--spider", self.spider]
+            command = [
+                sys.executable,
+                "-m",
+                "scrapy",
+                "monitor",
+                *(["--spider", self.spider] if self.spider else []),
+            ]
             self.process = subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
         until(self._answers, despite=OSError)
 

@@ -123,6 +123,82 @@ def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: An
         one.stop()
 
 
+def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page: Any, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    of_images, of_pages = Keys("crawl", "images"), Keys("crawl", "pages")
+    crawl.redis.sadd(of_images.sources, "museum.org")
+    crawl.redis.hset(of_images.totals, mapping={"thumbnails": 12, "admitted": 40})
+    crawl.redis.hset(of_images.counts_of + "thumbnails", "museum.org", 12)
+    one = Monitor(crawl.environ, tmp_path / "both.log")
+    try:
+        one.start()
+        page.goto(one.url)
+        page.wait_for_selector("#tiles > div")
+        assert page.locator("#spider").inner_text() == "images"  # there is nothing to choose from
+        assert not page.locator("#spiders").is_visible()
+
+        # The other spider comes later, and the page that is open offers it.
+        found = {"links_admitted": 300, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
+        crawl.redis.hset(of_pages.totals, mapping={"pages": 90, **found})
+        for name, number in {"pages": 90, "good_pages": 80, **found}.items():
+            crawl.redis.hset(of_pages.counts_of + name, "museum.org", number)
+        crawl.redis.hset(of_pages.ledger, "museum.org", "300 20")
+        crawl.redis.rpush(of_pages.overflow_of + "1:museum.org", b"\x01\x00\x01a", b"\x01\x00\x01b")
+        choice = page.get_by_role("navigation", name="Spiders")
+        choice.get_by_role("link", name="pages").click()
+        page.wait_for_url(f"{one.url}/?spider=pages")
+        cells = row(page, "museum.org").locator("td")
+        until(
+            lambda: row(page, "museum.org").locator("td.budget").inner_text() == "300 of 1,320"
+        )  # 1,000, and 4 for each good page
+        said = row(page, "museum.org").locator("td.links .hidden").inner_text()
+        assert said == "300 admitted, 3,000 known, 7 over budget, 61 refused"
+        assert cells.nth(3).inner_text() == "0 + 2 in the tail"
+        assert choice.locator("[aria-current=page]").inner_text().split()[0] == "pages"
+        assert not page.locator("#pictures").is_visible()
+
+        # Side by side, each panel has its own crawl, and orders are given in it.
+        choice.get_by_role("link", name="side by side").click()
+        page.wait_for_url(f"{one.url}/?spider=images&spider=pages")
+        page.locator("#tiles-2 > div").first.wait_for()
+        page.locator("#tiles > div").first.wait_for()
+        assert tile(page, "thumbnails") == "12"
+        assert page.locator("#h-panel").inner_text() == "images"
+        assert page.locator("#h-panel-2").inner_text() == "pages"
+        assert not page.locator("#pictures-2").is_visible()
+        pages = page.locator("#rows-2 tr[data-source='museum.org']")
+        with page.expect_request("**/halt") as order:
+            pages.get_by_role("button", name="Halt museum.org").click()
+        assert order.value.post_data_json == {"source": "museum.org", "spider": "pages"}
+        page.get_by_text("museum.org is halted", exact=True).wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "museum.org")
+        for rows in ("#rows", "#rows-2"):  # a halt is for all spiders
+            page.locator(f"{rows} .tag.halted").wait_for()
+        pages.get_by_role("button", name="Set the rate of museum.org").click()
+        page.get_by_label("Requests a second").fill("0.5")
+        page.keyboard.press("Enter")
+        until(lambda: "by override" in pages.inner_text())
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            said = Axe().run(page, options={"resultTypes": ["violations"]})
+            assert [(one["id"], one["nodes"][0]["html"]) for one in said.response["violations"]] == []
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+        # It can be reloaded, and finds a monitor that was restarted.
+        page.reload()
+        page.locator("#h-panel-2").wait_for()
+        one.stop()
+        page.locator("#state-2", has_text="not connected").wait_for()
+        page.complaints.clear()  # it may well complain that nobody answers
+        one.start()
+        until(lambda: "not connected" not in page.locator("#state-2").inner_text())
+    finally:
+        one.stop()
+    assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+
+
 def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, page: Any) -> None:
     photos = crawl.source("photos", 40)
     paint(photos, 30)

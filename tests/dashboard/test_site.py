@@ -43,10 +43,11 @@ class Client:
         try:
             connection.request(method, path, text, sent)
             answer = connection.getresponse()
-            read = b"" if path == "/events" and answer.status == 200 else answer.read()
+            is_stream = path.partition("?")[0] == "/events" and answer.status == 200
+            read = b"" if is_stream else answer.read()
             if "Cookie" not in headers and (cookie := answer.headers["Set-Cookie"]):
                 self.cookie = cookie.partition(";")[0]
-            if path == "/events" and answer.status == 200:
+            if is_stream:
                 while b"\n\n" not in read:
                     read += answer.read1()
                 self.token = json.loads(read.split(b"data: ")[1].split(b"\n")[0])["token"]
@@ -467,7 +468,7 @@ def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Mon
         db.xadd(KEYS.halted_events, {"other": "field"})
         db.xadd(KEYS.dead, {"reason": line, "seed": "http://u:secret@museum.example/\x1b[2J"})
         events = read_events(client, 20)
-    assert {name for name, _ in events} == {"hello", "snapshot", "recent"}
+    assert {name for name, _ in events} == {"hello", "spiders", "snapshot", "recent"}
     snapshots = [data for name, data in events if name == "snapshot"]
     assert len(snapshots) == 2
     assert snapshots[0]["time"] < snapshots[1]["time"]
@@ -479,3 +480,36 @@ def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Mon
     assert "secret" not in json.dumps(recent)
     assert letter["seed"].isprintable()
     assert letter["reason"].isprintable()
+
+
+def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: Path) -> None:
+    pages = Keys("crawl", "pages")
+    with redis.Redis.from_url(redis_url) as db:
+        db.hset(KEYS.totals, "thumbnails", 3)
+        db.hset(pages.totals, "pages", 9)
+        db.sadd(KEYS.sources, "museum")
+        db.rpush(f"{pages.overflow_of}1:museum", "x")
+        monitor = monitored(redis_url, folder)
+        monitor.start()
+        try:
+            client = Client(monitor)
+            client.open()
+            of_both = "?spider=pages&spider=images&spider=pages"
+            for query, shown in {"": ["images"], "?spider=pages": ["pages"], of_both: ["pages", "images"]}.items():
+                assert client.ask("GET", f"/{query}")[0] == 200
+                status, _, said = client.ask("GET", f"/events{query}")
+                hello = json.loads(said.split(b"data: ")[1].split(b"\n")[0])
+                assert (status, hello["spiders"], list(hello["histories"])) == (200, shown, shown)
+            for path in ("/?spider=shop", "/events?spider=images&spider=shop", "/events?spider=%ff"):
+                status, _, said = client.ask("GET", path)
+                assert (status, json.loads(said)["error"].endswith(", only on images, pages")) == (404, True)
+
+            # An order goes to the frontier of the spider that it is given for.
+            for spider, waiting in {"pages": 1, "images": 0}.items():
+                status, _, said = client.ask("POST", "/halt", {"source": "museum", "spider": spider})
+                assert (status, json.loads(said)["row"]["waiting"]) == (200, waiting)
+            for other in ("shop", ["pages"], None):
+                assert client.ask("POST", "/halt", {"source": "other", "spider": other})[0] == 404
+            assert db.smembers(KEYS.halted) == {b"museum"}
+        finally:
+            monitor.stop()

@@ -98,6 +98,48 @@ def test_configuration_and_alerts_are_valid() -> None:
     promtool("check", "rules", str(DEPLOY / "alerts.yml"))
 
 
+def alerted(folder: Path, name: str, series: dict[str, str], at: str) -> str:
+    """Return what an alert says that fires after `at` of these series, one value a minute; "" if it does not."""
+    data = [{"series": metric, "values": values} for metric, values in series.items()]
+    case = {"interval": "1m", "input_series": data, "alert_rule_test": [{"eval_time": at, "alertname": name}]}
+    path = folder / "case.json"  # JSON is YAML
+    path.write_text(json.dumps({"rule_files": [str(DEPLOY / "alerts.yml")], "tests": [case]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=20, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:[" in said.replace(" ", ""), said
+    return "" if done.returncode == 0 else said.partition("got:")[2]
+
+
+@needs_prometheus
+def test_links_that_are_lost_raise_an_alert_for_their_spider(tmp_path: Path) -> None:
+    quiet = 'crawl_overflow_lost_total{spider="images",instance="a"}'
+    lost = 'crawl_overflow_lost_total{spider="pages",instance="a"}'
+    assert not alerted(tmp_path, "OverflowLost", {quiet: "0x20", lost: "7x20"}, "15m")
+    fired = alerted(tmp_path, "OverflowLost", {quiet: "0x20", lost: "7x8 9x12"}, "15m")
+    assert 'spider="pages"' in fired
+    assert 'spider="images"' not in fired
+    assert 'severity="critical"' in fired
+
+
+@needs_prometheus
+def test_a_source_of_pages_fails_by_its_share_of_pages_and_the_remedy_names_the_spider(tmp_path: Path) -> None:
+    labels = 'spider="pages",source="museum.example",instance="a"'
+    counts = {
+        "crawl_images_total": "0x60",
+        "crawl_link_rot_total": "0x60",
+        "crawl_pages_total": "0+10x60",
+        "crawl_failed_total": "0+1x60",
+    }
+    series = {f"{name}{{{labels}}}": values for name, values in counts.items()}
+    assert not alerted(tmp_path, "SourceFails", series, "40m")
+    series[f"crawl_failed_total{{{labels}}}"] = "0+9x60"
+    assert "scrapy dead list --spider='pages' --source='museum.example'" in alerted(
+        tmp_path, "SourceFails", series, "40m"
+    )
+
+
 class Prometheus:
     """A server of our own, by deploy/prometheus.yml with other ports and a scrape each second."""
 

@@ -12,6 +12,7 @@ from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import DiscoverReply, LinkGroup
+from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
 from tests.state.scripts.calls import db
 
@@ -97,6 +98,23 @@ async def test_many_links_go_in_several_calls(state: State) -> None:
     links = [Link(f"https://site{n % 7}.example/{n}") for n in range(2 * LINKS_A_CALL + 3)]
     assert await discovery_of(scripts).admit(links) == Discovered(admitted=len(links))
     assert scripts.calls == [LINKS_A_CALL, LINKS_A_CALL, 3]
+
+
+async def test_what_became_of_links_is_counted_for_each_source_that_has_admitted_some(state: State) -> None:
+    await lead(state)
+    one = discovery_of(state.scripts, crawl_pages_budget=8)
+    await one.admit(PAGE)
+    await discovery_of(state.scripts, crawl_pages_budget=9).admit(PAGE[:3])
+    await db(state).sadd(state.keys.excluded, "never.example")
+    await one.admit([Link(f"https://never.example/{number}") for number in range(4)])
+    [(_, museum), (_, never)] = [
+        pair async for pair in source_statuses(state, ["museum.example", "never.example"])
+    ]
+    assert museum.links == {"admitted": 8, "known": 3, "over_budget": 12}
+    assert never.links == {}  # of the names that links lead to there is no end
+    totals = await db(state).hgetall(state.keys.totals)
+    found = {name: int(number) for name, number in totals.items() if name.startswith(b"links_")}
+    assert found == {b"links_admitted": 8, b"links_known": 3, b"links_over_budget": 12, b"links_excluded": 4}
 
 
 async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: State) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from crawlproject import config
 from crawlproject.ingest.hold import Hold
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
+from crawlproject.state.keys import Keys
 
 MUSEUM, ARCHIVE = "http://img.museum.org/a.jpg", "http://archive.org/a.jpg"
 NAMED = json.dumps({"url": ARCHIVE, "source": "museum"})
@@ -59,7 +61,15 @@ def test_no_source_is_held_back_when_many_have_a_little(state: BlockingState) ->
 
 def test_a_list_that_is_full_holds_everything_back(state: BlockingState) -> None:
     state.redis.lpush(state.keys.seeds, *["x"] * 100_001)
-    assert reason(state, ARCHIVE).startswith("the seed list is full")
+    assert reason(state, ARCHIVE).endswith("or see scrapy stats (seeds_waiting, outstanding)")
+
+
+def test_what_to_look_at_names_the_spider_that_is_fed(state: BlockingState) -> None:
+    pages = replace(state, keys=Keys(state.keys.namespace, "pages"))
+    overflow(pages, museum=5)
+    assert reason(pages, MUSEUM).endswith("see scrapy sources --spider=pages -- museum")
+    pages.redis.lpush(pages.keys.seeds, *["x"] * 100_001)
+    assert "see scrapy stats --spider=pages (" in reason(pages, ARCHIVE)
 
 
 def test_with_overflows_at_their_bound_a_topic_has_no_room(state: BlockingState) -> None:

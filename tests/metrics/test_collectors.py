@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
+from crawlproject.metrics.collectors import OTHER, CrawlCollector, CrawlsCollector, registry
 from crawlproject.state.scripts import PARSE_BOUNDS
 from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -95,6 +97,42 @@ def test_what_became_of_links_and_how_far_the_frontier_reaches_is_exported() -> 
     assert (values["crawl_overflow_lost_total"], values["crawl_redis_bytes"]) == (2, 10**7)
     below = {each.labels["le"]: each.value for each in samples if each.name == "crawl_parse_seconds_bucket"}
     assert (below["0.0005"], below["0.001"], below["0.002"], below["+Inf"]) == (3, 3, 4, 4)
+
+
+def test_links_are_exported_for_sources_with_labels_and_for_all_others_together() -> None:
+    def sample(at: float, more: int) -> CrawlSample:
+        links = {"a": {"links_known": 40 + more}, "b": {"links_known": 3 + more, "links_refused": 1}}
+        rows = [source(name, successful=number, counts=links[name]) for number, name in enumerate("ba")]
+        return sample_at(at, *rows, totals={"links_known": 43 + 2 * more, "links_refused": 1})
+
+    samples = iter([sample(1.0, 0), sample(2.0, 5)])
+    made = registry(CrawlCollector("pages", lambda: next(samples), 1))
+    for _ in range(2):
+        text = generate_latest(made).decode()
+    found = {
+        (each.labels["source"], each.labels["result"]): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+        if each.name == "crawl_source_links_total" and each.value
+    }
+    assert found == {("a", "known"): 45, (OTHER, "known"): 8, (OTHER, "refused"): 1}
+
+
+def test_of_several_spiders_each_metric_is_written_once() -> None:
+    samples = {
+        "images": sample_at(1.0, source("museum", successful=3)),
+        "pages": replace(sample_at(1.0, source("museum", successful=9)), spider="pages"),
+        "new": None,
+    }
+    text = generate_latest(registry(CrawlsCollector(lambda: samples))).decode()
+    assert max(Counter(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)).values()) == 1
+    work = [
+        (each.labels["spider"], each.labels["source"])
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+        if each.name == "crawl_queued_requests"
+    ]
+    assert work == [("images", "museum"), ("pages", "museum")]
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])

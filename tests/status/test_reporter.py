@@ -153,12 +153,47 @@ async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state
     path = tmp_path / "monitor.jsonl"
     await crawl.lead_by("somebody else")
     async with reporting(state, path) as quiet, reporting(state, path, always=True) as looking:
-        await until(lambda: looking.latest)
-        assert quiet.latest_sample is None
-        assert looking.latest is not None
-        assert looking.latest.general.global_max_rps == 400
+        report = looking.reports["images"]
+        await until(lambda: report.latest)
+        assert quiet.latest_samples() == {"images": None}
+        assert report.latest is not None
+        assert report.latest.general.global_max_rps == 400
     assert not path.exists()
     assert not await crawl.redis.exists(state.keys.reading)
+
+
+async def test_the_leader_reports_on_all_spiders_whichever_it_crawls(
+    crawl: Crawl, state: State, tmp_path: Path
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    await crawl.lead_by(state.worker_id)
+    redis: Any = state.redis
+    async with reporting(state, path, project=["images", "pages"]) as one:
+        await until(lambda: lines(path))
+        assert list(one.reports) == ["images"]
+        keys = state.beside("pages").keys
+        await redis.hset(keys.totals, "pages", 4)
+        await until(lambda: {line["spider"] for line in lines(path)} == {"images", "pages"})
+        await redis.hincrby(keys.totals, "pages", 3)
+        await until(lambda: sum(general(path, "pages")) > 0)
+        assert set(one.latest_samples()) == {"images", "pages"}
+
+        await crawl.lead_by("somebody else")
+        await until(lambda: one.latest_samples() == {"images": None})
+    assert not any(general(path, "images"))
+
+
+def general(path: Path, spider: str) -> list[float]:
+    return [line["general"]["success_rps"] for line in lines(path) if line["spider"] == spider]
+
+
+async def test_a_monitor_may_be_asked_for_some_spiders_alone(crawl: Crawl, state: State) -> None:
+    await crawl.lead_by("somebody else")
+    redis: Any = state.redis
+    await redis.hset(state.beside("pages").keys.totals, "pages", 4)
+    async with reporting(state, None, project=["images", "pages"], always=True, only=["images", "shop"]) as one:
+        await until(lambda: len(one.reports) > 1)
+        assert list(one.reports) == ["images", "shop"]
 
 
 async def test_without_a_file_the_line_goes_to_the_log(

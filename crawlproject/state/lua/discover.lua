@@ -17,6 +17,8 @@
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
 -- overflow, behind those that wait there; others go to its queues.
+--
+-- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 
 local outstanding, overflow, tails, pulse = strings(K.outstanding, K.overflow, K.spilled, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
@@ -39,7 +41,9 @@ look_up_excluded(names)
 look_up_budgets(payers)
 open_seen_filter()
 
-local letters, closed, counts = {}, {}, {}
+local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'over_budget', r = 'refused',
+  x = 'excluded'}
+local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
 local batches, batch_of = {}, {} -- what is to be stored, by list
 local rooms = {} -- queue -> how many more requests its source's window takes of that priority
 local growth = 0 -- of the frontier
@@ -114,7 +118,10 @@ for group = 1, groups do
   for _ = 1, A.sizes[group] do
     index = index + 1
     local letter = whole or judge(source, name, index)
-    letters[index], counts[letter] = letter, (counts[letter] or 0) + 1
+    letters[index] = letter
+    local of_result = counts[RESULTS[letter]] or {}
+    counts[RESULTS[letter]] = of_result
+    of_result[source] = (of_result[source] or 0) + 1
     if letter == 'a' then register_source(source) end
     if letter == 'f' then whole = 'f' end
   end
@@ -138,9 +145,14 @@ if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
 if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
 save_budgets()
 local totals = {}
-for letter, name in pairs({a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'over_budget',
-  r = 'refused', x = 'excluded'}) do
-  if counts[letter] then totals['links_' .. name] = (totals['links_' .. name] or 0) + counts[letter] end
+for result, of_sources in pairs(counts) do
+  local name, total = 'links_' .. result, 0
+  for source, count in pairs(of_sources) do
+    total = total + count
+    if admitted_of[source] == 0 then of_sources[source] = nil end
+  end
+  totals[name] = total
+  if next(of_sources) then add_all(K.counts_of .. name, of_sources) end
 end
 if next(totals) then add_all(K.totals, totals) end
 schedule_all(touched)

@@ -8,7 +8,7 @@
 --    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its share of
 --    the frontier, 1 if the limit is over robots.txt else 0, the hosts it was seen on in the last
 --    minutes: {host ('' for the rest), successes, errors, host, ...}, the one whose errors are all there are, or '', when this
---    spider may send to it (us), the delay that it keeps itself (us)}
+--    spider may send to it (us), the delay that it keeps itself (us), how many of those beyond its share are in extents}
 
 look_up(A.sources)
 look_up_excluded(A.sources)
@@ -22,6 +22,7 @@ for index, source in ipairs(A.sources) do
     local place = #seen_on
     seen_on[place + 1], seen_on[place + 2], seen_on[place + 3] = host.name, host.fine, host.errors
   end
+  local spilled = spilled_of(source)
   local by_size = redis.call('HGET', K.limits, source)
   reply[index] = {
     string.format('%.17g', rate_of(source)),
@@ -39,12 +40,13 @@ for index, source in ipairs(A.sources) do
     text(next_slot(source)),
     text(circuit.generation),
     text(circuit.probing),
-    text(overflow_of(source)),
+    text(tail_of(source) + spilled),
     is_over_robots(source) and 1 or 0,
     seen_on,
     failing_host(hosts) or '',
     text(paced_until(source)),
     text(A.pace),
+    text(spilled),
   }
 end
 return reply

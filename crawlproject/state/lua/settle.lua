@@ -18,7 +18,7 @@
 --    unused (its slot, us), rates (when it was given out): nobody has so much as connected for it; if no slot was given
 --                                             out after it, the source gets it back. The last one comes first
 --    sources (where not the one that paid); counts (name -> number of the settlement -> n, added to its source);
---    totals (the same, of no source); parses (us, that reading the page took); parse_buckets;
+--    parses (us, that reading the page took); parse_buckets;
 --    revisits (a stored request), revisit_pages, intervals (us): when its page is looked at again, see preludes/revisits.lua
 --    statuses; fine (true or false); hosts (that gave the result); latencies (us); buckets (of the latency, from 0); fetches (us); fetch_buckets; slows;
 --    holds (us); answered.
@@ -165,11 +165,6 @@ local function save_counts()
     for source, number in pairs(of_sources) do total, active[source] = total + number, true end
     add_all(K.counts_of .. name, of_sources)
     totals[name] = total
-  end
-  for name, numbers in pairs(A.totals) do
-    for index = 1, #A.ids do
-      if numbers[index] and reply[index] == 1 then totals[name] = (totals[name] or 0) + numbers[index] end
-    end
   end
   for index = 1, #A.ids do
     if A.parses[index] and reply[index] == 1 then

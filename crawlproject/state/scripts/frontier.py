@@ -249,8 +249,8 @@ class Settlement:
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
-    `counts` are added to those of `source`, `totals` to the totals alone.
-    `parse_s` is the time that reading the page took. `revisit`: the page is looked at again.
+    `counts` are added to those of `source`. `parse_s` is the time that reading the page took. `revisit`: the page
+    is looked at again.
 
     What it says of the source that paid: `status` is noted; with `fine` it is a sample of its circuit, of `host`;
     `latency` is the time to the first byte in seconds, `fetch_s` that of the whole fetch, to the last byte or the
@@ -275,7 +275,6 @@ class Settlement:
     name: str | None = None
     stray: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
-    totals: Mapping[str, int] = field(default_factory=dict)
     parse_s: float | None = None
     revisit: Revisit | None = None
     status: str | None = None
@@ -463,13 +462,11 @@ class FrontierScripts(ScriptRunner):
         if not settlements:
             return SettleReply([], [])
         names = {name for one in settlements for name in one.counts}
-        sums = {name for one in settlements for name in one.totals}
         reply = await self._run(
             "settle",
             worker=worker,
             ids=[one.id for one in settlements],
             counts={name: [one.counts.get(name) for one in settlements] for name in names},
-            totals={name: [one.totals.get(name) for one in settlements] for name in sums},
             high_water=high_water,
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,

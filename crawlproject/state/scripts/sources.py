@@ -39,6 +39,7 @@ class SourceStatus(NamedTuple):
     requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from. If
     all errors came from one of several hosts, that is `failing_host`, else "". `delay` is what this spider keeps
     itself between its requests to the source (s, 0: none), `paced_until` when it may send the next one for that.
+    `spilled` are those of the waiting ones that are in extents (CRAWL_OVERFLOW_STORE), not in Redis.
     """
 
     source: str
@@ -63,6 +64,7 @@ class SourceStatus(NamedTuple):
     failing_host: str
     paced_until: float = 0.0
     delay: float = 0.0
+    spilled: int = 0
 
 
 class Attribution(NamedTuple):
@@ -316,6 +318,7 @@ class SourceScripts(ScriptRunner):
                 row[18].decode(errors="replace"),
                 int(row[19]) / MICROS,
                 int(row[20]) / MICROS,
+                int(row[21]),
             )
             for source, row in zip(sources, rows, strict=True)
         ]

@@ -210,7 +210,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     grants = (await lease(state, room=3)).grants
     taken = (0.0004, 0.0015, 9.0)
     ends = [
-        Settlement(grant.id, "museum", done=True, status="200", totals={"links_known": 2}, parse_s=seconds)
+        Settlement(grant.id, "museum", done=True, status="200", counts={"links_known": 2}, parse_s=seconds)
         for grant, seconds in zip(grants, taken, strict=True)
     ]
     for _ in range(2):  # of leases that are gone nothing is counted

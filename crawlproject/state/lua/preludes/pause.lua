@@ -3,7 +3,7 @@
 -- reads: dead workers
 --
 -- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs);
---    overflow_tail (most requests in the tails of all sources while they cannot be spilled).
+--    overflow_tail (most requests in the tails of all sources while they cannot be spilled); spider.
 
 local function workers_alive() return read('zset', 'ZCOUNT', K.workers, text(now - A.timeout), '+inf') end
 
@@ -17,14 +17,15 @@ local function pause_reason(pulse, unread, outstanding, tails)
   end
   if unread then return {'paused', unread} end
   if are_dead_letters_at_bound() then
-    return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it'}
+    local command = 'scrapy dead' .. (A.spider == 'images' and '' or ' --spider=' .. A.spider)
+    return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
   end
   local fault = tails >= A.overflow_tail and attempt('GET', K.spill_fault)
   if fault then
     return {'paused', 'requests beyond their sources\' windows have reached CRAWL_OVERFLOW_TAIL, as ' .. fault}
   end
   if A.timeout and outstanding > 0 and workers_alive() == 0 then
-    return {'no worker', 'no worker is running: start one (scrapy crawl images)'}
+    return {'no worker', 'no worker is running: start one (scrapy crawl ' .. A.spider .. ')'}
   end
   return {'', ''}
 end

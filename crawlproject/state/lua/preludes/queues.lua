@@ -163,12 +163,14 @@ local function spilled_of(source)
   return count
 end
 
--- How many requests of a source are in its overflow.
-local function overflow_of(source)
-  local count = spilled_of(source)
+-- How many requests of a source are in its overflow, but for these.
+local function tail_of(source)
+  local count = 0
   for _, key in ipairs(overflow_lists_of(source)) do count = count + (attempt('LLEN', key) or 0) end
   return count
 end
+
+local function overflow_of(source) return tail_of(source) + spilled_of(source) end
 
 -- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes,
 -- and by `most` requests if that is given; of each priority in order, the highest first. The lowest priorities wait until
