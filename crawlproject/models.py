@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -74,8 +74,8 @@ OPT_OUTS: Mapping[str, str] = {
 OF_FOUND = ("found_on", "licence", "alt", "title", "creator")
 
 
-class ThumbnailFormat(NamedTuple):
-    """A format of thumbnails: the ending of their names, and their content type."""
+class FileType(NamedTuple):
+    """How the files of a format are stored: the ending of their names, and their content type."""
 
     suffix: str
     content_type: str
@@ -92,16 +92,55 @@ IMAGE_FORMATS: Mapping[str, str | None] = {
 DEFAULT_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
 
 # By the names of the setting CRAWL_THUMBNAIL_FORMAT, which are Pillow's but for case.
-THUMBNAIL_FORMATS: Mapping[str, ThumbnailFormat] = {
-    "JPEG": ThumbnailFormat(".jpg", "image/jpeg"),
-    "WebP": ThumbnailFormat(".webp", "image/webp"),
+THUMBNAIL_FORMATS: Mapping[str, FileType] = {
+    "JPEG": FileType(".jpg", "image/jpeg"),
+    "WebP": FileType(".webp", "image/webp"),
+}
+
+# By the names of the setting CRAWL_THUMBNAIL_MODE, which are img2dataset's: what a thumbnail's size is of.
+THUMBNAIL_MODES: Mapping[str, str] = {
+    "keep_ratio_largest": "its longest side",
+    "keep_ratio": "its shortest side",
+    "center_crop": "a square in its middle",
+    "border": "a white square around it",
+}
+
+# How originals are stored, by their formats.
+ORIGINALS: Mapping[str, FileType] = {
+    "JPEG": FileType(".jpg", "image/jpeg"),
+    "PNG": FileType(".png", "image/png"),
+    "GIF": FileType(".gif", "image/gif"),
+    "WEBP": FileType(".webp", "image/webp"),
+    "TIFF": FileType(".tif", "image/tiff"),
+    "BMP": FileType(".bmp", "image/bmp"),
+    "AVIF": FileType(".avif", "image/avif"),
+    "JPEG2000": FileType(".jp2", "image/jp2"),
+    "ICO": FileType(".ico", "image/vnd.microsoft.icon"),
+    "PPM": FileType(".pnm", "image/x-portable-anymap"),
+    "TGA": FileType(".tga", "image/x-tga"),
+    "PCX": FileType(".pcx", "image/vnd.zbrush.pcx"),
+    "PSD": FileType(".psd", "image/vnd.adobe.photoshop"),
+    "SGI": FileType(".sgi", "image/x-sgi"),
+    "QOI": FileType(".qoi", "image/qoi"),
+    "SVG": FileType(".svg", "image/svg+xml"),
+    "HEIF": FileType(".heic", "image/heic"),
+    "JXL": FileType(".jxl", "image/jxl"),
 }
 
 
 def thumbnail_type(name: str) -> str:
     """Return the content type of a thumbnail by its name; that of any bytes, where it is none."""
-    types = (form.content_type for form in THUMBNAIL_FORMATS.values() if name.endswith(form.suffix))
-    return next(types, "application/octet-stream")
+    return _type_of(name, THUMBNAIL_FORMATS)
+
+
+def original_type(name: str) -> str:
+    """Return the content type of an original, or a thumbnail, by its name; that of any bytes, where it is none."""
+    return _type_of(name, ORIGINALS)
+
+
+def _type_of(name: str, types: Mapping[str, FileType]) -> str:
+    found = (each.content_type for each in types.values() if name.endswith(each.suffix))
+    return next(found, "application/octet-stream")
 
 
 def utc_now() -> str:
@@ -216,12 +255,33 @@ class ImageFacts:
         }
 
 
+class Thumbnail(NamedTuple):
+    """A thumbnail, a JPEG or a WebP, and its size in pixels."""
+
+    data: bytes
+    width: int
+    height: int
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts and thumbnail of a picture. `thumbnail` is a JPEG or a WebP; that of an SVG is empty."""
+    """Facts and thumbnails of a picture, the latter in the order of their sizes in the settings; an SVG has none.
+
+    `body` is the picture's without its content codings, where it had any and was asked for.
+    """
 
     facts: ImageFacts
-    thumbnail: bytes = field(repr=False)
+    thumbnails: tuple[Thumbnail, ...] = field(default=(), repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredThumbnail:
+    """A thumbnail in the storage: its name there, and its size in pixels. It stands in an event as it is."""
+
+    name: str
+    width: int
+    height: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +316,13 @@ class FetchedImage:
     tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
     facts: ImageFacts | None = field(default=None, repr=False)
-    thumbnail: str | None = None
+    thumbnails: tuple[StoredThumbnail, ...] = ()
+    original: str | None = None
+
+    @property
+    def thumbnail(self) -> str | None:
+        """The name of the first thumbnail; an SVG has none."""
+        return self.thumbnails[0].name if self.thumbnails else None
 
 
 @dataclass(slots=True)
@@ -315,6 +381,7 @@ class ImageEvent:
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_metadata_updates"
+    _LEFT_OUT: ClassVar[Sequence[str]] = ("exif", "tls_failure", *OF_FOUND, "thumbnails", "original")
 
     identifier: str
     url: str
@@ -341,11 +408,14 @@ class ImageEvent:
     alt: str | None = None
     title: str | None = None
     creator: str | None = None
+    thumbnails: tuple[StoredThumbnail, ...] = ()
+    original: str | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON, leaving out `exif`, `tls_failure` and what `OF_FOUND` names when empty."""
+        """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""
         data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
-        for name in ("exif", "tls_failure", *OF_FOUND):
+        data["thumbnails"] = [asdict(each) for each in self.thumbnails]
+        for name in self._LEFT_OUT:
             if not data[name]:
                 del data[name]
         return one_line(data)

@@ -131,6 +131,18 @@ BOUNDS: dict[str, Bounds] = {
         ["", " , ", (), "JPG", "jpeg;png", "JPEG PNG", "image/jpeg", "EPS", "all", 5, True],
     ),
     "CRAWL_THUMBNAIL_SIZE": ([("16", 16), ("2048", 2048)], ["15", "2049", "0", "-640", "large", "640.5", ""]),
+    "CRAWL_THUMBNAIL_SIZES": (
+        [("", ()), ("640", (640,)), (" 640, 256,", (640, 256)), ((16, 2048), (16, 2048))],
+        ["15", "640,2049", "640,640", "640;256", "640x480", "16,17,18,19,20,21,22,23,24", "large", True],
+    ),
+    "CRAWL_THUMBNAIL_MODE": (
+        [("keep_ratio", "keep_ratio"), ("center_crop", "center_crop"), ("border", "border")],
+        ["no", "fixed", "Border", "crop", ""],
+    ),
+    "CRAWL_KEEP_ORIGINALS": (
+        [("", None), ("originals", "originals"), ("s3://b/p/", "s3://b/p/")],
+        ["s3://b", "gs://b/", "http://h/"],
+    ),
     "CRAWL_THUMBNAIL_FORMAT": ([("JPEG", "JPEG"), ("WebP", "WebP")], ["webp", "PNG", "image/webp", ""]),
     "CRAWL_THUMBNAIL_QUALITY": ([("1", 1), ("95", 95)], ["0", "96", "100", "high", ""]),
     "CRAWL_DECODE_PROCESSES": ([("1", 1), ("64", 64)], ["0", "65", ""]),

@@ -15,6 +15,7 @@ from crawlproject.models import (
     Lease,
     LinkRotEvent,
     PageEvent,
+    StoredThumbnail,
     utc_now,
 )
 
@@ -38,6 +39,7 @@ IMAGE = ImageEvent(
     fetch_s=0.317,
     exif={"0x13b": "Ana", "0x10f": None},
     opt_out=("noai", "tdm-reservation"),
+    thumbnails=(StoredThumbnail("ab/6f1c.jpg", 640, 480),),
 )
 
 
@@ -63,13 +65,15 @@ def test_an_image_event_has_all_that_the_contract_names() -> None:
         "fetch_s": 0.317,
         "exif": {"0x13b": "Ana", "0x10f": None},
         "opt_out": ["noai", "tdm-reservation"],
+        "thumbnails": [{"name": "ab/6f1c.jpg", "width": 640, "height": 480}],
     }
+    assert json.loads(replace(IMAGE, original="00/00ff.jpg").to_json())["original"] == "00/00ff.jpg"
 
 
 def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
-    none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None)
+    none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None, thumbnails=())
     data = json.loads(none.to_json())
-    assert "exif" not in data
+    assert not {"exif", "thumbnails", "original"} & data.keys()
     assert data["opt_out"] == []
     assert data["compression_quality"] is None
     assert data["content_type"] is None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 from scrapy.commands import crawl
 
 from crawlproject import cli, config
+from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import connect_blocking
-from crawlproject.storage.blobs import check_storage
+from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
 
@@ -69,18 +71,26 @@ class Command(crawl.Command):
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         connect_blocking(settings).close()
-        if (fault := check_storage(settings.images_store, self.settings)) is not None:
+        for fault in self._faults_of_storages(settings):
             cli.remark(f"{fault}; the crawl waits until they can")
-        if settings.pages_store is not None:
-            from crawlproject.storage.warc_store import check_page_store
-
-            if (fault := check_page_store(self.settings)) is not None:
-                cli.remark(f"{fault}; the crawl waits until they can")
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
         super().run(args, opts)
+
+    def _faults_of_storages(self, settings: Config) -> Iterator[str]:
+        """Yield why what is crawled cannot be stored for now. Raises ConfigError, where that is for good."""
+        if (originals := settings.keep_originals) and is_same_place(originals, settings.images_store):
+            raise ConfigError("CRAWL_KEEP_ORIGINALS is the same place as IMAGES_STORE: name another one")
+        faults = [check_storage(settings.images_store, self.settings)]
+        if originals:
+            faults.append(check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS", "originals"))
+        if settings.pages_store is not None:
+            from crawlproject.storage.warc_store import check_page_store
+
+            faults.append(check_page_store(self.settings))
+        yield from filter(None, faults)
 
 
 def _is_installed(module: str | None) -> bool:

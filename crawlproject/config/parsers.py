@@ -159,6 +159,16 @@ def opt_outs(value: Any) -> tuple[str, ...]:
     return names
 
 
+def sizes(value: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(whole(16, 2048)(item) for item in items(value))
+    except (TypeError, ValueError):
+        sizes = (0, 0)
+    if len(set(sizes)) < len(sizes) or len(sizes) > 8:
+        raise ValueError("up to 8 different whole numbers from 16 to 2048, separated by commas")
+    return sizes
+
+
 def formats(value: Any) -> tuple[str, ...]:
     try:
         names = [name.upper() for name in items(value)]

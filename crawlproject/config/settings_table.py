@@ -29,13 +29,14 @@ from crawlproject.config.parsers import (
     origin,
     ports,
     servers,
+    sizes,
     storage,
     text,
     whole,
 )
 from crawlproject.config.redis_url import redis_url
 from crawlproject.config.seen_rules import SeenRules, rate_of_links, seen_links
-from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS
+from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS, THUMBNAIL_MODES
 
 
 def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
@@ -275,8 +276,22 @@ class Config:
         "CRAWL_THUMBNAIL_SIZE",
         640,
         whole(16, 2048),
-        "longest side of thumbnails, 16 to 2048; smaller images keep their size",
+        "size of thumbnails, 16 to 2048: their longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; "
+        "smaller images keep their size",
         unit="pixels",
+    )
+    thumbnail_sizes: tuple[int, ...] = _setting(
+        "CRAWL_THUMBNAIL_SIZES",
+        (),
+        sizes,
+        "thumbnails in several sizes, the first of which is the event's `thumbnail`; empty: in the one above",
+        unit="pixels",
+    )
+    thumbnail_mode: str = _setting(
+        "CRAWL_THUMBNAIL_MODE",
+        "keep_ratio_largest",
+        choice(*THUMBNAIL_MODES),
+        "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
     thumbnail_format: str = _setting(
         "CRAWL_THUMBNAIL_FORMAT",
@@ -286,6 +301,12 @@ class Config:
     )
     thumbnail_quality: int = _setting(
         "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "quality of thumbnails, in either format", unit="1 to 95"
+    )
+    keep_originals: str | None = _setting(
+        "CRAWL_KEEP_ORIGINALS",
+        None,
+        optional(storage),
+        "where the images themselves go: a folder or `s3://bucket/prefix/`; none: they are not kept",
     )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",
@@ -529,6 +550,11 @@ class Config:
     def circuit(self) -> CircuitRules:
         """The rules of every circuit that has no rules of its own in the catalogue."""
         return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of thumbnails."""
+        return self.thumbnail_sizes or (self.thumbnail_size,)
 
     def delay_of(self, spider: str) -> float:
         """Return the seconds that a spider keeps between its requests to one source, besides its rate."""

@@ -1,4 +1,4 @@
-"""One picture, from bytes to facts and thumbnail: opened once, decoded once.
+"""One picture, from bytes to facts and thumbnails: opened once, decoded once.
 
 The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them raises
 `UnreadableImage`.
@@ -26,7 +26,7 @@ from crawlproject.imaging import headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
-from crawlproject.imaging.thumbnail import make_thumbnail
+from crawlproject.imaging.thumbnail import make_thumbnails
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
@@ -50,18 +50,19 @@ def analyse(
     body: bytes,
     *,
     max_pixels: int,
-    longest_side: int = 640,
+    sizes: Sequence[int] = (640,),
+    mode: str = "keep_ratio_largest",
     quality: int = 85,
     form: str = "JPEG",
     memory: float = math.inf,
     formats: Sequence[str] = DEFAULT_FORMATS,
 ) -> Analysis:
-    """Return facts and thumbnail of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
+    """Return facts and thumbnails of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
 
-    A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnail,
-    `longest_side` is in pixels, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises UnreadableImage, with
-    a reason of one line and what its header says, and MemoryError; before decoding that is MemoryNeeded, if it
-    would take more than `memory` bytes.
+    A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnails, `sizes`
+    are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises
+    UnreadableImage, with a reason of one line and what its header says, and MemoryError; before decoding that is
+    MemoryNeeded, if it would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
@@ -74,7 +75,7 @@ def analyse(
     try:
         if not names:
             if "SVG" in formats and (size := svg.read_size(body)) is not None:
-                return Analysis(_bare_facts("SVG", size, body), b"")
+                return Analysis(_bare_facts("SVG", size, body))
             raise UnreadableImage(_unsupported(body, formats))
         if name in headers.BOUNDS:
             with suppress(struct.error, OverflowError):  # Pillow will say what is broken
@@ -92,7 +93,7 @@ def analyse(
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
-        return Analysis(facts, make_thumbnail(image, longest_side, quality, form))
+        return Analysis(facts, make_thumbnails(image, sizes, mode, quality, form))
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything

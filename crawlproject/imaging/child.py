@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -66,7 +66,8 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
         made = analyse(
             body,
             max_pixels=job.max_pixels,
-            longest_side=job.longest_side,
+            sizes=job.sizes,
+            mode=job.mode,
             quality=job.quality,
             form=job.form,
             formats=job.formats,
@@ -78,7 +79,9 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
         return protocol.UNREADABLE, json.dumps([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
-    return protocol.ANALYSIS, json.dumps(asdict(made.facts)), made.thumbnail
+    if job.return_bodies and codings:
+        made = replace(made, body=body)
+    return protocol.ANALYSIS, *protocol.packed(made)
 
 
 def _address_space() -> int | None:
@@ -104,9 +107,9 @@ def _receive(stream: BufferedIOBase, length: int) -> bytes:
     return body
 
 
-def _send(channel: socket.socket, kind: bytes, text: str = "", thumbnail: bytes = b"") -> None:
+def _send(channel: socket.socket, kind: bytes, text: str = "", data: bytes = b"") -> None:
     words = text.encode(errors="backslashreplace")
-    channel.sendall(protocol.REPLY.pack(kind, len(words), len(thumbnail)) + words + thumbnail)
+    channel.sendall(protocol.REPLY.pack(kind, len(words), len(data)) + words + data)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from crawlproject.imaging.messages import (
     TOO_LARGE,
     UNREADABLE,
     Job,
+    unpacked,
 )
 from crawlproject.models import Analysis, ImageFacts
 
@@ -50,7 +51,7 @@ MIB = 1 << 20
 SHARE = 160 * MIB
 _UNIT = 64 * MIB  # memory is granted to large pictures in such units
 
-_LONGEST_TEXT, _LONGEST_THUMBNAIL = 1 * MIB, 16 * MIB  # of a reply; far more than a sound decoder sends
+_LONGEST_TEXT, _LONGEST_THUMBNAILS = 1 * MIB, 32 * MIB  # of a reply; far more than a sound decoder sends
 
 # What a decoder has of the environment: how Python finds itself and its libraries, and nothing of the settings.
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME")
@@ -64,7 +65,7 @@ _STOP_TIMEOUT_S = 2.0
 _NICENESS = 5  # sending requests on time comes before decoding and starting decoders
 _TICK_S = 1.0
 _POLL_S = 0.005  # between checks whether a process has ended
-_CHUNK = 1 << 18  # bytes; thumbnails are smaller
+_CHUNK = 1 << 18  # bytes; most thumbnails are smaller
 
 T = TypeVar("T")
 Turn = Callable[[], AbstractAsyncContextManager[None]]
@@ -90,7 +91,7 @@ class Decoders:
         self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
 
     async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
-        """Return facts and thumbnail of a picture.
+        """Return facts and thumbnails of a picture.
 
         `codings` are the content codings of the body, in the order in which they were applied. `turn` returns a
         context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
@@ -268,7 +269,7 @@ class Decoder:
         return self._socket.fileno() != -1 if self._streams is None else not self._streams[1].is_closing()
 
     async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
-        """Return facts and thumbnail of a picture.
+        """Return facts and thumbnails of a picture.
 
         Decoding is refused if expected to take more than `expected` bytes; `memory` is the hard limit. Raises
         UnreadableImage, MemoryNeeded, and DecoderCrashed. After the last, or a time-out, the process is gone.
@@ -278,9 +279,9 @@ class Decoder:
         names = ",".join(codings).encode()
         request = REQUEST.pack(expected, memory, len(names), len(body)) + names
         try:
-            kind, text, thumbnail = await _within(self.job.timeout, self._exchange(request, body))
+            kind, text, data = await _within(self.job.timeout, self._exchange(request, body))
             if kind == ANALYSIS:
-                return Analysis(ImageFacts(**json.loads(text)), thumbnail)
+                return unpacked(text, data)
             if kind == NO_MEMORY:
                 reason, needed = json.loads(text)
                 raise MemoryNeeded(str(reason), int(needed))
@@ -296,7 +297,12 @@ class Decoder:
             raise UnreadableImage(limit) from None
         except (MemoryNeeded, UnreadableImage):
             raise
-        except (ValueError, TypeError, OverflowError) as error:  # not JSON, not UTF-8, no facts, no number
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            OverflowError,
+        ) as error:  # not JSON, not UTF-8, no facts, no number
             raise await self._crash(f"sent an invalid answer ({error})") from error
         except BaseException:
             self._hang_up()  # the exchange may have ended in the middle
@@ -342,17 +348,18 @@ class Decoder:
         return await self._reply()
 
     async def _reply(self) -> tuple[bytes, bytes, bytes]:
-        """Return kind, text and thumbnail of the next reply."""
-        data = bytearray()
-        await self._read(data, REPLY.size)
-        kind, text, thumbnail = REPLY.unpack_from(data)
-        if text > _LONGEST_TEXT or thumbnail > _LONGEST_THUMBNAIL:
-            raise await self._crash(f"sent {text + thumbnail} bytes")
-        middle, end = REPLY.size + text, REPLY.size + text + thumbnail
-        await self._read(data, end)
-        if len(data) > end:
+        """Return kind, text and data of the next reply."""
+        reply = bytearray()
+        await self._read(reply, REPLY.size)
+        kind, text, data = REPLY.unpack_from(reply)
+        most = _LONGEST_THUMBNAILS + (self.job.max_size if self.job.return_bodies else 0)
+        if text > _LONGEST_TEXT or data > most:
+            raise await self._crash(f"sent {text + data} bytes")
+        middle, end = REPLY.size + text, REPLY.size + text + data
+        await self._read(reply, end)
+        if len(reply) > end:
             raise await self._crash("sent more than was requested")
-        return kind, bytes(data[REPLY.size : middle]), bytes(data[middle:])
+        return kind, bytes(reply[REPLY.size : middle]), bytes(reply[middle:])
 
     async def _read(self, data: bytearray, length: int) -> None:
         """Read until `data` has at least `length` bytes."""

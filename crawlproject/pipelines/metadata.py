@@ -30,4 +30,6 @@ class MetadataPipeline:
             opt_out=item.opt_out,
             tls_failure=item.tls_failure,
             **item.found,
+            thumbnails=item.thumbnails,
+            original=item.original,
         )

@@ -1,9 +1,10 @@
-"""Decodes a picture once, in a separate process, for its facts and its thumbnail, and stores the thumbnail."""
+"""Decodes a picture once, in a separate process, for its facts and thumbnails; stores these, and the original."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -17,9 +18,9 @@ from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import Job
-from crawlproject.models import Analysis, Failure, FetchedImage
+from crawlproject.models import Analysis, Failure, FetchedImage, StoredThumbnail, Thumbnail
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
-from crawlproject.storage.blobs import Storage, open_storage, thumbnail_name
+from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
 from crawlproject.worker import worker_of
@@ -30,17 +31,26 @@ class _Outage(Exception):
 
 
 class ThumbnailPipeline:
-    """Turns the body of a `FetchedImage` into facts and a stored thumbnail; an SVG has none.
+    """Turns the body of a `FetchedImage` into facts and stored thumbnails; an SVG has none.
+
+    `originals` is where the body itself is kept, once for all pictures that have it; None: it is not.
 
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
     does not survive, goes on as a `Failure`; so does any picture while the storage is down, or no decoder can be
-    started. An error with one thumbnail alone is raised. None of this counts against the source.
+    started. An error with one file alone is raised. None of this counts against the source.
     When the shutdown grace is over, decoders are killed and their pictures are handed back.
     """
 
-    def __init__(self, settings: config.Config, storage: Storage, crawler: Crawler | None = None) -> None:
+    def __init__(
+        self,
+        settings: config.Config,
+        storage: Storage,
+        crawler: Crawler | None = None,
+        originals: Storage | None = None,
+    ) -> None:
         self.settings = settings
         self.storage = StorageWriter(storage, crawler)
+        self.originals = None if originals is None else StorageWriter(originals, crawler, "originals")
         self.crawler = crawler
         self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
@@ -51,9 +61,11 @@ class ThumbnailPipeline:
                 max_size=settings.download_maxsize,
                 quality=settings.thumbnail_quality,
                 timeout=settings.decode_timeout,
-                longest_side=settings.thumbnail_size,
+                sizes=settings.sizes,
+                mode=settings.thumbnail_mode,
                 form=settings.thumbnail_format,
                 formats=settings.formats,
+                return_bodies=originals is not None,
             ),
         )
         atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
@@ -61,9 +73,10 @@ class ThumbnailPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the pipeline with the storage that `IMAGES_STORE` names."""
+        """Return the pipeline with the storages that `IMAGES_STORE` and `CRAWL_KEEP_ORIGINALS` name."""
         settings = config.load(crawler.settings)
-        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler)
+        originals = settings.keep_originals and open_storage(settings.keep_originals, crawler.settings)
+        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler, originals or None)
 
     def open_spider(self) -> None:
         """Have decoders ready when pictures come, and watch for the end of the shutdown grace."""
@@ -82,6 +95,8 @@ class ThumbnailPipeline:
             self._grace_over.cancel()
         self.circuit.close()
         self.storage.close()
+        if self.originals is not None:
+            self.originals.close()
         self.decoders.stop()
         await self.decoders.close()
         atexit.unregister(self.decoders.stop)
@@ -101,16 +116,30 @@ class ThumbnailPipeline:
             return Failure(
                 item.identifier, item.url, item.source, UNREADABLE, str(error), status=200, facts=error.facts
             )
+        body = analysis.body or item.body
         item.body = b""
         item.facts = analysis.facts
-        if analysis.thumbnail:  # an SVG has none
-            name = thumbnail_name(item.identifier, self.settings.thumbnail_format)
-            try:
-                await self.storage.write(name, analysis.thumbnail)
-            except StorageDown as error:
-                return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
-            item.thumbnail = name
+        try:
+            if self.originals is not None:
+                # By its own digest: that of the facts is from a process that a picture may have taken over.
+                digest = await asyncio.to_thread(hashlib.sha256, body)
+                item.original = original_name(digest.hexdigest(), analysis.facts.format)
+                await self.originals.write(item.original, body, once=True)
+            del body
+            item.thumbnails = await self._store(item.identifier, analysis.thumbnails)
+        except StorageDown as error:
+            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
         return item
+
+    async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:
+        """Store the thumbnails, the first of which has no size in its name; an SVG has none."""
+        form, (_, *further) = self.settings.thumbnail_format, self.settings.sizes
+        stored = []
+        for size, made in zip((None, *further), thumbnails, strict=False):
+            name = thumbnail_name(identifier, form, size)
+            await self.storage.write(name, made.data)
+            stored.append(StoredThumbnail(name, made.width, made.height))
+        return tuple(stored)
 
     async def _decode(self, item: FetchedImage) -> Analysis:
         """Decode a picture when it is its source's turn."""

@@ -1,4 +1,4 @@
-"""The storage of thumbnails: its interface, and the names of thumbnails."""
+"""The storage of thumbnails and originals: its interface, and their names."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ from urllib.parse import quote
 
 from crawlproject import config
 from crawlproject.errors import ConfigError
-from crawlproject.models import THUMBNAIL_FORMATS
+from crawlproject.models import ORIGINALS, THUMBNAIL_FORMATS
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
 
-PROBE = ".probe"  # never the name of a thumbnail: those begin with a folder
+PROBE = ".probe"  # never the name of a picture: those begin with a folder
 PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
 
 _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
 
 
-def thumbnail_name(identifier: str, form: str = "JPEG") -> str:
-    """Return the path of the thumbnail of `identifier` in the storage; it depends on identifier and format alone.
+def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None) -> str:
+    """Return the path of the thumbnail of `identifier` in the storage; it depends on these arguments alone.
 
-    It never leads outside. The folder is the first two hex digits of the identifier's SHA-1. Characters outside
-    `[A-Za-z0-9._-]` are percent-encoded; a name that would be too long is the SHA-1. Names are ASCII, so that no
-    file system normalises them. A case-sensitive file system, or an object store, is needed to keep identifiers
-    apart that differ only in case.
+    `size` is that of a further thumbnail, beside the one that has no size in its name. The path never leads
+    outside. The folder is the first two hex digits of the identifier's SHA-1. Characters outside `[A-Za-z0-9._-]`
+    are percent-encoded; a name that would be too long is the SHA-1. Names are ASCII, so that no file system
+    normalises them. A case-sensitive file system, or an object store, is needed to keep identifiers apart that
+    differ only in case.
     """
     digest = hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest()
     name = re.sub("~", "%7E", quote(identifier, safe="._-"))
     if len(name) > _LONGEST_NAME:
         name = digest
-    return f"{digest[:2]}/{name}{THUMBNAIL_FORMATS[form].suffix}"
+    further = "" if size is None else f"@{size}"  # no identifier's own: @ is percent-encoded
+    return f"{digest[:2]}/{name}{further}{THUMBNAIL_FORMATS[form].suffix}"
+
+
+def original_name(sha256: str, form: str) -> str:
+    """Return the path of an original by the SHA-256 of its bytes, in hex, and its format."""
+    return f"{sha256[:2]}/{sha256}{ORIGINALS[form].suffix}"
 
 
 class Storage(Protocol):
-    """Stores thumbnails. `write` blocks, may be called from several threads, and overwrites."""
+    """Stores thumbnails, or originals. `write` and `has` block, and may be called from several threads."""
 
     @property
     def place(self) -> str:
@@ -51,14 +58,17 @@ class Storage(Protocol):
         """What an operator can do when it fails."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, wholly or not at all."""
+        """Store `data` under `name`, wholly or not at all; what is there is replaced."""
+
+    def has(self, name: str, size: int) -> bool:
+        """Tell whether something of `size` bytes is stored under `name`."""
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether an error raised by `write` persists until an operator acts."""
 
 
 def open_storage(uri: str, settings: Any) -> Storage:
-    """Return the storage that `IMAGES_STORE` names; a relative folder is relative to the project's folder.
+    """Return the storage that a setting names; a relative folder is relative to the project's folder.
 
     Raises:
         Exception: see FolderStorage and S3Storage.
@@ -102,8 +112,15 @@ def folder_of(uri: str) -> Path:
     return config.project_dir() / uri.removeprefix("file://")
 
 
-def check_storage(uri: str, settings: Any) -> str | None:
-    """Try to write to the storage that `IMAGES_STORE` names; return why that fails for now, None if it succeeds.
+def is_same_place(one: str, other: str) -> bool:
+    """Tell whether two settings name the same storage."""
+    if one.startswith("s3://") or other.startswith("s3://"):
+        return one == other
+    return folder_of(one).resolve() == folder_of(other).resolve()
+
+
+def check_storage(uri: str, settings: Any, setting: str = "IMAGES_STORE", what: str = "thumbnails") -> str | None:
+    """Try to write to the storage that `setting` names; return why that fails for now, None if it succeeds.
 
     Blocks, for half a minute at most. A temporary error does not prevent the start: during an outage a supervisor
     would only restart the workers over and over. They wait, as they do later on.
@@ -115,15 +132,13 @@ def check_storage(uri: str, settings: Any) -> str | None:
     try:
         storage = open_storage(uri, settings)
     except Exception as error:  # whatever boto and the file system find wrong
-        raise ConfigError(f"IMAGES_STORE={printable(uri, 500)} cannot be used: {described(error)}") from None
+        raise ConfigError(f"{setting}={printable(uri, 500)} cannot be used: {described(error)}") from None
     try:
         storage.write(PROBE, bytes(PROBE_SIZE))
     except Exception as error:
         if storage.is_permanent(error):
-            raise ConfigError(f"IMAGES_STORE={storage.place} cannot be written: {described(error)}") from None
-        return (
-            f"thumbnails cannot be stored in {storage.place} at the moment ({described(error)}): {storage.remedy}"
-        )
+            raise ConfigError(f"{setting}={storage.place} cannot be written: {described(error)}") from None
+        return f"{what} cannot be stored in {storage.place} at the moment ({described(error)}): {storage.remedy}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Thumbnails in a folder."""
+"""Thumbnails and originals in a folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_permanent(error: Exception) -> bool:
 
 
 class FolderStorage:
-    """Thumbnails as files of a folder.
+    """Pictures as files of a folder.
 
     They are written in its subfolder `.parts` and renamed into place. Both folders are made here (on a full disk,
     by the first write that can) and never again: so a volume that is unmounted while the crawl runs causes an
@@ -80,7 +80,7 @@ class FolderStorage:
                 continue
 
     def write(self, name: str, data: bytes) -> None:
-        """Write to a file in `.parts`, then rename: no reader sees half a thumbnail, and no crash leaves one."""
+        """Write to a file in `.parts`, then rename: no reader sees half a picture, and no crash leaves one."""
         if not self._made:
             self._make()
         path = self.folder / name
@@ -111,6 +111,13 @@ class FolderStorage:
             with suppress(OSError):  # the first error is the one to report
                 part.unlink(missing_ok=True)
             raise
+
+    def has(self, name: str, size: int) -> bool:
+        """Tell whether there is such a file, of so many bytes: after a power cut it may be empty."""
+        try:
+            return (self.folder / name).stat().st_size == size
+        except FileNotFoundError:
+            return False
 
     @staticmethod
     def _sync(folder: Path) -> None:

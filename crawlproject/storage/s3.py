@@ -1,4 +1,4 @@
-"""Thumbnails, and segments of pages, in a bucket of S3."""
+"""Thumbnails, originals, and segments of pages, in a bucket of S3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawlproject.models import thumbnail_type
+from crawlproject.models import original_type
 from crawlproject.texts import printable, without_secrets
 
 
@@ -54,8 +54,17 @@ class S3Storage:
     def write(self, name: str, data: bytes) -> None:
         """Put the object; S3 replaces it as a whole."""
         self.client.put_object(
-            Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=thumbnail_type(name)
+            Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=original_type(name)
         )
+
+    def has(self, name: str, size: int) -> bool:
+        """Tell whether there is such an object, of so many bytes.
+
+        Not `IfNoneMatch` of `put_object`, which not every store of this interface knows. Without the right to list
+        a bucket, what is not there is forbidden (403): then `write` finds out whether all is.
+        """
+        head = self._head(name, 403, 404)
+        return head is not None and head["ContentLength"] == size
 
     def upload(self, name: str, file: Path) -> None:
         """Put a WARC file of any size, in parts if it is large; the object appears as a whole."""
@@ -76,15 +85,19 @@ class S3Storage:
 
     def stored_at(self, name: str) -> datetime | None:
         """Return when the object was put, None if there is none."""
+        head = self._head(name, 404)
+        return None if head is None else head["LastModified"]
+
+    def _head(self, name: str, *none: int) -> Any:
+        """Return what S3 says of an object, None if that is one of the statuses `none`."""
         from botocore.exceptions import ClientError
 
         try:
-            found: datetime = self.client.head_object(Bucket=self.bucket, Key=self.prefix + name)["LastModified"]
+            return self.client.head_object(Bucket=self.bucket, Key=self.prefix + name)
         except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in none:
                 return None
             raise
-        return found
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether S3 refuses the request as such; overload, or a silent endpoint, may pass."""

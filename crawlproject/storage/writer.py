@@ -1,4 +1,4 @@
-"""Writes thumbnails to the storage, and pauses leasing while the storage is down."""
+"""Writes thumbnails, or originals, to their storage, and pauses leasing while the storage is down."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _CLOSING_S = 3.0  # how long pending writes get when the crawl closes
 
 
 class StorageWriter:
-    """Writes thumbnails; when a write fails, finds out whether the storage or that one thumbnail is to blame.
+    """Writes pictures; when a write fails, finds out whether the storage or that one picture is to blame.
 
-    Each write that fails is followed by a probe: an object as large as the thumbnail, under a fixed name, by the
-    same client. If the probe fails, too, the storage is down: nothing is leased and every write is refused, until
-    a probe succeeds. If the probe succeeds, the write is tried once more, with another probe; a write that fails
-    twice while both probes succeed is a fault of that one thumbnail.
+    `what` they are, for messages. Each write that fails is followed by a probe: an object as large, under a fixed
+    name, by the same client. If the probe fails, too, the storage is down: nothing is leased and every write is
+    refused, until a probe succeeds. If the probe succeeds, the write is tried once more, with another probe; a
+    write that fails twice while both probes succeed is a fault of that one picture.
 
     A write that hangs delays neither the worker nor its shutdown: it has a time-out, and a daemon thread. While a
     probe hangs, no other is started.
     """
 
-    def __init__(self, storage: Storage, crawler: Crawler | None = None) -> None:
+    def __init__(self, storage: Storage, crawler: Crawler | None = None, what: str = "thumbnails") -> None:
         self.storage = storage
+        self.what = what
         self.crawler = crawler
         self._circuit = Circuit("store", crawler)
         self._places = asyncio.Semaphore(_MAX_WRITES)
@@ -44,16 +45,16 @@ class StorageWriter:
         """What is wrong while the storage is down; "" while it is not."""
         return self._circuit.outage
 
-    async def write(self, name: str, data: bytes) -> None:
-        """Store a thumbnail.
+    async def write(self, name: str, data: bytes, *, once: bool = False) -> None:
+        """Store a picture; with `once`, unless one of this name and size is there.
 
         Raises:
-            StorageDown: the storage is down, or the crawl closes before the thumbnail is stored.
-            Exception: the storage rejects this one thumbnail; the error is the storage's own.
+            StorageDown: the storage is down, or the crawl closes before the picture is stored.
+            Exception: the storage rejects this one picture; the error is the storage's own.
 
         """
         loop = asyncio.get_running_loop()
-        writing = asyncio.create_task(self._write(name, data))
+        writing = asyncio.create_task(self._write(name, data, once))
         deadline = math.inf
         while not writing.done():
             await asyncio.wait((writing,), timeout=_POLL_S)
@@ -70,12 +71,12 @@ class StorageWriter:
         if self._probing is not None:
             self._probing.cancel()
 
-    async def _write(self, name: str, data: bytes) -> None:
+    async def _write(self, name: str, data: bytes, once: bool) -> None:
         async with self._places:
             for last in (False, True):
                 if self.outage:
                     raise StorageDown(self.outage)
-                error = await _outcome(self._start(name, data))
+                error = await _outcome(self._start(name, data, once))
                 if error is None:
                     return
                 probe_error = await self._probe_once(len(data))
@@ -102,13 +103,17 @@ class StorageWriter:
 
     def _trip(self, error: Exception, size: int) -> None:
         self._circuit.trip(
-            f"thumbnails cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
+            f"{self.what} cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
             "retrying until they can",
             lambda: self._probe_once(size),
         )
 
-    def _start(self, name: str, data: bytes) -> asyncio.Future[None]:
-        return in_thread("store", lambda: self.storage.write(name, data))
+    def _start(self, name: str, data: bytes, once: bool = False) -> asyncio.Future[None]:
+        def write() -> None:
+            if not (once and self.storage.has(name, len(data))):
+                self.storage.write(name, data)
+
+        return in_thread("store", write)
 
     def _is_closing(self) -> bool:
         return self.crawler is not None and worker_of(self.crawler).shutdown.has_begun

@@ -42,6 +42,16 @@ if TYPE_CHECKING:
         ([], {"IMAGES_STORE": "{tmp}/bad.json/x"}, "IMAGES_STORE={tmp}/bad.json/x cannot be used: NotADirectory"),
         (
             [],
+            {"CRAWL_KEEP_ORIGINALS": "{tmp}/bad.json/x"},
+            "CRAWL_KEEP_ORIGINALS={tmp}/bad.json/x cannot be used: NotADir",
+        ),
+        (
+            [],
+            {"IMAGES_STORE": "{tmp}/store", "CRAWL_KEEP_ORIGINALS": "{tmp}/store/"},
+            "CRAWL_KEEP_ORIGINALS is the same place as IMAGES_STORE: name another one",
+        ),
+        (
+            [],
             {"CRAWL_PAGES_STORE": "{tmp}/bad.json/x"},
             "CRAWL_PAGES_STORE={tmp}/bad.json/x cannot be used: NotADir",
         ),

@@ -59,13 +59,13 @@ def test_gives_facts_and_thumbnail(format_: str) -> None:
     assert (made.facts.format, made.facts.width, made.facts.height) == (format_, 900, 600)
     assert (made.facts.quality is None) == (format_ != "JPEG")
     assert made.facts.filesize == len(body)
-    thumbnail = Image.open(io.BytesIO(made.thumbnail))
+    thumbnail = Image.open(io.BytesIO(made.thumbnails[0].data))
     assert (thumbnail.format, thumbnail.size) == ("JPEG", (640, 427))
 
 
 def test_size_and_quality_of_the_thumbnail_are_arguments() -> None:
     small, fine = (
-        analyse(picture("JPEG"), max_pixels=LIMIT, longest_side=30, quality=q).thumbnail for q in (50, 95)
+        analyse(picture("JPEG"), max_pixels=LIMIT, sizes=(30,), quality=q).thumbnails[0].data for q in (50, 95)
     )
     assert Image.open(io.BytesIO(small)).size == (30, 20)
     assert len(small) < len(fine)
@@ -84,7 +84,7 @@ def test_finds_exif_and_turns_the_thumbnail(format_: str) -> None:
     made = analyse(picture(format_, exif=tags), max_pixels=LIMIT)
     assert made.facts.exif == {"0x112": 8}
     assert (made.facts.width, made.facts.height) == (90, 60)
-    assert Image.open(io.BytesIO(made.thumbnail)).size == (60, 90)
+    assert Image.open(io.BytesIO(made.thumbnails[0].data)).size == (60, 90)
 
 
 @pytest.mark.parametrize(

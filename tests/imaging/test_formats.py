@@ -72,9 +72,9 @@ def reason(body: bytes, *formats: str, **more: Any) -> str:
 def test_gives_facts_and_thumbnail(name: str) -> None:
     size = (240, 160) if name == "ICO" else (900, 600)
     body = picture(name, size)
-    made = look(body, name, longest_side=120)
+    made = look(body, name, sizes=(120,))
     assert made.facts == ImageFacts(*size, len(body), None, name, hashlib.sha256(body).hexdigest(), None)
-    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+    with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("JPEG", (120, 80))
         shades = [grey(thumbnail, 60, row) for row in (5, 40, 75)]
     assert shades == sorted(shades)
@@ -351,7 +351,7 @@ def test_an_absurd_ppm_is_unreadable(body: bytes, words: str) -> None:
 def test_every_kind_of_ppm_is_read(body: bytes) -> None:
     made = look(body, "PPM")
     assert (made.facts.width, made.facts.height, made.facts.format) == (2, 1, "PPM")
-    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+    with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert grey(thumbnail, 1, 0) - grey(thumbnail, 0, 0) > 200
 
 
@@ -403,7 +403,7 @@ def test_a_picture_of_the_extra_keeps_its_exif_and_is_upright(name: str) -> None
     made = look(out.getvalue(), name)
     assert made.facts.exif is not None
     assert made.facts.exif["0x13b"] == "Ansel"
-    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+    with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert thumbnail.size == (made.facts.width, made.facts.height)
 
 
@@ -417,13 +417,13 @@ def test_a_jpeg_within_a_jpeg_xl_is_turned_by_its_exif(tmp_path: Path) -> None:
         jpeg.save(out, "JXL", lossless_jpeg=True)
     made = look(out.getvalue(), "JXL")
     assert (made.facts.width, made.facts.height, made.facts.exif) == (90, 60, {"0x112": 6})
-    with Image.open(io.BytesIO(made.thumbnail)) as thumbnail:
+    with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert thumbnail.size == (60, 90)
 
 
 def test_the_small_picture_in_a_heif_is_not_taken_for_the_picture() -> None:
     needs("HEIF")
     body = picture("HEIF", (800, 600), thumbnails=[400])
-    assert look(body, "HEIF", longest_side=100).facts.width == 800
+    assert look(body, "HEIF", sizes=(100,)).facts.width == 800
     options = importlib.import_module("pillow_heif").options
     assert (options.THUMBNAILS, options.DECODE_THREADS) == (False, 1)

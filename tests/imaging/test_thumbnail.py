@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFile, ImageOps, ImageStat
 
-from crawlproject.imaging.thumbnail import fit, make_thumbnail
+from crawlproject.imaging.thumbnail import fit, make_thumbnails
+from crawlproject.models import THUMBNAIL_MODES, Thumbnail
 
 
 def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
@@ -22,6 +23,16 @@ def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
 
 def opened(body: bytes) -> ImageFile.ImageFile:
     return Image.open(io.BytesIO(body))
+
+
+def make_thumbnail(
+    image: Image.Image,
+    longest_side: int = 640,
+    quality: int = 85,
+    form: str = "JPEG",
+    mode: str = "keep_ratio_largest",
+) -> bytes:
+    return make_thumbnails(image, (longest_side,), mode, quality, form)[0].data
 
 
 def thumbnail(body: bytes, longest_side: int = 640, quality: int = 95) -> Image.Image:
@@ -225,21 +236,25 @@ import sys
 sys.modules["cykooz_resizer"] = None  # importing it now fails, as where there is no wheel
 import io
 from PIL import Image
-from crawlproject.imaging.thumbnail import make_thumbnail
-sys.stdout.buffer.write(make_thumbnail(Image.open(io.BytesIO(sys.stdin.buffer.read())), 640, 95))
+from crawlproject.imaging.thumbnail import make_thumbnails
+image = Image.open(io.BytesIO(sys.stdin.buffer.read()))
+sys.stdout.buffer.write(make_thumbnails(image, (640,), sys.argv[1], quality=95)[0].data)
 """
 
 
+@pytest.mark.parametrize("fitted", ["keep_ratio_largest", "center_crop"])
 @pytest.mark.parametrize(("mode", "format_"), [("RGB", "JPEG"), ("L", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG")])
-def test_without_the_wheel_pillow_scales_to_the_same_picture(mode: str, format_: str) -> None:
+def test_without_the_wheel_pillow_scales_to_the_same_picture(mode: str, format_: str, fitted: str) -> None:
     image = textured((1501, 1000)).convert(mode)
     if mode == "RGBA":
         image.putalpha(Image.linear_gradient("L").resize(image.size))
     body = encoded(image, format_)
-    run = subprocess.run([sys.executable, "-c", WITHOUT_WHEEL], input=body, capture_output=True, check=True)
-    ours, pillows = thumbnail(body), opened(run.stdout)
-    assert run.stdout != make_thumbnail(opened(body), 640, 95), "the two engines do not round alike"
-    assert ours.size == pillows.size == (640, 426)
+    command = [sys.executable, "-c", WITHOUT_WHEEL, fitted]
+    run = subprocess.run(command, input=body, capture_output=True, check=True)
+    with_wheel = make_thumbnail(opened(body), 640, 95, mode=fitted)
+    assert run.stdout != with_wheel, "the two engines do not round alike"
+    ours, pillows = opened(with_wheel), opened(run.stdout)
+    assert ours.size == pillows.size == ((640, 426) if fitted == "keep_ratio_largest" else (640, 640))
     assert psnr(ours, pillows) > 35
 
 
@@ -271,3 +286,102 @@ def test_a_webp_is_as_good_as_a_jpeg() -> None:
     body = encoded(textured((1600, 1200)), "JPEG", quality=95)
     jpeg, webp = (make_thumbnail(opened(body), 640, 85, form) for form in ("JPEG", "WebP"))
     assert psnr(opened(jpeg), opened(webp)) > 25
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole", "made"),
+    [
+        ("keep_ratio_largest", (1600, 1000), (640, 400)),
+        ("keep_ratio_largest", (300, 200), (300, 200)),
+        ("keep_ratio", (1600, 1000), (1024, 640)),
+        ("keep_ratio", (1000, 1600), (640, 1024)),
+        ("keep_ratio", (1600, 500), (1600, 500)),
+        ("center_crop", (1600, 1000), (640, 640)),
+        ("center_crop", (1600, 500), (500, 500)),
+        ("center_crop", (5, 4000), (5, 5)),
+        ("border", (1600, 1000), (640, 640)),
+        ("border", (300, 200), (640, 640)),
+    ],
+)
+@pytest.mark.parametrize("format_", ["JPEG", "PNG"])
+def test_a_mode_says_what_the_size_is_the_size_of(
+    mode: str, whole: tuple[int, int], made: tuple[int, int], format_: str
+) -> None:
+    (one,) = make_thumbnails(opened(encoded(Image.new("RGB", whole, "red"), format_)), mode=mode)
+    assert (one.width, one.height) == opened(one.data).size == made
+
+
+def striped(whole: tuple[int, int]) -> Image.Image:
+    """Return a picture that is blue, but for a lime fifth at its beginning and a red one at its end."""
+    image, (width, height) = Image.new("RGB", whole, "blue"), whole
+    across = width > height
+    fifth = max(whole) // 5
+    image.paste("lime", (0, 0, fifth, height) if across else (0, 0, width, fifth))
+    image.paste("red", (width - fifth, 0, width, height) if across else (0, height - fifth, width, height))
+    return image
+
+
+@pytest.mark.parametrize("whole", [(5000, 2000), (2000, 5000)])
+@pytest.mark.parametrize("image_mode", ["RGB", "RGBA"])  # the latter is converted a band at a time
+def test_a_crop_is_of_the_middle(whole: tuple[int, int], image_mode: str) -> None:
+    body = encoded(striped(whole).convert(image_mode), "PNG" if image_mode == "RGBA" else "JPEG", quality=95)
+    made = opened(make_thumbnail(opened(body), 400, 95, mode="center_crop"))
+    assert made.size == (400, 400)
+    for x, y in ((2, 2), (397, 2), (2, 397), (397, 397), (200, 200)):
+        assert colour(made, x, y) == (0, 0, 255)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_border_is_white_and_even_and_the_picture_upright(orientation: int) -> None:
+    tags = Image.Exif()
+    tags[0x112] = orientation
+    body = encoded(Image.new("RGB", (1000, 500), "blue"), "JPEG", exif=tags)
+    made = opened(make_thumbnail(opened(body), 200, 95, mode="border"))
+    assert made.size == (200, 200)
+    sides = [(100, 20), (100, 180), (20, 100), (180, 100)]
+    white, blue = (sides[:2], sides[2:]) if orientation == 1 else (sides[2:], sides[:2])
+    assert {colour(made, *at) for at in white} == {(255, 255, 255)}
+    assert {colour(made, *at) for at in [*blue, (100, 100)]} == {(0, 0, 255)}
+
+
+@pytest.mark.parametrize("form", ["JPEG", "WebP"])
+def test_a_ratio_that_is_kept_makes_no_picture_longer_than_its_format_can_be(form: str) -> None:
+    body = encoded(Image.new("RGB", (60_000, 30)), "PNG")
+    made = opened(make_thumbnail(opened(body), 20, 85, form, "keep_ratio"))
+    assert made.size == (16_383, 8)
+
+
+def in_sizes(body: bytes, *sizes: int, mode: str = "keep_ratio_largest") -> tuple[Thumbnail, ...]:
+    return make_thumbnails(opened(body), sizes, mode, 95)
+
+
+@pytest.mark.parametrize("mode", THUMBNAIL_MODES)
+def test_further_sizes_are_the_same_pictures_in_whatever_order(mode: str) -> None:
+    body = encoded(textured((1600, 1000)), "JPEG", quality=95)
+    large, small = in_sizes(body, 640, 256, mode=mode)
+    assert in_sizes(body, 256, 640, mode=mode) == (small, large)
+    assert in_sizes(body, 640, mode=mode) == (large,)
+    (alone,) = in_sizes(body, 256, mode=mode)
+    assert (small.width, small.height) == (alone.width, alone.height)
+    assert psnr(opened(small.data), opened(alone.data)) > 35
+
+
+def test_a_small_picture_keeps_its_size_in_all_sizes() -> None:
+    assert {each[1:] for each in in_sizes(encoded(textured((120, 80)), "PNG"), 640, 256, 128)} == {(120, 80)}
+
+
+def test_a_picture_is_decoded_once_for_all_its_sizes() -> None:
+    class Counted(io.BytesIO):
+        rewinds = 0
+
+        def seek(self, to: int, whence: int = 0) -> int:
+            self.rewinds += (to, whence) == (0, 0)
+            return super().seek(to, whence)
+
+    body = encoded(textured((1600, 1000)), "JPEG")
+    reads = []
+    for sizes in ((640,), (640, 256, 64)):
+        file = Counted(body)
+        make_thumbnails(Image.open(file), sizes)
+        reads.append(file.rewinds)
+    assert reads[0] == reads[1] > 0

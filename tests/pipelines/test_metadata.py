@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent
+from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent, StoredThumbnail
 from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.politeness.outcomes import UNREADABLE
 
@@ -23,7 +23,8 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         fetch=Fetch(final_url="https://cdn.museum.org/a.jpg", redirects=1, attempts=2, fetch_s=0.317),
         body=b"",
         facts=FACTS,
-        thumbnail="ab/6f1c.jpg",
+        thumbnails=(StoredThumbnail("ab/6f1c.jpg", 640, 480), StoredThumbnail("ab/6f1c@256.jpg", 256, 192)),
+        original="00/00ff.jpg",
         opt_out=("noai",),
         found={"found_on": "https://museum.org/", "alt": "A cow"},
     )
@@ -49,6 +50,8 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
         opt_out=("noai",),
         found_on="https://museum.org/",
         alt="A cow",
+        thumbnails=(StoredThumbnail("ab/6f1c.jpg", 640, 480), StoredThumbnail("ab/6f1c@256.jpg", 256, 192)),
+        original="00/00ff.jpg",
     )
 
 

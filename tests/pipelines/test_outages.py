@@ -58,19 +58,21 @@ def deliveries(crawl: Crawl) -> int:
     return sum(entry[1] for entry in entries)
 
 
-def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
+@pytest.mark.parametrize("what", ["thumbnails", "originals"])
+def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl, what: str) -> None:
     crawl.source("photos", 100, pictures=200)
-    store, away = crawl.folder / "thumbnails", crawl.folder / "away"
+    store, away = crawl.folder / what, crawl.folder / "away"
+    kept = {} if what == "thumbnails" else {"CRAWL_KEEP_ORIGINALS": str(store)}
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.redis.sadd(KEYS.halted, "photos")  # so that neither has nothing to do
         crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
-        crawl.start(2)
+        crawl.start(2, **kept)
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)  # both have found the folder
         crawl.redis.srem(KEYS.halted, "photos")
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 40)
         store.rename(away)
         store.write_text("in its place")
-        crawl.until(lambda: all(logged(crawl, "Leasing paused: thumbnails cannot be stored in")))
+        crawl.until(lambda: all(logged(crawl, f"Leasing paused: {what} cannot be stored in")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         before = len(crawl.arrivals("photos"))
         done = crawl.redis.xlen(KEYS.image_events)
@@ -85,7 +87,7 @@ def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(200))
     assert not crawl.dead()
     events = crawl.events(KEYS.image_events)
-    assert all((store / event["thumbnail"]).is_file() for event in events)
+    assert all((store / event[what.removesuffix("s")]).is_file() for event in events)
     assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
     for part in (store / ".parts").iterdir():  # what was being written as the folder vanished
         os.utime(part, (0, 0))

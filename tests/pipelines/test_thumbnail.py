@@ -18,13 +18,15 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, LinkRotEvent, utc_now
+from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, LinkRotEvent, StoredThumbnail, utc_now
 from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
-from crawlproject.politeness.outcomes import UNREADABLE, of_status
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
+from crawlproject.storage.folder import FolderStorage
 from tests.imaging.test_decoders import is_decoder
 from tests.traps.sitecustomize import CRASH, SPIN
+from tests.waiting import until_async
 
 
 def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any) -> bytes:
@@ -39,7 +41,7 @@ def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
 
 
 class Memory:
-    """A storage in memory, which can fail on thumbnails."""
+    """A storage in memory, which can fail on pictures."""
 
     place = "memory"
     remedy = "forget"
@@ -48,12 +50,17 @@ class Memory:
         self.error = error
         self.written: dict[str, bytes] = {}
         self.threads: set[threading.Thread] = set()
+        self.writes = 0
 
     def write(self, name: str, data: bytes) -> None:
         self.threads.add(threading.current_thread())
         if self.error is not None and name != PROBE:
             raise self.error
+        self.writes += 1
         self.written[name] = data
+
+    def has(self, name: str, size: int) -> bool:
+        return len(self.written.get(name, b"")) == size
 
     def is_permanent(self, error: Exception) -> bool:
         return False
@@ -63,8 +70,10 @@ class Memory:
 async def make() -> AsyncIterator[Callable[..., ThumbnailPipeline]]:
     made: list[ThumbnailPipeline] = []
 
-    def pipeline(store: Storage, **settings: Any) -> ThumbnailPipeline:
-        made.append(ThumbnailPipeline(config.load(settings), store))
+    def pipeline(store: Storage, originals: Storage | None = None, **settings: Any) -> ThumbnailPipeline:
+        if originals is not None:
+            settings["CRAWL_KEEP_ORIGINALS"] = "originals"
+        made.append(ThumbnailPipeline(config.load(settings), store, originals=originals))
         return made[-1]
 
     yield pipeline
@@ -110,6 +119,72 @@ async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
     assert list(store.written) == [item.thumbnail]
     with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("WEBP", (200, 133))
+
+
+async def test_several_sizes_are_stored_the_first_without_its_size_in_the_name(make: Make) -> None:
+    store = Memory()
+    pipeline = make(store, CRAWL_THUMBNAIL_SIZES="300,100,640", CRAWL_THUMBNAIL_MODE="center_crop")
+    item = await pipeline.process_item(fetched(picture((900, 600))))
+    first = thumbnail_name("6f1c")
+    stem = first.removesuffix(".jpg")
+    assert item.thumbnail == first
+    assert item.thumbnails == (
+        StoredThumbnail(first, 300, 300),
+        StoredThumbnail(f"{stem}@100.jpg", 100, 100),
+        StoredThumbnail(f"{stem}@640.jpg", 600, 600),
+    )
+    for each in item.thumbnails:
+        with Image.open(io.BytesIO(store.written.pop(each.name))) as thumbnail:
+            assert thumbnail.size == (each.width, each.height)
+    assert not store.written
+
+
+async def test_originals_are_kept_once_by_their_digest_and_the_event_says_where(make: Make) -> None:
+    store, originals, body = Memory(), Memory(), picture((90, 60), "PNG")
+    pipeline = make(store, originals)
+    items = [await pipeline.process_item(fetched(body, identifier)) for identifier in ("1", "2")]
+    digest = hashlib.sha256(body).hexdigest()
+    assert originals.written == {f"{digest[:2]}/{digest}.png": body}
+    assert originals.writes == 1
+    assert len(store.written) == 2
+    events = [MetadataPipeline().process_item(item) for item in items]
+    assert [json.loads(event.to_json())["original"] for event in events] == [f"{digest[:2]}/{digest}.png"] * 2
+
+
+async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Make) -> None:
+    originals, body = Memory(), picture((90, 60))
+    item = fetched(gzip.compress(body))
+    item.codings = ("gzip",)
+    ready = await make(Memory(), originals).process_item(item)
+    assert originals.written == {ready.original: body}
+    assert ready.original == f"{ready.facts.sha256[:2]}/{ready.facts.sha256}.jpg"
+
+
+async def test_an_original_without_a_thumbnail_is_kept_and_what_is_no_picture_is_not(make: Make) -> None:
+    originals, body = Memory(), b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
+    pipeline = make(Memory(), originals, CRAWL_FORMATS="JPEG,SVG")
+    item = await pipeline.process_item(fetched(body))
+    assert originals.written == {item.original: body}
+    assert item.original.endswith(".svg")
+    assert isinstance(await pipeline.process_item(fetched(picture()[:-20])), Failure)
+    assert isinstance(await pipeline.process_item(fetched(b"<html>")), Failure)
+    assert list(originals.written) == [item.original]
+
+
+@pytest.mark.parametrize("down", ["thumbnails", "originals"])
+async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: str, tmp_path: Path) -> None:
+    folders = {"thumbnails": tmp_path / "small", "originals": tmp_path / "large"}
+    pipeline = make(*(FolderStorage(folder) for folder in folders.values()))
+    assert isinstance(await pipeline.process_item(fetched(picture((90, 60)), "1")), FetchedImage)
+    folders[down].rename(tmp_path / "away")
+    item = await pipeline.process_item(fetched(picture((80, 60)), "2"))
+    assert isinstance(item, Failure)
+    assert item.outcome == STORAGE_UNAVAILABLE
+    assert item.reason.startswith(f"{down} cannot be stored in {folders[down]} (FileNotFoundError")
+    (tmp_path / "away").rename(folders[down])
+    await until_async(lambda: not any(one and one.outage for one in (pipeline.storage, pipeline.originals)))
+    assert isinstance(await pipeline.process_item(fetched(picture((80, 60)), "2")), FetchedImage)
+    assert len(list(folders["originals"].glob("??/*.jpg"))) == 2
 
 
 async def test_an_svg_gets_facts_and_nothing_is_stored_for_it(make: Make) -> None:
@@ -241,7 +316,9 @@ async def test_pictures_are_decoded_concurrently_and_not_on_the_reactor(make: Ma
 
 async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None:
     crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_PROCESSES": 1})
+    crawler.settings.set("CRAWL_KEEP_ORIGINALS", str(tmp_path / "originals"))
     pipeline = ThumbnailPipeline.from_crawler(crawler)
     item = await pipeline.process_item(fetched(picture((90, 60))))
     await pipeline.close_spider()
     assert (tmp_path / "out" / item.thumbnail).is_file()
+    assert (tmp_path / "originals" / item.original).read_bytes() == picture((90, 60))

@@ -26,7 +26,16 @@ from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject.errors import ConfigError
-from crawlproject.storage.blobs import PROBE, check_storage, finder_of, open_storage, thumbnail_name
+from crawlproject.models import IMAGE_FORMATS, ORIGINALS
+from crawlproject.storage.blobs import (
+    PROBE,
+    check_storage,
+    finder_of,
+    is_same_place,
+    open_storage,
+    original_name,
+    thumbnail_name,
+)
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 
@@ -68,6 +77,17 @@ def test_a_thumbnail_is_named_by_its_identifier_and_format_alone(identifier: str
     assert name == f"{digest[:2]}/{file}"
     assert len(file.encode()) <= 204
     assert thumbnail_name(identifier, "WebP") == name.removesuffix(".jpg") + ".webp"
+
+
+def test_the_names_of_further_sizes_and_of_originals_are_nobody_elses() -> None:
+    assert thumbnail_name("6f1c", size=256) == thumbnail_name("6f1c").removesuffix(".jpg") + "@256.jpg"
+    names = {thumbnail_name(identifier, size=size) for identifier in ("a", "a@256") for size in (None, 256)}
+    assert len(names) == 4
+    digest = hashlib.sha256(b"picture").hexdigest()
+    assert original_name(digest, "JPEG") == f"{digest[:2]}/{digest}.jpg"
+    assert original_name(digest, "TIFF") == f"{digest[:2]}/{digest}.tif"
+    assert ORIGINALS.keys() == IMAGE_FORMATS.keys()
+    assert len({each.suffix for each in ORIGINALS.values()}) == len(ORIGINALS)
 
 
 def test_no_two_identifiers_share_a_name() -> None:
@@ -121,6 +141,25 @@ def test_nothing_is_written_outside_the_folder(tmp_path: Path, identifier: str) 
     store.write(thumbnail_name(identifier), b"x")
     assert len(files_in(tmp_path / "deep" / "store")) == 1
     assert len(files_in(tmp_path)) == 1
+
+
+def test_a_folder_has_what_is_there_in_its_whole_size(tmp_path: Path) -> None:
+    store = FolderStorage(tmp_path)
+    assert not store.has("00/x.jpg", 5)
+    store.write("00/x.jpg", b"whole")
+    assert store.has("00/x.jpg", 5)
+    (tmp_path / "00" / "x.jpg").write_bytes(b"")  # as after a power cut
+    assert not store.has("00/x.jpg", 5)
+
+
+def test_it_is_known_whether_two_settings_name_one_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    assert is_same_place(str(tmp_path / "store"), f"file://{tmp_path}/link/../link")
+    assert is_same_place(".crawl/a", ".crawl/a/")
+    assert not is_same_place(str(tmp_path / "store"), str(tmp_path / "other"))
+    assert is_same_place("s3://a/b/", "s3://a/b/")
+    assert not is_same_place("s3://a/b/", "s3://a/c/")
+    assert not is_same_place("s3://a/", "a")
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +253,8 @@ def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"IMAGES_STORE=.*/file/store cannot be used: .*Not a directory"):
         check_storage(str(tmp_path / "file" / "store"), Settings())
+    with pytest.raises(ConfigError, match=r"CRAWL_KEEP_ORIGINALS=.*/file/store cannot be used"):
+        check_storage(str(tmp_path / "file" / "store"), Settings(), "CRAWL_KEEP_ORIGINALS", "originals")
 
 
 def test_a_reader_never_sees_half_a_thumbnail_though_many_write_it(tmp_path: Path) -> None:
@@ -293,6 +334,16 @@ def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str
         found = made.Object(prefix + name).get()
         assert found["Body"].read() == name.encode()
         assert found["ContentType"] == ("image/webp" if name.endswith(".webp") else "image/jpeg")
+
+
+def test_s3_has_what_is_there_in_its_whole_size(s3: str) -> None:
+    made = bucket(s3, "had")
+    store = open_storage("s3://had/originals/", aws(s3))
+    assert not store.has("00/x.png", 5)
+    store.write("00/x.png", b"whole")
+    assert store.has("00/x.png", 5)
+    assert not store.has("00/x.png", 6)
+    assert made.Object("originals/00/x.png").get()["ContentType"] == "image/png"
 
 
 def test_it_is_known_when_a_thumbnail_was_stored(s3: str, tmp_path: Path) -> None:

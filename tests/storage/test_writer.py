@@ -67,6 +67,16 @@ async def test_a_missing_folder_is_an_outage_until_it_is_back(tmp_path: Path) ->
     assert (tmp_path / "store/00/b.jpg").read_bytes() == b"b"
 
 
+async def test_what_is_there_is_written_once(tmp_path: Path) -> None:
+    circuit = StorageWriter(FolderStorage(tmp_path), what="originals")
+    await circuit.write("00/a.png", b"a", once=True)
+    first = (tmp_path / "00/a.png").stat()
+    await circuit.write("00/a.png", b"a", once=True)
+    assert (tmp_path / "00/a.png").stat().st_ino == first.st_ino
+    await circuit.write("00/a.png", b"a")
+    assert (tmp_path / "00/a.png").stat().st_ino != first.st_ino
+
+
 async def test_an_obstacle_to_one_thumbnail_is_not_an_outage(tmp_path: Path) -> None:
     circuit = StorageWriter(FolderStorage(tmp_path))
     (tmp_path / "00").write_text("in the way")
