@@ -267,12 +267,15 @@ class Thumbnail(NamedTuple):
 class Analysis:
     """Facts and thumbnails of a picture, the latter in the order of their sizes in the settings; an SVG has none.
 
-    `body` is the picture's without its content codings, where it had any and was asked for.
+    `body` is the picture's without its content codings, where it had any and was asked for. `results` and `errors`
+    are of the analyses that `CRAWL_ANALYSES` names, by the names of their functions.
     """
 
     facts: ImageFacts
     thumbnails: tuple[Thumbnail, ...] = field(default=(), repr=False)
     body: bytes = field(default=b"", repr=False)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +321,8 @@ class FetchedImage:
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnails: tuple[StoredThumbnail, ...] = ()
     original: str | None = None
+    analysis: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    analysis_errors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def thumbnail(self) -> str | None:
@@ -381,7 +386,9 @@ class ImageEvent:
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_metadata_updates"
-    _LEFT_OUT: ClassVar[Sequence[str]] = ("exif", "tls_failure", *OF_FOUND, "thumbnails", "original")
+    _LEFT_OUT: ClassVar[Sequence[str]] = (
+        *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+    )
 
     identifier: str
     url: str
@@ -410,6 +417,8 @@ class ImageEvent:
     creator: str | None = None
     thumbnails: tuple[StoredThumbnail, ...] = ()
     original: str | None = None
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    analysis_errors: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""

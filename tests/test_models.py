@@ -68,12 +68,15 @@ def test_an_image_event_has_all_that_the_contract_names() -> None:
         "thumbnails": [{"name": "ab/6f1c.jpg", "width": 640, "height": 480}],
     }
     assert json.loads(replace(IMAGE, original="00/00ff.jpg").to_json())["original"] == "00/00ff.jpg"
+    analysed = replace(IMAGE, analysis={"phash": "00ff"}, analysis_errors={"score": "ValueError"})
+    data = json.loads(analysed.to_json())
+    assert (data["analysis"], data["analysis_errors"]) == ({"phash": "00ff"}, {"score": "ValueError"})
 
 
 def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None, thumbnails=())
     data = json.loads(none.to_json())
-    assert not {"exif", "thumbnails", "original"} & data.keys()
+    assert not {"exif", "thumbnails", "original", "analysis", "analysis_errors"} & data.keys()
     assert data["opt_out"] == []
     assert data["compression_quality"] is None
     assert data["content_type"] is None

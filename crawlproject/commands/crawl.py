@@ -66,6 +66,10 @@ class Command(crawl.Command):
                 wanted,
             )
             self.settings.set("CONCURRENT_REQUESTS", concurrent, priority="cmdline")
+        if settings.analyses:
+            from crawlproject.pipelines.thumbnail import check_analyses
+
+            check_analyses(settings)
         if settings.metrics_port is not None:
             from crawlproject.webserver import check_port
 

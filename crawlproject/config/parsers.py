@@ -169,6 +169,21 @@ def sizes(value: Any) -> tuple[int, ...]:
     return sizes
 
 
+def analyses(value: Any) -> tuple[str, ...]:
+    try:
+        names = tuple(items(value))
+    except TypeError:
+        names = (repr(value),)
+    for name in names:
+        module, _, function = name.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), function)):
+            raise ValueError(f"functions, as module:function, separated by commas; not {name}")
+    last = [name.partition(":")[2] for name in names]
+    if len(set(last)) < len(last) or len(last) > 16:
+        raise ValueError("up to 16 functions with different names, by which events have their results")
+    return names
+
+
 def formats(value: Any) -> tuple[str, ...]:
     try:
         names = [name.upper() for name in items(value)]

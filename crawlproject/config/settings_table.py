@@ -14,6 +14,7 @@ from crawlproject.config.parsers import (
     Network,
     Parser,
     address,
+    analyses,
     choice,
     contact,
     flag,
@@ -307,6 +308,12 @@ class Config:
         None,
         optional(storage),
         "where the images themselves go: a folder or `s3://bucket/prefix/`; none: they are not kept",
+    )
+    analyses: tuple[str, ...] = _setting(
+        "CRAWL_ANALYSES",
+        (),
+        analyses,
+        "functions that look at each image, as `module:function`, and whose results go into its event",
     )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",

@@ -14,7 +14,7 @@ import math
 import re
 import struct
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
@@ -22,11 +22,11 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import headers, svg
+from crawlproject.imaging import analyses, headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
-from crawlproject.imaging.thumbnail import make_thumbnails
+from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
@@ -56,8 +56,11 @@ def analyse(
     form: str = "JPEG",
     memory: float = math.inf,
     formats: Sequence[str] = DEFAULT_FORMATS,
+    functions: Mapping[str, analyses.Analyse] | None = None,
 ) -> Analysis:
     """Return facts and thumbnails of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
+
+    `functions` are analyses by their names; each gets the picture in the largest of its sizes.
 
     A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnails, `sizes`
     are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises
@@ -93,7 +96,9 @@ def analyse(
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
-        return Analysis(facts, make_thumbnails(image, sizes, mode, quality, form))
+        miniature = miniature_of(image, sizes, mode)
+        thumbnails = thumbnails_of(miniature, sizes, mode, quality, form)
+        return Analysis(facts, thumbnails, b"", *analyses.run(functions or {}, miniature.image))
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything

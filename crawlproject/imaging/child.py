@@ -15,13 +15,14 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from io import BufferedIOBase
 from pathlib import Path
 
+from crawlproject.imaging import analyses, sandbox, svg
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
-from crawlproject.imaging import sandbox, svg
 from crawlproject.imaging.analyse import analyse, load_plugins
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
@@ -39,6 +40,11 @@ def main() -> None:
     content_codings.load()
     if "SVG" in job.formats:
         svg.load_encodings()
+    try:
+        functions = analyses.load(job.analyses)
+    except analyses.BadAnalysis as error:
+        _send(channel, protocol.BAD_ANALYSIS, str(error))
+        return
     idle = _address_space()
     if idle is not None:
         _limit_memory(idle + protocol.MAX_MEMORY, hard=True)
@@ -47,20 +53,22 @@ def main() -> None:
     # Silence stderr, too: from here on only C libraries write there, and nothing of use.
     os.dup2(1, 2)
     while request := stream.read(protocol.REQUEST.size):
-        expected, memory, names, length = protocol.REQUEST.unpack(request)
+        expected, memory, analysed, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             _limit_memory(idle + memory)
         # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
         signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
-        reply = _look(codings, _receive(stream, length), job, expected)
+        reply = _look(codings, _receive(stream, length), job, expected, functions if analysed else {})
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
 
 
-def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> tuple[bytes, str, bytes]:
+def _look(
+    codings: list[str], body: bytes, job: protocol.Job, expected: int, functions: Mapping[str, analyses.Analyse]
+) -> tuple[bytes, str, bytes]:
     try:
         body = content_codings.decoded(body, codings, job.max_size)
         made = analyse(
@@ -72,6 +80,7 @@ def _look(codings: list[str], body: bytes, job: protocol.Job, expected: int) -> 
             form=job.form,
             formats=job.formats,
             memory=expected,
+            functions=functions,
         )
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""

@@ -22,13 +22,22 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from crawlproject.imaging import sandbox
-from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, TooLargeImage, UnreadableImage
+from crawlproject.imaging.failures import (
+    AnalysesNotLoaded,
+    DecodersStopped,
+    MemoryNeeded,
+    NoDecoder,
+    TookTooLong,
+    TooLargeImage,
+    UnreadableImage,
+)
 from crawlproject.imaging.messages import (
     ANALYSIS,
+    BAD_ANALYSIS,
     MAX_MEMORY,
     NO_MEMORY,
     REPLY,
@@ -97,25 +106,38 @@ class Decoders:
         context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
 
         A picture that crashes its decoder, or needs more memory than it has, is tried once more with as much as
-        any picture can have, after a crash in a fresh process. It has no turn while it waits for that. Raises
-        UnreadableImage when that fails, too, or takes too long, NoDecoder when no process can be started, and
-        DecodersStopped.
+        any picture can have, after a crash in a fresh process. It has no turn while it waits for that. Analyses
+        may be to blame, and cost no picture: after a crash or a time-out, and where all memory has not sufficed,
+        it is tried once more without them. Raises UnreadableImage when that fails, too, or takes too long,
+        NoDecoder when no process can be started, and DecodersStopped.
         """
         expected, memory, fresh = SHARE // 2, SHARE, False
+        analysed, left_out = bool(self._job.analyses), ""
         while True:
             try:
                 async with self._memory(memory), turn():
-                    return await self._analyse(codings, body, expected, memory, fresh)
+                    made = await self._analyse(codings, body, expected, memory, fresh, analysed)
+                errors = dict.fromkeys(self._job.analysis_names, left_out)
+                return replace(made, errors=errors) if left_out else made
+            except TookTooLong as error:
+                if not analysed:
+                    raise
+                analysed, left_out = False, f"left out: {error}"
             except (DecoderCrashed, NoDecoder) as error:
                 if self._stopped:
                     raise DecodersStopped from error
                 if isinstance(error, NoDecoder):
                     await self._close_idle()  # some of them may have failed to start, unnoticed so far
                     raise
-                if memory == MAX_MEMORY:
+                if memory == MAX_MEMORY and not analysed:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
+                if analysed:
+                    analysed, left_out = False, f"left out: crashed the decoder ({error})"
                 expected, memory, fresh = MAX_MEMORY, MAX_MEMORY, True
             except MemoryNeeded as error:
+                if memory == MAX_MEMORY and analysed and not error.needed:
+                    fresh, analysed, left_out = True, False, "left out: too little memory"
+                    continue
                 if memory == MAX_MEMORY:
                     limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
@@ -169,13 +191,17 @@ class Decoders:
         await decoder.close()
 
     async def _analyse(
-        self, codings: Sequence[str], body: bytes, expected: int, memory: int, fresh: bool
+        self, codings: Sequence[str], body: bytes, expected: int, memory: int, fresh: bool, analysed: bool
     ) -> Analysis:
         if fresh and self._idle:
             await self._discard(self._idle.pop())
         decoder = self._idle.pop() if self._idle and not fresh else self._new()
         try:
-            return await decoder.analyse(codings, body, expected, memory)
+            return await decoder.analyse(codings, body, expected, memory, analysed)
+        except MemoryNeeded as error:
+            if self._job.analyses and not error.needed:  # they may hold what is missing
+                await decoder.close()
+            raise
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
                 self._idle.append(decoder)
@@ -244,13 +270,16 @@ class Decoder:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=_CHUNK)
         try:
-            _, missing, _ = await _within(_START_TIMEOUT_S, self._reply())
+            kind, text, _ = await _within(_START_TIMEOUT_S, self._reply())
         except (DecoderCrashed, TimeoutError) as error:
             await self.close()
             reason = str(error) or f"not ready after {_START_TIMEOUT_S:.0f} s"
             raise NoDecoder(f"{self._name} does not start: {reason}") from error
+        if kind == BAD_ANALYSIS:
+            await self.close()
+            raise AnalysesNotLoaded(text.decode(errors="replace"))
         self._ready = True
-        self.unprotected = tuple(json.loads(missing))
+        self.unprotected = tuple(json.loads(text))
         if self.unprotected:
             _say_unprotected(self.unprotected)
 
@@ -268,7 +297,9 @@ class Decoder:
         """Whether it can take another picture."""
         return self._socket.fileno() != -1 if self._streams is None else not self._streams[1].is_closing()
 
-    async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Analysis:
+    async def analyse(
+        self, codings: Sequence[str], body: bytes, expected: int, memory: int, analysed: bool = True
+    ) -> Analysis:
         """Return facts and thumbnails of a picture.
 
         Decoding is refused if expected to take more than `expected` bytes; `memory` is the hard limit. Raises
@@ -277,7 +308,7 @@ class Decoder:
         await self.wait_until_ready()
         self.pictures += 1
         names = ",".join(codings).encode()
-        request = REQUEST.pack(expected, memory, len(names), len(body)) + names
+        request = REQUEST.pack(expected, memory, analysed, len(names), len(body)) + names
         try:
             kind, text, data = await _within(self.job.timeout, self._exchange(request, body))
             if kind == ANALYSIS:
@@ -294,15 +325,11 @@ class Decoder:
         except TimeoutError:
             await self.close()
             limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
-            raise UnreadableImage(limit) from None
+            raise TookTooLong(limit) from None
         except (MemoryNeeded, UnreadableImage):
             raise
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            OverflowError,
-        ) as error:  # not JSON, not UTF-8, no facts, no number
+        # not JSON or nested too deeply, not UTF-8, no facts, no number
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise await self._crash(f"sent an invalid answer ({error})") from error
         except BaseException:
             self._hang_up()  # the exchange may have ended in the middle

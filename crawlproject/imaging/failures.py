@@ -20,8 +20,16 @@ class TooLargeImage(UnreadableImage):
     """The body, without its content codings, is larger than allowed."""
 
 
+class TookTooLong(UnreadableImage):
+    """It was not decoded, or analysed, in the time that a picture may take."""
+
+
 class NoDecoder(OSError):
     """No decoder process can be started, for any picture; `str(error)` says why."""
+
+
+class AnalysesNotLoaded(NoDecoder):
+    """Nor can it be, before CRAWL_ANALYSES names other functions; `str(error)` says which cannot be loaded."""
 
 
 class DecodersStopped(Exception):

@@ -1,7 +1,8 @@
 """The messages between a worker and its decoder processes.
 
-A request: the memory that decoding is expected to take and the hard limit, both in bytes; the lengths of the
-content codings and of the body; then both. A reply: its kind; the lengths of its text and of its data; then both.
+A request: the memory that decoding is expected to take and the hard limit, both in bytes; whether analyses are to
+look at the picture; the lengths of the content codings and of the body; then both. A reply: its kind; the lengths
+of its text and of its data; then both.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageF
 
 MAX_MEMORY = 640 << 20  # bytes that one picture may have, beyond those of an idle decoder
 
-REQUEST = struct.Struct("!QQQQ")
+REQUEST = struct.Struct("!QQ?QQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start; the text is JSON: a list of what this system lacks for the sandbox
+BAD_ANALYSIS = b"b"  # sent instead, and nothing after it; the text says which function cannot be loaded, and why
 ANALYSIS = b"a"  # text and data as `packed` makes them
 UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
 TOO_LARGE = b"l"  # the text is the reason
@@ -30,7 +32,7 @@ class Job:
 
     `max_pixels`, `quality`, `sizes`, `mode`, `form` (of the thumbnails) and `formats` are as in `analyse`.
     `max_size` is the largest size of a body in bytes, without its content codings; with `return_bodies` it is
-    returned like that, if it had any.
+    returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`.
     """
 
     max_pixels: int
@@ -42,12 +44,19 @@ class Job:
     form: str = "JPEG"
     formats: tuple[str, ...] = DEFAULT_FORMATS
     return_bodies: bool = False
+    analyses: tuple[str, ...] = ()
+
+    @property
+    def analysis_names(self) -> tuple[str, ...]:
+        """The names of the analyses in events."""
+        return tuple(name.partition(":")[2] for name in self.analyses)
 
 
 def packed(made: Analysis) -> tuple[str, bytes]:
     """Return text and data of a reply: JSON, with the lengths of thumbnails and body, and these in a row."""
     thumbnails = [(each.width, each.height, len(each.data)) for each in made.thumbnails]
     text = {"facts": asdict(made.facts), "thumbnails": thumbnails, "body": len(made.body)}
+    text |= {"results": made.results, "errors": made.errors}
     return json.dumps(text), b"".join((*(each.data for each in made.thumbnails), made.body))
 
 
@@ -63,4 +72,4 @@ def unpacked(text: bytes, data: bytes) -> Analysis:
         raise ValueError(f"{len(data)} bytes of data, not {lengths}")
     *parts, body = (data[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
     thumbnails = (Thumbnail(part, *size) for part, size in zip(parts, sizes, strict=True))
-    return Analysis(facts, tuple(thumbnails), body)
+    return Analysis(facts, tuple(thumbnails), body, dict(told["results"]), dict(told["errors"]))

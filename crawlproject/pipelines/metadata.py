@@ -32,4 +32,6 @@ class MetadataPipeline:
             **item.found,
             thumbnails=item.thumbnails,
             original=item.original,
+            analysis=item.analysis,
+            analysis_errors=item.analysis_errors,
         )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import atexit
 import hashlib
-from collections.abc import AsyncIterator
+import struct
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.breaker import Circuit
-from crawlproject.errors import StorageDown
+from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
+from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import Job
 from crawlproject.models import Analysis, Failure, FetchedImage, StoredThumbnail, Thumbnail
@@ -25,9 +27,59 @@ from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
 from crawlproject.worker import worker_of
 
+_WIDTH, _HEIGHT = 256, 192  # of the picture that analyses are tried on at the start
+
 
 class _Outage(Exception):
     """No decoder can be started, as has been reported."""
+
+
+def job_of(settings: config.Config) -> Job:
+    """Return what decoders do with each picture."""
+    return Job(
+        max_pixels=settings.max_pixels,
+        max_size=settings.download_maxsize,
+        quality=settings.thumbnail_quality,
+        timeout=settings.decode_timeout,
+        sizes=settings.sizes,
+        mode=settings.thumbnail_mode,
+        form=settings.thumbnail_format,
+        formats=settings.formats,
+        return_bodies=settings.keep_originals is not None,
+        analyses=settings.analyses,
+    )
+
+
+def check_analyses(settings: config.Config) -> None:
+    """Have the analyses look at a picture, in a decoder as in the crawl. Blocks.
+
+    Raises:
+        ConfigError: one cannot be loaded, or fails.
+
+    """
+    job = job_of(settings)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        try:
+            errors = runner.run(_tried(replace(job, formats=(*job.formats, "BMP"), max_pixels=_WIDTH * _HEIGHT)))
+        except AnalysesNotLoaded as error:
+            raise ConfigError(f"CRAWL_ANALYSES: {error}") from None
+        except NoDecoder:  # which the crawl will report, and wait for
+            return
+    if errors:
+        said = "; ".join(f"{name}: {error}" for name, error in errors.items())
+        raise ConfigError(f"CRAWL_ANALYSES fails on a plain picture: {said}")
+
+
+async def _tried(job: Job) -> Mapping[str, str]:
+    """Return what went wrong when the analyses of a job looked at a BMP."""
+    pixels = bytes(part for y in range(_HEIGHT) for x in range(_WIDTH) for part in (x, y, x ^ y))
+    sizes = (54 + len(pixels), 0, 0, 54, 40, _WIDTH, _HEIGHT, 1, 24)
+    decoders = Decoders(1, job)
+    try:
+        made = await decoders.analyse(struct.pack("<2sIHHIIiiHH24x", b"BM", *sizes) + pixels)
+    finally:
+        await decoders.close()
+    return made.errors
 
 
 class ThumbnailPipeline:
@@ -54,20 +106,7 @@ class ThumbnailPipeline:
         self.crawler = crawler
         self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
-        self.decoders = Decoders(
-            settings.decode_processes,
-            Job(
-                max_pixels=settings.max_pixels,
-                max_size=settings.download_maxsize,
-                quality=settings.thumbnail_quality,
-                timeout=settings.decode_timeout,
-                sizes=settings.sizes,
-                mode=settings.thumbnail_mode,
-                form=settings.thumbnail_format,
-                formats=settings.formats,
-                return_bodies=originals is not None,
-            ),
-        )
+        self.decoders = Decoders(settings.decode_processes, job_of(settings))
         atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
         self._grace_over: asyncio.Task[None] | None = None
 
@@ -119,6 +158,7 @@ class ThumbnailPipeline:
         body = analysis.body or item.body
         item.body = b""
         item.facts = analysis.facts
+        item.analysis, item.analysis_errors = analysis.results, analysis.errors
         try:
             if self.originals is not None:
                 # By its own digest: that of the facts is from a process that a picture may have taken over.

@@ -11,6 +11,8 @@ from moto.server import ThreadedMotoServer
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
+TRAPS = str(Path(__file__).parents[1] / "traps")
+
 
 @pytest.mark.parametrize(
     ("args", "environ", "sentence"),
@@ -54,6 +56,17 @@ if TYPE_CHECKING:
             [],
             {"CRAWL_PAGES_STORE": "{tmp}/bad.json/x"},
             "CRAWL_PAGES_STORE={tmp}/bad.json/x cannot be used: NotADir",
+        ),
+        ([], {"CRAWL_ANALYSES": "phash"}, "CRAWL_ANALYSES='phash' must be functions, as module:function, "),
+        (
+            [],
+            {"CRAWL_ANALYSES": "crawlproject.analyses:phish"},
+            "CRAWL_ANALYSES: crawlproject.analyses:phish cannot be loaded: AttributeError: module ",
+        ),
+        (
+            [],
+            {"CRAWL_ANALYSES": "hostile_analyses:size,hostile_analyses:raises", "PYTHONPATH": TRAPS},
+            "CRAWL_ANALYSES fails on a plain picture: raises: ValueError: no",
         ),
         ([], {"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL='127.0.0.1:6379' must be a URL that begins with "),
     ],

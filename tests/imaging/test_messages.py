@@ -17,7 +17,12 @@ TWO = (Thumbnail(b"large", 640, 480), Thumbnail(b"small!", 256, 192))
 
 @pytest.mark.parametrize(
     "made",
-    [Analysis(FACTS), Analysis(FACTS, TWO), Analysis(FACTS, TWO[:1], b"body"), Analysis(FACTS, (), b"<svg/>")],
+    [
+        Analysis(FACTS, TWO, b"", {"score": [1, None]}, {"other": "ValueError"}),
+        Analysis(FACTS, TWO),
+        Analysis(FACTS, TWO[:1], b"body"),
+        Analysis(FACTS, (), b"<svg/>"),
+    ],
 )
 def test_what_is_packed_is_unpacked(made: Analysis) -> None:
     text, data = packed(made)
@@ -34,6 +39,8 @@ def test_what_is_packed_is_unpacked(made: Analysis) -> None:
         {"thumbnails": 5},
         {"thumbnails": [[640, "high", 5]]},
         {"body": None},
+        {"results": 5},
+        {"errors": None},
         {"facts": {}},
         {"facts": asdict(FACTS) | {"format": "../../etc/passwd"}},
         {"facts": asdict(FACTS) | {"more": 1}},

@@ -1,0 +1,84 @@
+"""The functions that `CRAWL_ANALYSES` names: loads them, and has them look at a picture; in the decoder process.
+
+They are an operator's own code and others' libraries. Whatever they do is no fault of the picture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from PIL import Image
+
+from crawlproject.texts import printable
+
+MOST_BYTES = 4096  # of the JSON of one result
+MOST_DEPTH = 16  # arrays and objects in each other, in a result
+
+Analyse = Callable[[Image.Image], Any]
+
+
+class BadAnalysis(Exception):
+    """A function cannot be loaded; `str(error)` says which, and why."""
+
+
+def load(names: Iterable[str]) -> dict[str, Analyse]:
+    """Import the functions, each named as `module:function`, and return them by their last names.
+
+    Raises BadAnalysis.
+    """
+    functions: dict[str, Analyse] = {}
+    for name in names:
+        module, _, last = name.partition(":")
+        try:
+            function = getattr(import_module(module), last)
+        except BaseException as error:  # a module that exits is as bad as one that is missing
+            raise BadAnalysis(f"{name} cannot be loaded: {_said(error)}") from error
+        if not callable(function):
+            raise BadAnalysis(f"{name} is no function: {type(function).__name__}")
+        functions[last] = function
+    return functions
+
+
+def run(functions: Mapping[str, Analyse], image: Image.Image) -> tuple[dict[str, Any], dict[str, str]]:
+    """Call each function with a copy of the picture, in RGB; return results, and errors, by their names."""
+    results: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, function in functions.items():
+        try:
+            results[name] = _checked(function(image.convert("RGB")))
+        except BaseException as error:  # what it raises is its own affair; SystemExit and MemoryError, too
+            errors[name] = _said(error)
+    return results, errors
+
+
+def _checked(result: Any) -> Any:
+    """Return the result as any reader of JSON will get it. Raises TypeError and ValueError."""
+    text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    size = len(text.encode())  # a lone surrogate is no text
+    if size > MOST_BYTES:
+        raise ValueError(f"returned {size} bytes of JSON, more than {MOST_BYTES}")
+    value = json.loads(text)
+    level, depth = [value], 0
+    while level := [part for each in level for part in _parts(each)]:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"returned JSON that is nested more than {MOST_DEPTH} levels deep")
+    return value
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _said(error: BaseException) -> str:
+    """Return an error in one line."""
+    try:
+        words = str(error)
+    except Exception:  # of a class that is broken, too
+        words = ""
+    return printable(f"{type(error).__name__}: {words}".strip(": "), 200)

@@ -1,0 +1,188 @@
+"""The functions that `CRAWL_ANALYSES` names: what they get, and what becomes of what they return or do."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from crawlproject.imaging.analyses import MOST_BYTES, BadAnalysis, load, run
+from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
+from crawlproject.imaging.messages import Job
+from crawlproject.models import Analysis
+
+TRAPS = Path(__file__).parents[1] / "traps"
+JOB: dict[str, Any] = {"max_pixels": 10**8, "max_size": 10**7, "quality": 85, "timeout": 30}
+
+
+def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, form, **more)
+    return out.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def traps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TRAPS))
+
+
+def looked(*names: str, image: Image.Image | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+    return run(load(f"hostile_analyses:{name}" for name in names), image or Image.new("RGB", (30, 20), "blue"))
+
+
+def test_each_gets_a_copy_of_the_picture_in_rgb() -> None:
+    results, errors = looked("size", "spoils", "corner", "mode", image=Image.new("L", (30, 20), 7))
+    assert results == {"size": [30, 20], "spoils": "spoilt", "corner": [7, 7, 7], "mode": "RGB"}
+    assert errors == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("raises", "ValueError: no model"),
+        ("leaves", "SystemExit: bye"),
+        ("huge", f"ValueError: returned 4097 bytes of JSON, more than {MOST_BYTES}"),
+        ("set_of", "TypeError: Object of type set is not JSON serializable"),
+        ("nan", "ValueError: Out of range float values are not JSON compliant"),
+        ("surrogate", "UnicodeEncodeError: "),
+        ("deep", ""),
+    ],
+)
+def test_what_is_raised_or_is_no_small_json_is_an_error(name: str, error: str) -> None:
+    results, errors = looked("size", name, "corner")
+    assert results == {"size": [30, 20], "corner": [0, 0, 255]}
+    assert list(errors) == [name]
+    assert errors[name].replace("?", " ").startswith(error)
+    assert errors[name].isprintable()
+    assert len(errors[name]) <= 200
+
+
+def test_a_result_may_have_so_many_bytes() -> None:
+    results, errors = looked("largest")
+    assert (len(results["largest"]) + 2, errors) == (MOST_BYTES, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("no_such_module:f", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "hostile_analyses:no_such",
+            "cannot be loaded: AttributeError: module 'hostile_analyses' has no attribute ",
+        ),
+        ("hostile_analyses:number", "is no function: int"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(name: str, why: str) -> None:
+    with pytest.raises(BadAnalysis) as caught:
+        load(["hostile_analyses:size", name])
+    assert str(caught.value).startswith(f"{name} {why}")
+
+
+Make = Callable[..., Decoders]
+
+
+@pytest_asyncio.fixture
+async def make() -> AsyncIterator[Make]:
+    made: list[Decoders] = []
+
+    def several(*names: str, **job: Any) -> Decoders:
+        analyses = tuple(f"hostile_analyses:{name}" for name in names)
+        made.append(Decoders(1, Job(**{**JOB, "analyses": analyses, **job})))
+        return made[-1]
+
+    yield several
+    for one in made:
+        await one.close()
+
+
+def is_whole(made: Analysis, size: tuple[int, int] = (900, 600)) -> bool:
+    return (made.facts.width, made.facts.height) == size and len(made.thumbnails) == 1
+
+
+async def test_results_come_with_the_picture_as_its_largest_thumbnail_shows_it(make: Make) -> None:
+    tags = Image.Exif()
+    tags[0x112] = 6
+    made = await make("size", "mode", sizes=(100, 300)).analyse(picture(exif=tags))
+    assert made.results == {"size": [200, 300], "mode": "RGB"}
+    assert made.errors == {}
+
+
+async def test_an_svg_is_not_analysed(make: Make) -> None:
+    body = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
+    made = await make("size", formats=("SVG",)).analyse(body)
+    assert (made.results, made.errors) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("crashes", "left out: crashed the decoder (killed by SIGSEGV)"),
+        ("ends", "left out: crashed the decoder (exit code 3)"),
+        ("babbles", "left out: crashed the decoder (sent "),
+        ("hangs", "left out: took longer to decode than CRAWL_DECODE_TIMEOUT (2 s)"),
+    ],
+)
+async def test_an_analysis_that_takes_its_process_along_costs_no_picture(
+    make: Make, name: str, error: str
+) -> None:
+    decoders = make("size", name, timeout=2)
+    for _ in range(2):
+        made = await decoders.analyse(picture())
+        assert is_whole(made)
+        assert made.results == {}
+        assert list(made.errors) == ["size", name]
+        assert all(each.startswith(error) for each in made.errors.values())
+
+
+async def test_an_analysis_that_eats_memory_costs_no_picture(make: Make) -> None:
+    decoders = make("size", "eats")
+    for size in ((900, 600), (800, 600), (900, 700)):
+        made = await decoders.analyse(picture(size))
+        assert is_whole(made, size)
+        assert "eats" in made.errors
+
+
+async def test_an_analysis_that_keeps_more_and_more_costs_no_picture(make: Make) -> None:
+    decoders = make("keeps")
+    for number in range(14):  # 840 MiB, in 160 to 640
+        made = await decoders.analyse(picture((900 + number, 600), "PNG"))
+        assert is_whole(made, (900 + number, 600))
+        assert made.results or made.errors
+
+
+async def test_a_value_of_megabytes_is_an_error(make: Make) -> None:
+    made = await make("size", "enormous").analyse(picture())
+    assert is_whole(made)
+    assert "enormous" in made.errors
+
+
+async def test_an_analysis_can_open_nothing(make: Make) -> None:
+    decoders = make("size", "opens")
+    made = await decoders.analyse(picture())
+    assert is_whole(made)
+    if not (await asyncio.to_thread(Path("/proc/sys/kernel/seccomp/actions_avail").exists)):
+        pytest.skip("no seccomp here")
+    assert made.results == {"size": [640, 427]}
+    assert made.errors["opens"].startswith("PermissionError")
+
+
+async def test_a_broken_picture_is_unreadable_and_a_large_one_refused_as_ever(make: Make) -> None:
+    decoders = make("size")
+    with pytest.raises(UnreadableImage, match="image file is truncated"):
+        await decoders.analyse(picture()[:-20])
+    with pytest.raises(UnreadableImage, match="too many pixels"):
+        await make("size", max_pixels=1000).analyse(picture())
+
+
+async def test_a_decoder_whose_analyses_cannot_be_loaded_says_so(make: Make) -> None:
+    with pytest.raises(AnalysesNotLoaded, match=r"hostile_analyses:number is no function: int") as caught:
+        await make("number").analyse(picture())
+    assert isinstance(caught.value, NoDecoder)
