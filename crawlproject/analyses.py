@@ -14,11 +14,6 @@ from typing import Any
 
 from PIL import Image
 
-try:
-    from blurhash_rs import blurhash_encode
-except ImportError:
-    blurhash_encode = None
-
 _SIDE = 32  # pixels of the picture that a pHash is of
 _LOW = 8  # frequencies across and down that are looked at
 _COSINES = [
@@ -69,7 +64,11 @@ def colours(image: Image.Image) -> list[list[Any]]:
     ]
 
 
-if blurhash_encode is not None:
+try:
+    from blurhash_rs import blurhash_encode
+except ImportError:
+    pass
+else:
 
     def blurhash(image: Image.Image) -> str:
         """Return the BlurHash (blurha.sh): 28 characters, from which a blurred picture can be drawn at once."""

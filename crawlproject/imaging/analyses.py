@@ -78,7 +78,7 @@ def _parts(value: Any) -> Iterable[Any]:
 def _said(error: BaseException) -> str:
     """Return an error in one line."""
     try:
-        words = str(error)
+        words = " ".join(str(error).split())
     except Exception:  # of a class that is broken, too
         words = ""
     return printable(f"{type(error).__name__}: {words}".strip(": "), 200)

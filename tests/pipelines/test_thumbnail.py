@@ -171,6 +171,16 @@ async def test_an_original_without_a_thumbnail_is_kept_and_what_is_no_picture_is
     assert list(originals.written) == [item.original]
 
 
+async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
+    pipeline = make(Memory(), CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:raises")
+    event = MetadataPipeline().process_item(await pipeline.process_item(fetched(picture((900, 600)))))
+    told = json.loads(event.to_json())
+    assert told["analysis"] == {"size": [640, 427]}
+    assert told["analysis_errors"] == {"raises": "ValueError: no model"}
+    assert told["thumbnails"] == [{"name": thumbnail_name("6f1c"), "width": 640, "height": 427}]
+
+
 @pytest.mark.parametrize("down", ["thumbnails", "originals"])
 async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: str, tmp_path: Path) -> None:
     folders = {"thumbnails": tmp_path / "small", "originals": tmp_path / "large"}
