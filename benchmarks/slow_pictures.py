@@ -138,6 +138,10 @@ class Nowhere:
     def write(self, name: str, data: bytes) -> None:
         """Do nothing."""
 
+    def has(self, name: str, size: int) -> bool:
+        """Never."""
+        return False
+
     def is_permanent(self, error: Exception) -> bool:
         """Never."""
         return False

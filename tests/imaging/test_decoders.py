@@ -247,9 +247,11 @@ async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) ->
     limits = []
 
     class Watched(Decoder):
-        async def analyse(self, codings: Sequence[str], body: bytes, expected: int, memory: int) -> Any:
+        async def analyse(
+            self, codings: Sequence[str], body: bytes, expected: int, memory: int, analysed: bool = True
+        ) -> Any:
             limits.append(memory)
-            return await super().analyse(codings, body, expected, memory)
+            return await super().analyse(codings, body, expected, memory, analysed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoders, "Decoder", Watched)
