@@ -20,7 +20,7 @@ _COSINES = [
     [math.cos(math.pi * frequency * (2 * at + 1) / (2 * _SIDE)) for at in range(_SIDE)]
     for frequency in range(_LOW)
 ]
-_SMALL = (64, 64)  # pixels at most for what needs no detail
+_SMALL = (64, 64)  # pixels, for what needs no detail
 _COLOURS = 5
 
 
@@ -54,7 +54,8 @@ def colours(image: Image.Image) -> list[list[Any]]:
 
     By an octree (Gervautz and Purgathofer), the most frequent first.
     """
-    found = _small(image).quantize(_COLOURS, Image.Quantize.FASTOCTREE)
+    small = image.convert("RGB").resize(_SMALL, Image.Resampling.BOX)  # others would add colours at edges
+    found = small.quantize(_COLOURS, Image.Quantize.FASTOCTREE)
     palette = found.getpalette("RGB") or []
     counts = sorted(found.getcolors() or [], key=lambda each: -each[0])
     pixels = found.width * found.height
@@ -72,7 +73,9 @@ else:
 
     def blurhash(image: Image.Image) -> str:
         """Return the BlurHash (blurha.sh): 28 characters, from which a blurred picture can be drawn at once."""
-        text: str = blurhash_encode(_small(image), 4, 3)
+        small = image.convert("RGB")
+        small.thumbnail(_SMALL)
+        text: str = blurhash_encode(small, 4, 3)
         return text
 
 
@@ -84,12 +87,6 @@ def __getattr__(name: str) -> Any:
 
 def _grey(image: Image.Image, width: int, height: int) -> bytes:
     return image.convert("L").resize((width, height), Image.Resampling.LANCZOS).tobytes()
-
-
-def _small(image: Image.Image) -> Image.Image:
-    small = image.convert("RGB")
-    small.thumbnail(_SMALL)
-    return small
 
 
 def _hex(bits: Iterable[bool]) -> str:

@@ -387,7 +387,13 @@ class ImageEvent:
 
     STREAM: ClassVar[str] = "image_metadata_updates"
     _LEFT_OUT: ClassVar[Sequence[str]] = (
-        *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+        "exif",
+        "tls_failure",
+        *OF_FOUND,
+        "thumbnails",
+        "original",
+        "analysis",
+        "analysis_errors",
     )
 
     identifier: str

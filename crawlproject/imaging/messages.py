@@ -55,8 +55,13 @@ class Job:
 def packed(made: Analysis) -> tuple[str, bytes]:
     """Return text and data of a reply: JSON, with the lengths of thumbnails and body, and these in a row."""
     thumbnails = [(each.width, each.height, len(each.data)) for each in made.thumbnails]
-    text = {"facts": asdict(made.facts), "thumbnails": thumbnails, "body": len(made.body)}
-    text |= {"results": made.results, "errors": made.errors}
+    text = {
+        "facts": asdict(made.facts),
+        "thumbnails": thumbnails,
+        "body": len(made.body),
+        "results": made.results,
+        "errors": made.errors,
+    }
     return json.dumps(text), b"".join((*(each.data for each in made.thumbnails), made.body))
 
 

@@ -114,8 +114,8 @@ class ThumbnailPipeline:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return the pipeline with the storages that `IMAGES_STORE` and `CRAWL_KEEP_ORIGINALS` name."""
         settings = config.load(crawler.settings)
-        originals = settings.keep_originals and open_storage(settings.keep_originals, crawler.settings)
-        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler, originals or None)
+        originals = open_storage(settings.keep_originals, crawler.settings) if settings.keep_originals else None
+        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler, originals)
 
     def open_spider(self) -> None:
         """Have decoders ready when pictures come, and watch for the end of the shutdown grace."""

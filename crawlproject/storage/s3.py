@@ -64,7 +64,7 @@ class S3Storage:
         a bucket, what is not there is forbidden (403): then `write` finds out whether all is.
         """
         head = self._head(name, 403, 404)
-        return head is not None and head["ContentLength"] == size
+        return head is not None and bool(head["ContentLength"] == size)
 
     def upload(self, name: str, file: Path) -> None:
         """Put a WARC file of any size, in parts if it is large; the object appears as a whole."""
@@ -86,7 +86,10 @@ class S3Storage:
     def stored_at(self, name: str) -> datetime | None:
         """Return when the object was put, None if there is none."""
         head = self._head(name, 404)
-        return None if head is None else head["LastModified"]
+        if head is None:
+            return None
+        found: datetime = head["LastModified"]
+        return found
 
     def _head(self, name: str, *none: int) -> Any:
         """Return what S3 says of an object, None if that is one of the statuses `none`."""

@@ -173,7 +173,9 @@ async def test_an_original_without_a_thumbnail_is_kept_and_what_is_no_picture_is
 
 async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
-    pipeline = make(Memory(), CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:raises")
+    pipeline = make(
+        Memory(), CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:raises", CRAWL_DECODE_TIMEOUT=120
+    )
     event = MetadataPipeline().process_item(await pipeline.process_item(fetched(picture((900, 600)))))
     told = json.loads(event.to_json())
     assert told["analysis"] == {"size": [640, 427]}
