@@ -327,8 +327,9 @@ async def test_pictures_are_decoded_concurrently_and_not_on_the_reactor(make: Ma
 
 
 async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None:
-    crawler = get_crawler(settings_dict={"IMAGES_STORE": str(tmp_path / "out"), "CRAWL_DECODE_PROCESSES": 1})
-    crawler.settings.set("CRAWL_KEEP_ORIGINALS", str(tmp_path / "originals"))
+    names = {"IMAGES_STORE": "out", "CRAWL_KEEP_ORIGINALS": "originals"}
+    places = {name: str(tmp_path / folder) for name, folder in names.items()}
+    crawler = get_crawler(settings_dict={**places, "CRAWL_DECODE_PROCESSES": 1})
     pipeline = ThumbnailPipeline.from_crawler(crawler)
     item = await pipeline.process_item(fetched(picture((90, 60))))
     await pipeline.close_spider()
