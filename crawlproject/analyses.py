@@ -56,13 +56,9 @@ def colours(image: Image.Image) -> list[list[Any]]:
     """
     small = image.convert("RGB").resize(_SMALL, Image.Resampling.BOX)  # others would add colours at edges
     found = small.quantize(_COLOURS, Image.Quantize.FASTOCTREE)
-    palette = found.getpalette("RGB") or []
-    counts = sorted(found.getcolors() or [], key=lambda each: -each[0])
-    pixels = found.width * found.height
-    return [
-        ["#" + bytes(palette[3 * int(at) : 3 * int(at) + 3]).hex(), round(count / pixels, 3)]
-        for count, at in counts
-    ]
+    palette, pixels = bytes(found.getpalette("RGB") or ()), found.width * found.height
+    counts = sorted(enumerate(found.histogram()), key=lambda each: -each[1])
+    return [["#" + palette[3 * at : 3 * at + 3].hex(), round(count / pixels, 3)] for at, count in counts if count]
 
 
 try:

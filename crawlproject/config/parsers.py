@@ -165,7 +165,7 @@ def sizes(value: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         sizes = (0, 0)
     if len(set(sizes)) < len(sizes) or len(sizes) > 8:
-        raise ValueError("up to 8 different whole numbers from 16 to 2048, separated by commas")
+        raise ValueError("a list of up to 8 different whole numbers from 16 to 2048, separated by commas")
     return sizes
 
 
@@ -177,10 +177,10 @@ def analyses(value: Any) -> tuple[str, ...]:
     for name in names:
         module, _, function = name.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), function)):
-            raise ValueError(f"functions, as module:function, separated by commas; not {name}")
+            raise ValueError(f"a list of functions, as module:function, separated by commas; not {name}")
     last = [name.partition(":")[2] for name in names]
     if len(set(last)) < len(last) or len(last) > 16:
-        raise ValueError("up to 16 functions with different names, by which events have their results")
+        raise ValueError("a list of up to 16 functions with different names, by which events have their results")
     return names
 
 

@@ -57,7 +57,11 @@ TRAPS = str(Path(__file__).parents[1] / "traps")
             {"CRAWL_PAGES_STORE": "{tmp}/bad.json/x"},
             "CRAWL_PAGES_STORE={tmp}/bad.json/x cannot be used: NotADir",
         ),
-        ([], {"CRAWL_ANALYSES": "phash"}, "CRAWL_ANALYSES='phash' must be functions, as module:function, "),
+        (
+            [],
+            {"CRAWL_ANALYSES": "phash"},
+            "CRAWL_ANALYSES='phash' must be a list of functions, as module:function, ",
+        ),
         (
             [],
             {"CRAWL_ANALYSES": "crawlproject.analyses:phish"},
