@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -39,6 +39,7 @@ HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
+EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
 SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
 REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
@@ -114,6 +115,7 @@ class Seed:
     """One line of the seed list, parsed. `priority` is None where the seed does not say it.
 
     For the spider `pages`: links are followed as far as `scope` (pages/scope.py) and `depth` links away.
+    `extra` is what events and dead letter repeat, None for nothing.
     """
 
     url: str
@@ -123,6 +125,7 @@ class Seed:
     again: bool = False
     depth: int | None = None
     scope: str | None = None
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,7 @@ class FetchedImage:
     opt_out: tuple[str, ...] = ()
     tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
+    extra: Mapping[str, Any] | None = None
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnail: str | None = None
 
@@ -279,6 +283,7 @@ class FetchedPage:
     fetched_at: str
     fetch: Fetch
     response: Response = field(repr=False)
+    extra: Mapping[str, Any] | None = None
     body: bytes = field(default=b"", repr=False)
     page: Page | None = field(default=None, repr=False)
     parse_s: float = 0.0
@@ -341,14 +346,11 @@ class ImageEvent:
     alt: str | None = None
     title: str | None = None
     creator: str | None = None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON, leaving out `exif`, `tls_failure` and what `OF_FOUND` names when empty."""
-        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
-        for name in ("exif", "tls_failure", *OF_FOUND):
-            if not data[name]:
-                del data[name]
-        return one_line(data)
+        """Return the event as JSON, leaving out `exif`, `tls_failure`, `extra` and `OF_FOUND` when empty."""
+        return _as_json(self, ("exif", "tls_failure", EXTRA, *OF_FOUND))
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,10 +368,11 @@ class LinkRotEvent:
     redirects: int
     attempts: int
     fetch_s: float | None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON."""
-        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+        """Return the event as JSON, without `extra` when it is empty."""
+        return _as_json(self, (EXTRA,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,10 +398,20 @@ class PageEvent:
     fetched_at: str
     record: Mapping[str, Any] | None = None
     revisit: str | None = None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON."""
-        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+        """Return the event as JSON, without `extra` when it is empty."""
+        return _as_json(self, (EXTRA,))
+
+
+def _as_json(event: ImageEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
+    """Return an event as JSON, without those of `optional` that are empty."""
+    data = {"event": event.STREAM} | {name: getattr(event, name) for name in event.__slots__}
+    for name in optional:
+        if not data[name]:
+            del data[name]
+    return one_line(data)
 
 
 @dataclass(frozen=True, slots=True)

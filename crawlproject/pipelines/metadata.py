@@ -29,5 +29,6 @@ class MetadataPipeline:
             **asdict(item.fetch),
             opt_out=item.opt_out,
             tls_failure=item.tls_failure,
+            extra=item.extra,
             **item.found,
         )
