@@ -45,6 +45,7 @@ from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, new_request, parse_s
 from crawlproject.imaging.codings import decoded
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.ingest import files as feedfile
+from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.models import OPT_OUTS, Seed
 from crawlproject.politeness.addresses import AddressGuard, check_url, literal, port_of
 from crawlproject.politeness.failures import retry_after
@@ -184,7 +185,7 @@ def read_file(data: bytes) -> None:
     """Read a file of seeds: what it gives out as seeds are some."""
     FILE.write_bytes(data)
     size, before = 0, 0
-    for line in feedfile.read(str(FILE), lambda _: None):
+    for line in feedfile.read(SeedFile(str(FILE)), lambda _: None):
         assert line.number > before or line.seed is None
         before = line.number
         if line.seed is None:

@@ -35,6 +35,10 @@ class BadSeed(CrawlprojectError):
     """A seed is invalid; `str(error)` is the reason in its dead letter."""
 
 
+class BadInput(CrawlprojectError):
+    """Files of seeds cannot be fed as was asked for: there are none, a column is missing, one has changed."""
+
+
 class BadEntry(CrawlprojectError):
     """An entry of the frontier cannot be decoded: not written by crawlproject, or by another version of it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -39,6 +39,7 @@ HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
+EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
 SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
 REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
@@ -153,6 +154,7 @@ class Seed:
     """One line of the seed list, parsed. `priority` is None where the seed does not say it.
 
     For the spider `pages`: links are followed as far as `scope` (pages/scope.py) and `depth` links away.
+    `extra` is what events and dead letter repeat, None for nothing.
     """
 
     url: str
@@ -162,6 +164,7 @@ class Seed:
     again: bool = False
     depth: int | None = None
     scope: str | None = None
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +321,7 @@ class FetchedImage:
     opt_out: tuple[str, ...] = ()
     tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
+    extra: Mapping[str, Any] | None = None
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnails: tuple[StoredThumbnail, ...] = ()
     original: str | None = None
@@ -350,6 +354,7 @@ class FetchedPage:
     fetched_at: str
     fetch: Fetch
     response: Response = field(repr=False)
+    extra: Mapping[str, Any] | None = None
     body: bytes = field(default=b"", repr=False)
     page: Page | None = field(default=None, repr=False)
     parse_s: float = 0.0
@@ -394,6 +399,7 @@ class ImageEvent:
         "original",
         "analysis",
         "analysis_errors",
+        EXTRA,
     )
 
     identifier: str
@@ -425,15 +431,11 @@ class ImageEvent:
     original: str | None = None
     analysis: Mapping[str, Any] = field(default_factory=dict)
     analysis_errors: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""
-        data = {"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__}
-        data["thumbnails"] = [asdict(each) for each in self.thumbnails]
-        for name in self._LEFT_OUT:
-            if not data[name]:
-                del data[name]
-        return one_line(data)
+        return _as_json(self, self._LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,10 +453,11 @@ class LinkRotEvent:
     redirects: int
     attempts: int
     fetch_s: float | None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON."""
-        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+        """Return the event as JSON, without `extra` when it is empty."""
+        return _as_json(self, (EXTRA,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,10 +483,22 @@ class PageEvent:
     fetched_at: str
     record: Mapping[str, Any] | None = None
     revisit: str | None = None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
-        """Return the event as JSON."""
-        return one_line({"event": self.STREAM} | {name: getattr(self, name) for name in self.__slots__})
+        """Return the event as JSON, without `extra` when it is empty."""
+        return _as_json(self, (EXTRA,))
+
+
+def _as_json(event: ImageEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
+    """Return an event as JSON, without those of `optional` that are empty."""
+    data = {"event": event.STREAM} | {name: getattr(event, name) for name in event.__slots__}
+    if isinstance(event, ImageEvent):
+        data["thumbnails"] = [asdict(each) for each in event.thumbnails]
+    for name in optional:
+        if not data[name]:
+            del data[name]
+    return one_line(data)
 
 
 @dataclass(frozen=True, slots=True)

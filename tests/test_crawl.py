@@ -179,8 +179,10 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         (photos / name[1:]).write_bytes(picture(6))
     set_faults(photos, faults)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(40)), "notes.jpg", "half.jpg", "huge.jpg", "cmyk.png")
-        crawl.seed("photos", *(name[1:] for name in faults), "missing.jpg", "removed.gone")
+        said: dict[str, Any] = {"extra": {"TEXT": "Žluťoučký\u2028kůň", "size": [3, 4.5], "by": {"n": None}}}
+        pictures = [f"{n}.jpg" for n in range(40)]
+        crawl.seed("photos", *pictures, "notes.jpg", "half.jpg", "huge.jpg", "cmyk.png", **said)
+        crawl.seed("photos", *(name[1:] for name in faults), "missing.jpg", "removed.gone", **said)
         crawl.seed("photos", "0.jpg", "1.jpg")  # duplicates
         crawl.seed("museum", *(f"{n}.jpg" for n in range(5)))
         crawl.redis.lpush(KEYS.seeds, "123", "notaurl", '{"uuid": "x"}', "\xff", "http://127.0.0.1:99999/")
@@ -213,7 +215,8 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "Ã¿": "must begin with http",
         "http://127.0.0.1:99999/": "invalid URL",
     }
-    known = crawl.dead_letters()["photos-half.jpg"]["image"]
+    letters = crawl.dead_letters()
+    known = letters["photos-half.jpg"]["image"]
     assert (known["width"], known["height"], known["format"]) == (63, 50, "JPEG")
     closed = dead.pop(next(name for name in dead if "-" in name and not name.startswith("photos-")))
     assert closed.startswith("robots unreachable")
@@ -237,6 +240,8 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "moved": 1,
     }
     assert (rot["final_url"], rot["redirects"], rot["attempts"]) == (rot["url"], 0, 1)
+    for name, event in (*images.items(), *letters.items(), (rot["identifier"], rot)):
+        assert event.get("extra") == (said["extra"] if name.startswith("photos-") else None), name
     assert all(one["fetch_s"] > 0 for one in (*images.values(), rot))
     assert ({one["event"] for one in images.values()}, rot["event"]) == ({"image_metadata_updates"}, "link_rot")
     for event in images.values():

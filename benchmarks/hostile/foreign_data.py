@@ -123,6 +123,7 @@ TYPES = {
             "latencies",
             "reading",
             "feeders",
+            "feed_of",
             "ordered_by_of",
             "excluded_by",
             "excluded_by_file",

@@ -107,7 +107,8 @@ def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
         count += 1
         what = letter["url"] or letter["seed"]
         reason = printable(letter["reason"], 1000) + _known(letter["image"])
-        cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}")
+        extra = "" if letter["extra"] is None else f"  {json.dumps(letter['extra'], ensure_ascii=False):.200}"
+        cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}{extra}")
     print(counted(count, "dead letter"))
 
 

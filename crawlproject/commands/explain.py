@@ -265,6 +265,7 @@ def _outcome(said: dict[str, Any]) -> str:
                 ended["status"] and f"status {ended['status']}",
                 ended["thumbnail"] and f"thumbnail {printable(ended['thumbnail'], 500)}",
                 ended["reason"] and printable(ended["reason"], 500),
+                ended["extra"] and f"extra {printable(json.dumps(ended['extra'], ensure_ascii=False), 500)}",
             )
             if text
         )

@@ -6,21 +6,24 @@ import argparse
 import functools
 import json
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.ingest import files
+from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.hold import Hold
+from crawlproject.ingest.positions import Position, feed_name
+from crawlproject.ingest.rows import Columns
+from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
 from crawlproject.state.client import BlockingState
 from crawlproject.state.feeders import Feeder
+from crawlproject.state.feeds import Feed
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
@@ -41,19 +44,33 @@ _PASSING = (
 
 
 class Command(cli.Command):
-    """Put seeds into the crawl from TSV or CSV files with a header (url; identifier or uuid, source, priority,
-    again where known), JSON lines or plain lists of URLs, gzipped or not; - is stdin. With --kafka, put in the
-    seeds of a topic as they come and as there is room, until Ctrl-C.
+    """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; identifier or uuid,
+    source, priority, again where known), JSON lines or plain lists of URLs, gzipped or not. A FILE may be a
+    folder, a pattern, or in s3:// or gs://; - is stdin. With --kafka, put in the seeds of a topic as they come and
+    as there is room, until Ctrl-C.
     """
 
     arguments = "[options] FILE... | --kafka"
     summary = "Put seeds from files or Kafka into the crawl"
-    examples = ("scrapy feed museum.tsv flickr.jsonl.gz", "scrapy feed --kafka")
+    examples = (
+        "scrapy feed museum.tsv flickr.jsonl.gz",
+        "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
+        "scrapy feed --kafka",
+    )
     json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
+        parser.add_argument(
+            "--columns", metavar="KEY=COLUMN,...", help="columns of other names than a seed's keys, as in url=URL"
+        )
+        parser.add_argument("--keep", metavar="COLUMN,...", help="columns that events and dead letters repeat")
+        parser.add_argument(
+            "--resume",
+            action="store_true",
+            help="go on behind the last seed of a feed of the same FILEs that broke",
+        )
         parser.add_argument("--kafka", action="store_true", help="read a topic of Kafka, at CRAWL_KAFKA_BROKERS")
         parser.add_argument("--topic", help="the topic (default: inbound_SPIDER)")
         parser.add_argument("--group", help="the consumer group to join (default: NAMESPACE-SPIDER)")
@@ -64,20 +81,33 @@ class Command(cli.Command):
         if opts.kafka:
             if args:
                 raise UsageError("expected FILEs or --kafka, not both")
+            if opts.columns or opts.keep or opts.resume:
+                raise UsageError("--columns, --keep and --resume need FILEs: Kafka keeps its own position")
             self._feed_topic(opts)
             return
         if opts.topic or opts.group:
             raise UsageError("--topic and --group need --kafka")
         if not args:
             raise UsageError("expected at least one FILE (- for stdin), or --kafka")
-        self._feed_files(args, opts, getattr(spider, "bare_scheme", "http"))
+        if opts.resume and STDIN in args:
+            raise UsageError("--resume needs FILEs: stdin begins where it begins")
+        try:
+            columns = Columns.of_options(opts.columns, opts.keep)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._feed_files(args, opts, columns, getattr(spider, "bare_scheme", "http"))
 
-    def _feed_files(self, names: list[str], opts: argparse.Namespace, scheme: str) -> None:
+    def _feed_files(self, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
         state = cli.connected(self, opts.spider)
+        found = seed_files.find(names, self.settings)
+        feed = Feed(state, feed_name(names), resume=opts.resume)
+        begin = Position.of_text(feed.position, found) if feed.position else Position()
+        if opts.resume:
+            cli.remark(_resumed(begin, found))
         fed = rejected = 0
         batch: list[str] = []
-        total = sum(Path(name).stat().st_size for name in names if name != "-")
+        total = sum(file.size for file in found[begin.index :])
         from rich.progress import DownloadColumn, TransferSpeedColumn  # here: rich would slow every command
 
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
@@ -86,8 +116,8 @@ class Command(cli.Command):
         def say(text: str) -> None:
             progress.print(visible(text), soft_wrap=True)
 
-        pusher = _Pusher(state, say)
-        estimate = _Estimate(None if "-" in names else total)
+        pusher = _Pusher(state, feed, say)
+        estimate = _Estimate(None if STDIN in names else total)
 
         def advance(count: int) -> None:
             estimate.read += count
@@ -95,18 +125,19 @@ class Command(cli.Command):
 
         try:
             with progress, Feeder(state) as feeder:
-                for name in names:
-                    for line in files.read(name, advance, scheme):
+                for index, file in enumerate(found[begin.index :], begin.index):
+                    after = begin.row if index == begin.index else 0
+                    for line in files.read(file, advance, scheme, columns, after):
                         if line.seed is None:
                             rejected += 1
-                            say(f"{name}:{line.number}: {line.reason}")
+                            say(f"{file.name}:{line.number}: {line.reason}")
                             continue
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
                             feeder.left = estimate.left(fed, len(batch))
-                            fed += pusher.push(batch)
+                            fed += pusher.push(batch, Position(index, line.number).text(found))
                 feeder.left = len(batch)
-                fed += pusher.push(batch)
+                fed += pusher.push(batch, Position(len(found)).text(found))
         finally:
             counts = {"fed": fed, "rejected": rejected}
             print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
@@ -169,13 +200,14 @@ class _Estimate:
 class _Pusher:
     """Puts batches into the seed list when nothing holds them back; reports once what does, if that takes long."""
 
-    def __init__(self, state: BlockingState, say: Callable[[str], object]) -> None:
+    def __init__(self, state: BlockingState, feed: Feed, say: Callable[[str], object]) -> None:
         self.state = state
+        self.feed = feed
         self.say = say
         self.said = ""
 
-    def push(self, batch: list[str]) -> int:
-        """Put a batch into the list, and empty it; return its size."""
+    def push(self, batch: list[str], position: str) -> int:
+        """Put a batch into the list, and empty it; return its size. `position` is that behind it."""
         hold, began = Hold(self.state, batch), time.monotonic()
         while batch and (reason := hold.reason()):
             if reason != self.said and time.monotonic() > began + _PATIENCE_S:
@@ -183,10 +215,18 @@ class _Pusher:
                 self.said = reason
             time.sleep(_LOOK_S)
         count = len(batch)
-        if batch:
-            seed_list.push(self.state, batch)
-            batch.clear()
+        self.feed.push(batch, position)
+        batch.clear()
         return count
+
+
+def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:
+    """Say where a feed is resumed."""
+    if begin == Position():
+        return "there is no feed of these files to resume: it begins with the first"
+    if begin.index >= len(found):
+        return "these files are fed already"
+    return f"going on behind row {begin.row} of {found[begin.index].name}"
 
 
 def _progress(*columns: str | ProgressColumn) -> Progress:

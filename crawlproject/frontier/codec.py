@@ -12,6 +12,7 @@ not use: it says in `stored_attributes`, `stored_headers` and `stored_meta` what
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -26,6 +27,7 @@ from crawlproject.errors import BadEntry
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.models import (
     AGAIN,
+    EXTRA,
     FOUND,
     FREE_RETRIES,
     IDENTIFIER,
@@ -37,10 +39,11 @@ from crawlproject.models import (
 )
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name
-from crawlproject.texts import LONGEST_URL
+from crawlproject.texts import LONGEST_URL, without_userinfo
 
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
+LONGEST_EXTRA = 2_048  # bytes, as they are stored
 
 _HEADER = 3
 _LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
@@ -93,6 +96,24 @@ def _is_found(value: Any) -> bool:
     )
 
 
+def extra_fault(value: Any) -> str | None:
+    """Return why `value` cannot be the `extra` of a seed; None if it can: a JSON object that is not too long."""
+    if not isinstance(value, dict):
+        return f"extra must be a JSON object: {without_userinfo(repr(value)):.80}"
+    try:
+        json.dumps(value, allow_nan=False)
+        size = len(msgpack.packb(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return f"extra that cannot be stored: {error!s:.200}"
+    if size > LONGEST_EXTRA:
+        return f"extra of {size:,} bytes, more than {LONGEST_EXTRA:,}: keep fewer columns, or shorter ones"
+    return None
+
+
+def _is_extra(value: Any) -> bool:
+    return extra_fault(value) is None
+
+
 # What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
@@ -102,6 +123,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     FREE_RETRIES: _is_count,
     AGAIN: _is_flag,
     FOUND: _is_found,
+    EXTRA: _is_extra,
     "redirect_times": _is_count,
     "redirect_ttl": _is_count,
     "redirect_urls": _is_urls,

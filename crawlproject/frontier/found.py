@@ -6,6 +6,7 @@ from scrapy import Request
 
 from crawlproject.models import (
     AGAIN,
+    EXTRA,
     FETCH_TIME,
     FOUND,
     FREE_RETRIES,
@@ -23,7 +24,7 @@ from crawlproject.models import (
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
+        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")

@@ -17,7 +17,7 @@ from scrapy.statscollectors import StatsCollector
 from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.models import AGAIN, PRIORITIES, SOURCE, Seed
+from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
 from crawlproject.politeness.addresses import check_url
@@ -79,6 +79,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
         again=_again(data.get("again")),
         depth=_depth(data.get("depth")),
         scope=_scope(data.get("scope"), url),
+        extra=_extra(data.get("extra")),
     )
 
 
@@ -152,6 +153,12 @@ def _scope(value: Any, url: str) -> str | None:
         return Scope.of_seed(url, value).text
     except ValueError as error:
         raise BadSeed(str(error)) from None
+
+
+def _extra(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and (fault := codec.extra_fault(value)):
+        raise BadSeed(fault)
+    return value or None
 
 
 class SeedReader:
@@ -298,6 +305,8 @@ def _made_by(of_line: Callable[[bytes], Any], line: bytes) -> Request:
 
 def _request_of(seed: Seed) -> Request:
     meta: dict[str, Any] = {} if seed.source is None else {SOURCE: seed.source}
+    if seed.extra is not None:
+        meta[EXTRA] = seed.extra
     return Request(seed.url, meta=meta, priority=seed.priority or 0, dont_filter=seed.again)
 
 

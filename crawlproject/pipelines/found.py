@@ -334,6 +334,7 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent
         depth=item.depth,
         fetched_at=item.fetched_at,
         record=item.warc,
+        extra=item.extra,
         revisit=revisits.found(item.before, digest),
         **read,
     )

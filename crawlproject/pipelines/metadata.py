@@ -29,6 +29,7 @@ class MetadataPipeline:
             **asdict(item.fetch),
             opt_out=item.opt_out,
             tls_failure=item.tls_failure,
+            extra=item.extra,
             **item.found,
             thumbnails=item.thumbnails,
             original=item.original,

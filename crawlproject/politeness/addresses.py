@@ -15,7 +15,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
-from crawlproject.texts import url_fault
+from crawlproject.texts import plain_host, url_fault
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -74,6 +74,8 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 @lru_cache(RECENT)
 def check_url(url: str) -> str | None:
     """Return why a URL is forbidden by its spelling alone, None if it is not; addresses are checked elsewhere."""
+    if plain_host(url):
+        return None
     if fault := url_fault(url):
         return fault
     host = urlsplit(url).hostname or ""

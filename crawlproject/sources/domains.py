@@ -7,6 +7,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from crawlproject.texts import plain_host
+
 if TYPE_CHECKING:
     import tldextract
 
@@ -48,4 +50,4 @@ def domain_of(host: str) -> str:
 
 def domain_of_url(url: str) -> str:
     """Return the registrable domain of the URL's host, "" when it has no host."""
-    return domain_of(urlsplit(url).hostname or "")
+    return domain_of(plain_host(url) or urlsplit(url).hostname or "")

@@ -9,7 +9,18 @@ from scrapy.http import Response
 
 from crawlproject.frontier.codec import seed_url
 from crawlproject.imaging.codings import content_codings
-from crawlproject.models import AGAIN, FOUND, IDENTIFIER, OPT_OUT, SOURCE, TLS_FAILURE, FetchedImage, Seed, utc_now
+from crawlproject.models import (
+    AGAIN,
+    EXTRA,
+    FOUND,
+    IDENTIFIER,
+    OPT_OUT,
+    SOURCE,
+    TLS_FAILURE,
+    FetchedImage,
+    Seed,
+    utc_now,
+)
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import printable, without_userinfo
 
@@ -30,6 +41,8 @@ class ImagesSpider(OneItemSpider):
             meta[SOURCE] = seed.source
         if seed.again:
             meta[AGAIN] = True
+        if seed.extra is not None:
+            meta[EXTRA] = seed.extra
         return Request(seed.url, errback=self.failed, meta=meta, priority=seed.priority or 0)
 
     def who(self, request: Request) -> dict[str, Any]:
@@ -54,4 +67,5 @@ class ImagesSpider(OneItemSpider):
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
             tls_failure=request.meta.get(TLS_FAILURE),
             found=request.meta.get(FOUND, {}),
+            extra=request.meta.get(EXTRA),
         )

@@ -14,7 +14,17 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
 from crawlproject.errors import OptedOut, RobotsUnreachable
-from crawlproject.models import FETCH_TIME, FREE_RETRIES, RETRIES, Failure, Fetch, LinkRotEvent, Seed, utc_now
+from crawlproject.models import (
+    EXTRA,
+    FETCH_TIME,
+    FREE_RETRIES,
+    RETRIES,
+    Failure,
+    Fetch,
+    LinkRotEvent,
+    Seed,
+    utc_now,
+)
 from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import Becomes, of_exception, of_status
 from crawlproject.texts import without_userinfo
@@ -80,7 +90,8 @@ class OneItemSpider(Spider):
         outcome = of_status(status, wait)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(fetch_of(response, request))
-            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
+            extra = request.meta.get(EXTRA)
+            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), extra=extra, **how)
         if outcome.becomes is not Becomes.IMAGE:
             reason = f"status {status}"
             return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)

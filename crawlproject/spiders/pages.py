@@ -15,6 +15,7 @@ from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     AGAIN,
+    EXTRA,
     MOST_DEPTH,
     REVISIT,
     SCOPE,
@@ -84,6 +85,8 @@ class PagesSpider(OneItemSpider):
             meta[SOURCE] = seed.source
         if seed.again:
             meta[AGAIN] = True
+        if seed.extra is not None:
+            meta[EXTRA] = seed.extra
         if seed.scope is not None:
             meta[SCOPE] = seed.scope
         if seed.depth is not None:
@@ -132,6 +135,7 @@ class PagesSpider(OneItemSpider):
             fetch=fetch_of(response, request),
             response=response,
             before=Look.of_stored(meta.get(REVISIT)),
+            extra=meta.get(EXTRA),
         )
 
 

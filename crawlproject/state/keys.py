@@ -42,6 +42,11 @@ class Keys:
         """Hash, TTL 60 s: process that feeds seeds to when it said so (µs) and how many it has left, if known."""
         return self._of_spider("feeders")
 
+    @property
+    def feed_of(self) -> str:
+        """Prefix + digest of FILEs, hash, TTL 30 d: how far they are fed (`position`), and by which process."""
+        return self._of_spider("feed:")
+
     # Frontier
 
     @property

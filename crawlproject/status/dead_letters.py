@@ -10,7 +10,7 @@ from typing import Any
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import IDENTIFIER
+from crawlproject.models import EXTRA, IDENTIFIER
 from crawlproject.texts import shown_seed, without_userinfo
 
 _LAST_TIME = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
@@ -22,14 +22,15 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
     Beside them `id`, that of the entry, and `raw`: the stored request and the seed as bytes, or None.
     """
     seed, entry, deliveries = fields.get(b"seed"), fields.get(b"entry"), fields.get(b"deliveries", b"")
-    identifier = url = None
+    identifier = url = extra = None
     if entry is not None:
         data = codec.peek(codec.renewed(entry))
-        identifier, url = _text(data.get("meta", {}).get(IDENTIFIER)), _text(data.get("url"))
+        meta = data.get("meta", {})
+        identifier, url, extra = _text(meta.get(IDENTIFIER)), _text(data.get("url")), meta.get(EXTRA)
     elif seed is not None:
         try:
             parsed = parse_seed(seed)
-            identifier, url = parsed.identifier, parsed.url
+            identifier, url, extra = parsed.identifier, parsed.url, parsed.extra
         except BadSeed:
             pass
     return {
@@ -41,6 +42,7 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
         "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
         "time": time_of(at),
         "image": _image(fields.get(b"image", b"")),
+        "extra": None if extra is None or codec.extra_fault(extra) else extra,
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
     }

@@ -21,7 +21,7 @@ class Ended(NamedTuple):
     """How a URL has ended: `outcome` is `image`, `page`, `link_rot` or `dead_letter`; `time` is UTC, ISO 8601.
 
     `thumbnail` is a name in IMAGES_STORE, `status` that of the response, `reason` that of a dead letter; None
-    where there is none. `found_in` is `events`, `dead letters` or `thumbnails`.
+    where there is none. `extra` is that of the seed. `found_in` is `events`, `dead letters` or `thumbnails`.
     """
 
     outcome: str
@@ -30,6 +30,7 @@ class Ended(NamedTuple):
     status: int | None = None
     reason: str | None = None
     found_in: str = "events"
+    extra: dict[str, Any] | None = None
 
 
 async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ended | None, dict[str, str | None]]:
@@ -77,28 +78,35 @@ def _image(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | N
     event = _event(fields, url, identifier)
     if event is None:
         return None
-    return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event))
+    return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event), extra=_extra(event))
 
 
 def _page(at: str, fields: Mapping[bytes, bytes], url: str, _: str | None) -> Ended | None:
     event = _event(fields, url, None)
-    return None if event is None else Ended("page", time_of(at), status=_status(event))
+    return None if event is None else Ended("page", time_of(at), status=_status(event), extra=_extra(event))
 
 
 def _link_rot(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
     event = _event(fields, url, identifier)
-    return None if event is None else Ended("link_rot", time_of(at), status=_status(event))
+    return None if event is None else Ended("link_rot", time_of(at), status=_status(event), extra=_extra(event))
 
 
 def _dead_letter(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
     letter = read_dead_letter(at, fields)
     if letter["url"] != url or identifier not in {None, letter["identifier"]}:
         return None
-    return Ended("dead_letter", letter["time"], reason=letter["reason"], found_in="dead letters")
+    return Ended(
+        "dead_letter", letter["time"], reason=letter["reason"], found_in="dead letters", extra=letter["extra"]
+    )
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _extra(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    extra = event.get("extra")
+    return extra if isinstance(extra, dict) else None
 
 
 def _status(event: Mapping[str, Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pty
@@ -11,10 +12,13 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import boto3
+import pyarrow as pa
 import pytest
 import redis
+from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
 from tests.waiting import PATIENCE_S, until
@@ -214,3 +218,81 @@ def test_while_it_waits_it_says_how_many_seeds_it_has_left(
             feed.wait()
         assert not client.exists(KEYS.feeders)
         assert client.llen(KEYS.seeds) == total
+
+
+KEPT = ("--columns", "url=URL,uuid=key", "--keep", "TEXT")
+
+
+def table(first: int, last: int) -> pa.Table:
+    numbers = range(first, last)
+    return pa.table(
+        {
+            "URL": [f"https://museum.org/{number}" for number in numbers],
+            "key": [str(number) for number in numbers],
+            "TEXT": [f"picture {number}" for number in numbers],
+        }
+    )
+
+
+def test_columns_of_parquet_in_s3_become_seeds(scrapy: Scrapy, redis_url: str, moto: str) -> None:
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region_name": "us-east-1"}
+    client = boto3.client("s3", endpoint_url=moto, **keys)
+    client.create_bucket(Bucket="feeds")
+    for number in range(2):
+        data = io.BytesIO()
+        pq.write_table(table(number * 2, number * 2 + 2), data)
+        client.put_object(Bucket="feeds", Key=f"laion/{number}.parquet", Body=data.getvalue())
+    environ: dict[str, Any] = {name.upper(): value for name, value in keys.items()} | {"AWS_ENDPOINT_URL": moto}
+    environ["AWS_REGION_NAME"] = environ.pop("REGION_NAME")
+    done = scrapy("feed", "s3://feeds/*/*.parquet", *KEPT, **environ)
+    assert (done.stdout, done.stderr) == ("4 seeds fed, 0 rejected\n", "")
+    assert [json.loads(seed) for seed in seeds(redis_url)] == [
+        {"url": f"https://museum.org/{n}", "uuid": str(n), "extra": {"TEXT": f"picture {n}"}} for n in range(4)
+    ]
+
+
+def test_a_killed_feed_is_resumed_exactly(
+    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        rows = table(number * 4_500, (number + 1) * 4_500)
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=2_000)
+    arguments = ("feed", f"{tmp_path}/*.parquet", *KEPT)
+    with redis.Redis.from_url(redis_url) as client:
+        for at_least in (1_000, 5_000):
+            command = [sys.executable, "-m", "scrapy", *arguments, *(["--resume"] if at_least > 1_000 else [])]
+            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
+                until(lambda least=at_least: client.llen(KEYS.seeds) >= least)  # type: ignore[misc]
+                feed.kill()
+    fed = len(seeds(redis_url))
+    done = scrapy(*arguments, "--resume")
+    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
+    assert "note: going on behind row" in done.stderr or fed == 13_500
+    assert [json.loads(seed)["uuid"] for seed in seeds(redis_url)] == [str(n) for n in range(13_500)]
+
+    done = scrapy(*arguments, "--resume")
+    assert (done.stdout, done.stderr) == ("0 seeds fed, 0 rejected\n", "note: these files are fed already\n")
+    pq.write_table(table(0, 3), tmp_path / "0.parquet")
+    done = scrapy(*arguments, "--resume")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "some have changed, come or gone; feed them without --resume" in done.stderr
+    done = scrapy("feed", str(tmp_path / "0.parquet"), *KEPT, "--resume")
+    assert done.stdout == "3 seeds fed, 0 rejected\n"
+    assert done.stderr == "note: there is no feed of these files to resume: it begins with the first\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
+        (("--kafka", "--resume"), "--columns, --keep and --resume need FILEs"),
+        (
+            ("a.csv", "--columns", "link=URL"),
+            "--columns 'link=URL': expected KEY=COLUMN, each key once, of url, uuid",
+        ),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(scrapy: Scrapy, args: tuple[str, ...], reason: str) -> None:
+    done = scrapy("feed", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr

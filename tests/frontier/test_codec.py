@@ -19,7 +19,18 @@ from scrapy.http import JsonRequest, Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
-from crawlproject.models import AGAIN, FOUND, FREE_RETRIES, IDENTIFIER, LEASE, OPT_OUT, RETRIES, SOURCE, Lease
+from crawlproject.models import (
+    AGAIN,
+    EXTRA,
+    FOUND,
+    FREE_RETRIES,
+    IDENTIFIER,
+    LEASE,
+    OPT_OUT,
+    RETRIES,
+    SOURCE,
+    Lease,
+)
 from crawlproject.spiders.images import ImagesSpider
 
 
@@ -58,6 +69,7 @@ def attributes(request: Request) -> dict[str, Any]:
             }
         },
         {"meta": {FOUND: {"found_on": "http://a/", "alt": "馬"}}},
+        {"meta": {EXTRA: {"TEXT": "馬", "n": [1, 2.5, None, {}], "long": "x" * 2_000}}},
         {"cb_kwargs": {"list": [1, 2.5, None, [], {}, b"\xff"]}},
         {"cookies": {"a": "b"}, "encoding": "latin-1", "dont_filter": True, "flags": ["x"]},
         {"cb_kwargs": {"a": 1}, "callback": SPIDER.parse, "priority": 3},

@@ -70,6 +70,9 @@ def test_a_plain_url(line: str, url: str) -> None:
         ({"uuid": 0}, {"identifier": "0"}),
         ({"uuid": "a/../b ~\n馬"}, {"identifier": "a/../b ~\n馬"}),
         ({"uuid": "x" * LONGEST_IDENTIFIER}, {"identifier": "x" * LONGEST_IDENTIFIER}),
+        ({"extra": {"TEXT": "ž", "n": [1, {}]}}, {"extra": {"TEXT": "ž", "n": [1, {}]}}),
+        ({"extra": {}}, {}),
+        ({"extra": None}, {}),
         ({"source": "Flickr"}, {"source": "flickr"}),
         ({"source": " museum "}, {"source": "museum"}),
         ({"source": ""}, {"source": None}),
@@ -196,6 +199,19 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "priority": true}', "priority"),
         ('{"url": "http://a/", "again": "true"}', "again"),
         ('{"url": "http://a/", "again": 1}', "again"),
+        ('{"url": "http://a/", "extra": "x"}', "extra must be a JSON object: 'x'"),
+        (
+            '{"url": "http://a/", "extra": ["http://me:secret@a/"]}',
+            "extra must be a JSON object: ['http://***@a/']",
+        ),
+        ('{"url": "http://a/", "extra": {"a": NaN}}', "extra that cannot be stored"),
+        ('{"url": "http://a/", "extra": {"a": "\\ud800"}}', "extra that cannot be stored"),
+        ('{"url": "http://a/", "extra": {"a": 99999999999999999999}}', "extra that cannot be stored"),
+        ('{"url": "http://a/", "extra": {"a": ' + "[" * 900 + "]" * 900 + "}}", "extra that cannot be stored"),
+        (
+            json.dumps({"url": "http://a/", "extra": {"a": "x" * 2_043}}),
+            "extra of 2,049 bytes, more than 2,048: keep",
+        ),
     ],
 )
 def test_an_invalid_line(line: str | bytes, reason: str) -> None:

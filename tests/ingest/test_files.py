@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from crawlproject.errors import BadInput
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.ingest.files import LONGEST_LINE, read
+from crawlproject.ingest.rows import Columns
+from crawlproject.ingest.seed_files import SeedFile
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -24,7 +27,7 @@ def lines(tmp_path: Path, content: bytes | str, name: str = "seeds") -> list[tup
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     found: list[tuple[int, Any]] = []
-    for line in read(str(path), lambda _: None):
+    for line in read(SeedFile(str(path)), lambda _: None):
         if line.seed is None:
             found.append((line.number, "!" + line.reason))
         else:
@@ -147,7 +150,7 @@ def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> 
 def test_the_scheme_of_a_domain_is_the_spiders(tmp_path: Path) -> None:
     path = tmp_path / "domains.txt"
     path.write_text("museum.org\nhttp://plain.org/\n//other.org/a\n")
-    assert [line.seed for line in read(str(path), lambda _: None, "https")] == [
+    assert [line.seed for line in read(SeedFile(str(path)), lambda _: None, "https")] == [
         "https://museum.org",
         "http://plain.org/",
         "https://other.org/a",
@@ -254,20 +257,20 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     content = f"{A}\n{B}\n".encode()
     stream = io.BytesIO(gzip.compress(content) if form == "gzip" else content)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
-    assert [line.seed for line in read("-", lambda _: None)] == [A, B]
+    assert [line.seed for line in read(SeedFile("-"), lambda _: None)] == [A, B]
 
 
 def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "seeds.gz"
     path.write_bytes(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(50_000)).encode()))
     reported: list[int] = []
-    assert sum(1 for _ in read(str(path), reported.append)) == 50_000
+    assert sum(1 for _ in read(SeedFile(str(path)), reported.append)) == 50_000
     assert sum(reported) == path.stat().st_size
 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(OSError, match="nowhere"):
-        list(read("/nowhere/seeds", lambda _: None))
+        list(read(SeedFile("/nowhere/seeds"), lambda _: None))
 
 
 TOO_LONG = "!longer than 1 MiB"
@@ -315,11 +318,79 @@ def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
     code = (
         "import resource\n"
         "from crawlproject.ingest.files import read\n"
+        "from crawlproject.ingest.seed_files import SeedFile\n"
         "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = used()\n"
-        f"print([line.number for line in read({str(path)!r}, lambda _: None)], (used() - before) // 1024)"
+        f"lines = read(SeedFile({str(path)!r}), lambda _: None)\n"
+        "print([line.number for line in lines], (used() - before) // 1024)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     numbers, mebibytes = run.stdout.rsplit(maxsplit=1)
     assert numbers == "[1, 2]"
     assert int(mebibytes) < 50
+
+
+TABLE = {
+    "tsv": f"key\tURL\tTEXT\tsource\tLICENSE\n1\t{A}\tone\tmuseum\tby\n\t{B}\t\t\tby\n3\tftp://a/\tx\t\t\n",
+    "csv": f'key,URL,TEXT,source,LICENSE\n1,{A},"one",museum,by\n,{B},,,by\n3,ftp://a/,x,,\n',
+    "jsonl": f"""{{"key": "1", "URL": "{A}", "TEXT": "one", "source": "museum", "LICENSE": "by", "other": 5}}
+{{"URL": "{B}", "TEXT": null, "LICENSE": "by"}}
+{{"key": "3", "URL": "ftp://a/", "TEXT": "x"}}
+""",
+}
+COLUMNS = Columns.of_options("url=URL, uuid=key,", "TEXT,LICENSE")
+
+
+@pytest.mark.parametrize("form", TABLE)
+def test_columns_of_other_names_and_those_to_keep(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "seeds"
+    path.write_text(TABLE[form])
+    one, two, three = read(SeedFile(str(path)), lambda _: None, columns=COLUMNS)
+    assert json.loads(one.seed or "") == {
+        "url": A,
+        "uuid": "1",
+        "source": "museum",
+        "extra": {"TEXT": "one", "LICENSE": "by"},
+    }
+    assert json.loads(two.seed or "") == {"url": B, "extra": {"LICENSE": "by"}}
+    assert (three.seed, three.reason[:19]) == (None, "URL must begin with")
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "missing"),
+    [
+        (TABLE["csv"], Columns({"url": "link"}), "no column 'link', only key, URL, TEXT, source, LICENSE"),
+        (TABLE["tsv"], Columns({}, ("text",)), "no column 'text', only key, URL"),
+        (f"{A}\n{B}\n", Columns({}, ("TEXT",)), f"no column 'TEXT', only {A}"),
+        ("a,b\n1,2\n", Columns({}, ("a",)), "no column 'url', only a, b"),
+    ],
+)
+def test_a_file_without_a_column_is_refused(tmp_path: Path, content: str, columns: Columns, missing: str) -> None:
+    path = tmp_path / "seeds"
+    path.write_text(content)
+    with pytest.raises(BadInput) as caught:
+        list(read(SeedFile(str(path)), lambda _: None, columns=columns))
+    assert f"{path} has {missing}" in str(caught.value)
+
+
+def test_an_object_has_an_extra_of_its_own_and_a_column_of_that_name_is_none(tmp_path: Path) -> None:
+    data = {"url": A, "extra": {"TEXT": "x"}}
+    assert lines(tmp_path, json.dumps(data)) == [(1, data)]
+    assert lines(tmp_path, f"url,extra\n{A},x\n") == [(2, A)]
+
+
+@pytest.mark.parametrize("form", [*TABLE, "plain", "cells", "gzip"])
+def test_what_was_read_before_is_skipped(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "seeds"
+    content = {
+        "plain": f"{A}\n\nftp://a/\n{B}\n{C}\n",
+        "cells": f'title,url\n"one\n\ntwo",{A}\n"{"x" * 200_000}",{B}\nthree,{C}\n',
+        "gzip": f"{A}\n{B}\n",
+    }.get(form) or TABLE[form]
+    path.write_bytes(gzip.compress(content.encode()) if form == "gzip" else content.encode())
+    columns = COLUMNS if form in TABLE else Columns()
+    whole = list(read(SeedFile(str(path)), lambda _: None, columns=columns))
+    assert len(whole) > 1
+    for line in whole:
+        rest = list(read(SeedFile(str(path)), lambda _: None, columns=columns, after=line.number))
+        assert rest == whole[whole.index(line) + 1 :]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import msgpack
 import pytest
 
 from crawlproject.status.dead_letters import read_dead_letter
@@ -27,3 +30,16 @@ def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None
 @pytest.mark.parametrize("image", [b"", b"\xff", b"3", b"[1]", b"{", b"[" * 100_000, b'"text"'])
 def test_what_is_no_object_says_nothing_of_an_image(image: bytes) -> None:
     assert read_dead_letter("1-1", {b"image": image})["image"] is None
+
+
+def test_what_a_seed_kept_is_in_its_dead_letter() -> None:
+    said = {"url": "http://a/", "extra": {"TEXT": "ž"}}
+    assert read_dead_letter("1-1", {b"seed": json.dumps(said).encode()})["extra"] == {"TEXT": "ž"}
+    entry = b"\x01\x00\x00" + msgpack.packb({"url": "http://a/", "meta": {"extra": {"TEXT": "ž"}}})
+    assert read_dead_letter("1-1", {b"entry": entry})["extra"] == {"TEXT": "ž"}
+
+
+@pytest.mark.parametrize("extra", [3, ["x"], {"a": b"\xff"}, {"a": float("nan")}, {"a": "x" * 3000}])
+def test_what_no_seed_can_keep_is_not_shown(extra: object) -> None:
+    entry = b"\x01\x00\x00" + msgpack.packb({"url": "http://a/", "meta": {"extra": extra}})
+    assert read_dead_letter("1-1", {b"entry": entry})["extra"] is None

@@ -1,0 +1,131 @@
+"""Parquet files of seeds, read a batch at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from datetime import date, time
+from typing import Any
+
+from crawlproject.ingest.rows import Columns, Layout, Line, line_of
+from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
+
+MAGIC = b"PAR1"
+
+_ROWS = 4_096  # of a batch
+_NO_TEXT = "a value is not UTF-8"
+_BUFFER = 2**20  # bytes of a column that are read at a time, instead of all that a row group has of it
+
+
+def read_rows(
+    file: SeedFile, report: Callable[[int], object], scheme: str, columns: Columns, after: int
+) -> Iterator[Line]:
+    """Yield the rows of a Parquet file behind the first `after`; `report` is told of bytes, together its size.
+
+    Raises:
+        BadInput: it lacks a column, or pyarrow is not installed.
+        OSError: it cannot be read, or is damaged.
+
+    """
+    with needs_pyarrow(file.name):
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+
+    try:
+        with file.opened_at_random() as stream:
+            # Without pre-buffering, and with a buffer for each column, memory does not grow with the row groups.
+            table = ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER)
+            yield from _rows(file, table, report, scheme, columns, after)
+    except (ArrowException, OSError) as error:
+        raise OSError(f"{file.name} cannot be read, or is damaged: {error!s:.300}") from None
+
+
+def _rows(
+    file: SeedFile, table: Any, report: Callable[[int], object], scheme: str, columns: Columns, after: int
+) -> Iterator[Line]:
+    names: list[str] = table.schema_arrow.names
+    layout = columns.layout(file.name, names)
+    read = [names[index] for index in sorted({*layout.keys.values(), *layout.kept.values()})]
+    layout = Layout(
+        {key: read.index(names[index]) for key, index in layout.keys.items()},
+        {column: read.index(column) for column in layout.kept},
+    )
+    number, groups = _groups_behind(table.metadata, after)
+    told, total = 0, max(table.metadata.num_rows, 1)
+    for batch in table.iter_batches(_ROWS, row_groups=groups, columns=read, use_threads=False):
+        skipped = min(max(after - number, 0), batch.num_rows)
+        values = [_values(batch.column(column).slice(skipped)) for column in read]
+        for at, row in enumerate(zip(*values, strict=True), number + skipped + 1):
+            try:
+                data = layout.seed_in(row, _plain)
+            except ValueError as error:
+                yield Line(at, None, str(error))
+            else:
+                yield line_of(at, data, scheme)
+        number += batch.num_rows
+        report(file.size * number // total - told)
+        told = file.size * number // total
+
+
+def _groups_behind(metadata: Any, after: int) -> tuple[int, list[int]]:
+    """Return how many rows are in row groups that end within the first `after` rows, and the other row groups."""
+    skipped = 0
+    for index in range(metadata.num_row_groups):
+        rows = metadata.row_group(index).num_rows
+        if skipped + rows > after:
+            return skipped, list(range(index, metadata.num_row_groups))
+        skipped += rows
+    return skipped, []
+
+
+class _NotText(ValueError):
+    """A value of a column of text is no UTF-8, which Arrow does not check."""
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column, with an error in place of each that is no text."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        return [_value(one) for one in column]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return _NotText(_NO_TEXT)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Parquet as JSON has it: times as ISO 8601, decimals and the like as text, NaN as None.
+
+    Raises:
+        ValueError: it is no UTF-8.
+
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        value = value if math.isfinite(value) else None
+    elif isinstance(value, bytes):  # text, by writers that do not say so
+        value = _decoded(value)
+    elif isinstance(value, _NotText):
+        raise value
+    elif isinstance(value, (date, time)):
+        value = value.isoformat()
+    elif isinstance(value, dict):
+        value = {str(name): _plain(one) for name, one in value.items()}
+    elif isinstance(value, (list, tuple)):
+        value = [_plain(one) for one in value]
+    else:
+        value = str(value)
+    return value
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise _NotText(_NO_TEXT) from None

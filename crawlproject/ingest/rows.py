@@ -1,0 +1,159 @@
+"""From a row of a table, or an object of JSON, to a line of the seed list."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from crawlproject.errors import BadInput, BadSeed
+from crawlproject.frontier.seeds import seed_of
+from crawlproject.texts import printable, without_userinfo
+
+SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
+EXTRA = "extra"
+
+_SHOWN = 30  # columns of a file, in a message
+_WHOLE = re.compile(r"-?\d{1,18}")
+_SCHEME = re.compile(r"[^/?#]*://")
+# What a URL without a scheme begins with: a name with a dot in it, `localhost`, or an IPv6 address
+_HOST = re.compile(r"[^/?#:]*[^/?#:.]\.[^/?#:.]|localhost(?![^/?#:])|\[")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line or row of a file: the `seed` for the seed list, or the reason why it cannot be one."""
+
+    number: int
+    seed: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a file are what of a seed.
+
+    `named`: keys of a seed to columns; an empty column leaves the key out. Keys that are not in it are columns of
+    their own name, in any case. `kept`: columns that become the seed's `extra`.
+    """
+
+    named: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+    @classmethod
+    def of_options(cls, columns: str | None, keep: str | None) -> Self:
+        """Return what `url=URL,uuid=key` and `TEXT,LICENSE` say.
+
+        Raises:
+            ValueError: they are none; the message says why.
+
+        """
+        named: dict[str, str] = {}
+        for pair in _listed(columns):
+            key, equals, column = (part.strip() for part in pair.partition("="))
+            if not equals or key not in SEED_KEYS or key in named:
+                raise ValueError(
+                    f"--columns {pair!r:.80}: expected KEY=COLUMN, each key once, of {', '.join(SEED_KEYS)}"
+                )
+            named[key] = column
+        if named.get("url") == "":
+            raise ValueError("--columns url=: a seed has a URL: name its column")
+        return cls(named, tuple(dict.fromkeys(_listed(keep))))
+
+    @property
+    def are_named(self) -> bool:
+        """Whether a file must have certain columns."""
+        return bool(self.kept or any(self.named.values()))
+
+    def layout(self, name: str, columns: Sequence[str]) -> Layout:
+        """Return where the values of a seed are in the rows of the file `name`, which has these `columns`.
+
+        Raises:
+            BadInput: it lacks one that was named, or has no URLs.
+
+        """
+        places = {column: index for index, column in reversed(list(enumerate(columns)))}
+        lower = {column.strip().lower(): index for column, index in places.items()}
+        wanted = [*filter(None, self.named.values()), *self.kept]
+        missing = next((column for column in wanted if column not in places), None)
+        keys = {key: places[column] for key, column in self.named.items() if column and column in places}
+        keys |= {key: lower[key] for key in SEED_KEYS if key not in self.named and key in lower}
+        if missing is None and "url" not in keys:
+            missing = "url"
+        if missing is not None:
+            has = ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
+            raise BadInput(
+                f"{name} has no column {missing!r:.80}, only {printable(has, 1000)}: "
+                "name columns as in --columns url=URL --keep TEXT"
+            )
+        return Layout(keys, {column: places[column] for column in self.kept})
+
+    def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the seed in an object of JSON lines, which may have an `extra` of its own."""
+        found = {
+            key: data[column]
+            for key in (*SEED_KEYS, EXTRA)
+            if (column := self.named.get(key, key)) and column in data
+        }
+        if self.kept:
+            found[EXTRA] = {name: data[name] for name in self.kept if data.get(name) not in (None, "")}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the values of a seed are in a row: its keys, and the columns of its `extra`, each with an index."""
+
+    keys: Mapping[str, int]
+    kept: Mapping[str, int]
+
+    def seed_in(self, row: Sequence[Any], plain: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the seed in a row, whose values `plain` makes JSON of; empty ones are left out."""
+        data: dict[str, Any] = {}
+        for key, index in self.keys.items():
+            value = plain(row[index]) if index < len(row) else None
+            if isinstance(value, str):
+                value = _typed(key, value.strip())
+            if value not in (None, ""):
+                data[key] = value
+        if self.kept:
+            values = {name: plain(row[index]) for name, index in self.kept.items() if index < len(row)}
+            data[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
+        return data
+
+
+def _listed(text: str | None) -> Iterable[str]:
+    return [item for part in (text or "").split(",") if (item := part.strip())]
+
+
+def _typed(key: str, text: str) -> Any:
+    """Give a value that is not text its type; `seed_of` refuses what does not fit."""
+    if key in {"priority", "depth"} and _WHOLE.fullmatch(text):
+        return int(text)
+    if key == "again" and text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    return text
+
+
+def line_of(number: int, data: dict[str, Any], scheme: str) -> Line:
+    """Return the line of a seed; a URL without a scheme gets `scheme`."""
+    url = data.get("url")
+    if isinstance(url, str) and (url := url.strip()) and not _SCHEME.match(url):
+        url = url.removeprefix("//")
+        if not _HOST.match(url):
+            shown = printable(without_userinfo(url), 80)
+            return Line(number, None, f"not a URL: {shown!r} begins neither with http:// nor with a host name")
+        data["url"] = f"{scheme}://{url}"
+    if not data.get(EXTRA, True):
+        del data[EXTRA]
+    try:
+        seed_of(data)
+    except BadSeed as error:
+        return Line(number, None, str(error))
+    if len(data) == 1:
+        return Line(number, data["url"].strip())
+    if data.get("uuid") not in {None, ""}:
+        data.pop("identifier", None)  # which the uuid takes precedence over, and which nothing has checked
+    return Line(number, json.dumps(data, ensure_ascii=False, separators=(",", ":")))

@@ -1,0 +1,49 @@
+"""How far files are fed: kept in Redis, where the seeds are, and written in the same step as they are."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from crawlproject.errors import BadInput
+from crawlproject.state.client import BlockingState
+from crawlproject.state.script_text import ScriptText
+from crawlproject.state.scripts.runner import packed
+
+_KEPT_S = 30 * 86_400  # after the last seeds
+
+
+class Feed:
+    """A feed of files that this process has begun, or goes on with.
+
+    `feed` is what it is known by, `position` where the last process stopped with `resume`, "" from the beginning:
+    a text of the caller's, which differs from call to call of `push`.
+
+    A position in a file would not do: killed between the two, a process has either put seeds into the list that it
+    does not know of, or noted some that are not there. With both in one script there is nothing between, a call
+    that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
+    """
+
+    def __init__(self, state: BlockingState, feed: str, *, resume: bool) -> None:
+        self._state = state
+        self._feed = feed
+        self._run = secrets.token_hex(8)
+        self._scripts = {verb: ScriptText(verb, state.keys) for verb in ("begin_feed", "feed")}
+        self._calls = {verb: state.redis.register_script(text.text) for verb, text in self._scripts.items()}
+        position: bytes = self._call("begin_feed", (), resume=resume)
+        self.position = position.decode(errors="replace")
+
+    def push(self, seeds: Sequence[str], position: str) -> None:
+        """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
+
+        Raises:
+            BadInput: another process has begun the same feed since.
+
+        """
+        if self._call("feed", seeds, position=position) != b"fed":
+            raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
+
+    def _call(self, verb: str, seeds: Sequence[str], **arguments: Any) -> Any:
+        common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
+        return self._calls[verb](keys=self._scripts[verb].keys, args=[packed(common | arguments), *seeds])

@@ -1,0 +1,15 @@
+-- Puts seeds behind those that wait, and notes with them how far their feed has come: both or neither.
+-- types: list seeds
+-- reads: feed_of
+--
+-- A: feed; run; position (behind these seeds, in words of the caller); keep (s). The seeds follow it in ARGV.
+-- Reply: 'fed', also when they were put there before and only the reply was lost; 'taken' when another process has
+--    begun the same feed since.
+
+local key = K.feed_of .. A.feed
+if read('hash', 'HGET', key, 'run') ~= A.run then return 'taken' end
+if redis.call('HGET', key, 'position') == A.position then return 'fed' end
+if ARGV[2] then redis.call('LPUSH', K.seeds, unpack(ARGV, 2)) end
+redis.call('HSET', key, 'position', A.position)
+redis.call('EXPIRE', key, A.keep)
+return 'fed'

@@ -1,0 +1,162 @@
+"""Parquet files of seeds, as data sets have them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from crawlproject.errors import BadInput
+from crawlproject.ingest import parquet
+from crawlproject.ingest.files import read
+from crawlproject.ingest.rows import Columns, Line
+from crawlproject.ingest.seed_files import SeedFile
+
+A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
+
+
+def written(path: Path, columns: dict[str, Any], **options: Any) -> SeedFile:
+    pq.write_table(pa.table(columns), path, **options)
+    return SeedFile(str(path), path.stat().st_size)
+
+
+def lines(file: SeedFile, columns: Columns | None = None, after: int = 0) -> list[Line]:
+    return list(read(file, lambda _: None, columns=columns or Columns(), after=after))
+
+
+def seeds(found: list[Line]) -> list[Any]:
+    """Return what each row is: a URL, the JSON of a seed, or `!reason`."""
+    return [
+        f"!{line.reason}" if line.seed is None else json.loads(line.seed) if line.seed[0] == "{" else line.seed
+        for line in found
+    ]
+
+
+def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "laion",
+        {
+            "URL": [A, " museum.org/b.jpg ", None, "ftp://a/", C],
+            "key": [1, 2, 3, 4, None],
+            "TEXT": ["one", None, "three", "four", "žluť"],
+            "width": [3.5, float("nan"), 1.0, 1.0, 2.0],
+            "other": [b"x"] * 5,
+        },
+    )
+    found = lines(file, Columns({"url": "URL", "uuid": "key"}, ("TEXT", "width")))
+    assert [line.number for line in found] == [1, 2, 3, 4, 5]
+    assert seeds(found) == [
+        {"url": A, "uuid": 1, "extra": {"TEXT": "one", "width": 3.5}},
+        {"url": "http://museum.org/b.jpg", "uuid": 2},
+        "!no URL: None",
+        "!URL must begin with http:// or https://: ftp://a/",
+        {"url": C, "extra": {"TEXT": "žluť", "width": 2.0}},
+    ]
+
+
+def test_columns_are_known_by_the_names_of_a_seeds_keys(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "seeds.parquet",
+        {"Url": [A, B], "priority": [4, None], "again": [True, None], "source": ["", "Museum"], "uuid": ["", "2"]},
+    )
+    assert seeds(lines(file)) == [
+        {"url": A, "priority": 4, "again": True},
+        {"url": B, "source": "Museum", "uuid": "2"},
+    ]
+
+
+def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    values = {
+        "at": pa.array([at]),
+        "day": pa.array([at.date()]),
+        "price": pa.array([Decimal("1.50")]),
+        "tags": pa.array([["a", None]]),
+        "by": pa.array([{"name": "x", "n": 1}]),
+        "bytes": pa.array([b"text"]),
+        "word": pa.array(["often"]).dictionary_encode(),
+    }
+    file = written(tmp_path / "seeds", {"url": [A], **values})
+    [seed] = seeds(lines(file, Columns({}, tuple(values))))
+    assert seed["extra"] == {
+        "at": "2026-01-02T03:04:05+00:00",
+        "day": "2026-01-02",
+        "price": "1.50",
+        "tags": ["a", None],
+        "by": {"name": "x", "n": 1},
+        "bytes": "text",
+        "word": "often",
+    }
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
+def test_a_value_that_is_no_text_spoils_its_own_row_only(tmp_path: Path, kind: Any) -> None:
+    text = pa.Array.from_buffers(kind, 3, pa.array([b"x", b"\xff", b"z"]).buffers())
+    file = written(tmp_path / "seeds", {"url": [A, B, C], "TEXT": text})
+    assert seeds(lines(file, Columns({}, ("TEXT",)))) == [
+        {"url": A, "extra": {"TEXT": "x"}},
+        "!a value is not UTF-8",
+        {"url": C, "extra": {"TEXT": "z"}},
+    ]
+
+
+def test_more_than_two_kibibytes_cannot_be_kept(tmp_path: Path) -> None:
+    file = written(tmp_path / "seeds", {"url": [A, B], "TEXT": ["x" * 3000, "y"]})
+    long, short = seeds(lines(file, Columns({}, ("TEXT",))))
+    assert long == "!extra of 3,009 bytes, more than 2,048: keep fewer columns, or shorter ones"
+    assert short["extra"] == {"TEXT": "y"}
+
+
+def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_ROWS", 4)
+    count = 23
+    urls = [f"https://museum.org/{number}" for number in range(1, count + 1)]
+    file = written(tmp_path / "seeds", {"url": urls, "title": ["x"] * count}, row_group_size=10)
+    for after in range(count + 1):
+        found = lines(file, after=after)
+        assert [line.number for line in found] == list(range(after + 1, count + 1))
+        assert [line.seed for line in found] == urls[after:]
+
+
+def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "seeds", {"url": [f"https://museum.org/{number}" for number in range(9_999)]})
+    reported: list[int] = []
+    assert sum(1 for _ in read(file, reported.append)) == 9_999
+    assert sum(reported) == pytest.approx(file.size, abs=1 << 14)
+    assert len(reported) > 2
+
+
+def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "seeds", {"link": [A]})
+    with pytest.raises(BadInput, match="has no column 'url', only link: name columns as in --columns url=URL"):
+        lines(file)
+    with pytest.raises(BadInput, match="has no column 'TEXT', only link"):
+        lines(file, Columns({"url": "link"}, ("TEXT",)))
+
+
+def test_a_file_of_nothing(tmp_path: Path) -> None:
+    assert lines(written(tmp_path / "seeds", {"url": pa.array([], pa.string())})) == []
+
+
+@pytest.mark.parametrize("damage", ["footer", "page"])
+def test_a_damaged_file_is_reported_by_name(tmp_path: Path, damage: str) -> None:
+    file = written(tmp_path / "seeds", {"url": [f"https://museum.org/{number}" for number in range(5_000)]})
+    path = Path(file.name)
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] if damage == "footer" else data[:4] + bytes(1_000) + data[1_004:])
+    with pytest.raises(OSError, match=f"{path}"):
+        lines(file)
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path / "seeds", {"url": [A]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadInput, match=r"seeds: pyarrow is needed .* pip install 'crawlproject\[parquet\]'"):
+        lines(file)

@@ -1,0 +1,27 @@
+"""Which columns of a file are what of a seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.ingest.rows import Columns
+
+
+def test_the_options_of_the_command() -> None:
+    assert Columns.of_options(None, None) == Columns()
+    assert Columns.of_options(" url=URL ,uuid = key,source=,", "TEXT, LICENSE,TEXT") == Columns(
+        {"url": "URL", "uuid": "key", "source": ""}, ("TEXT", "LICENSE")
+    )
+
+
+@pytest.mark.parametrize("text", ["url", "link=URL", "extra=x", "url=a,url=b", "=x", "url="])
+def test_what_is_no_such_option_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--columns"):
+        Columns.of_options(text, None)
+
+
+def test_a_column_of_its_own_name_is_used_unless_another_is_named() -> None:
+    columns = ["URL ", "Source", "uuid", "TEXT"]
+    assert Columns().layout("f", columns).keys == {"url": 0, "source": 1, "uuid": 2}
+    named = Columns({"uuid": "TEXT", "source": ""}).layout("f", columns)
+    assert named.keys == {"url": 0, "uuid": 3}
