@@ -353,7 +353,7 @@ class ImageEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinkRotEvent:
-    """Event `link_rot`: the source says that the picture is gone (404, 410)."""
+    """Event `link_rot`: the source says that the picture, or the page, is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
 
@@ -366,6 +366,7 @@ class LinkRotEvent:
     redirects: int
     attempts: int
     fetch_s: float | None
+    spider: str = "images"
 
     def to_json(self) -> str:
         """Return the event as JSON."""

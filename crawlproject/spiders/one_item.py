@@ -80,7 +80,7 @@ class OneItemSpider(Spider):
         outcome = of_status(status, wait)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(fetch_of(response, request))
-            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
+            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), spider=self.name, **how)
         if outcome.becomes is not Becomes.IMAGE:
             reason = f"status {status}"
             return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)

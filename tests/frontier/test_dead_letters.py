@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawlproject.status.dead_letters import read_dead_letter
+from crawlproject.frontier.dead_letters import read_dead_letter
 
 
 @pytest.mark.parametrize(
