@@ -135,7 +135,8 @@ def _dataset_of(argument: str) -> tuple[str, str | None]:
             raise UsageError(f"{argument}: expected a folder before :{form}, as in out/:{form}")
         return path, form
     if argument.startswith("s3://") or path.endswith("/"):
-        raise UsageError(f"{argument}: expected {' or '.join(f'{path or argument}:{form}' for form in FORMS)}")
+        folder = path if path.endswith("/") else argument
+        raise UsageError(f"{argument}: expected {' or '.join(f'{folder}:{form}' for form in FORMS)}")
     return argument, None
 
 
