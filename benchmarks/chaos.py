@@ -44,9 +44,11 @@ from PIL import Image
 from benchmarks.arrivals import Listener, Report, Sites, size_of
 from benchmarks.ours import ROOT, SCRAPY, Crawl, until
 from benchmarks.politeness import allowed, seconds_from, size_for
+from crawlproject.sinks.entries import event_of
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.readers import LEASE_S
+from crawlproject.state.streams import EventEntry
 
 KEYS = Keys("crawl", "images")
 SETTINGS: dict[str, object] = {
@@ -621,7 +623,8 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
     """Look for the end of every seed."""
     crawl, redis, expected = chaos.crawl, chaos.redis, {seed.identifier: seed for seed in seeds}
     events = {
-        stream: [json.loads(fields[b"event"]) for _, fields in redis.xrange(stream)] for stream in KEYS.streams
+        stream: [event_of(EventEntry(stream, at.decode(), fields)) or {} for at, fields in redis.xrange(stream)]
+        for stream in KEYS.streams
     }
     images, rot = events[KEYS.image_events], events[KEYS.link_rot_events]
     dead = crawl.dead_letters()

@@ -108,10 +108,11 @@ class Crawl:
         ).stdout
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all events, by way of the file that `scrapy events` writes."""
+        """Return all events but `failed`, by way of the file that `scrapy events` writes; see `dead_letters`."""
         path = self.home / "events.jsonl"
         self.scrapy("events", str(path))
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        return [event for event in events if event["event"] != "failed"]
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """Return the dead letters, as `scrapy dead list --json` shows them."""

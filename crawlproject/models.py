@@ -440,7 +440,7 @@ class ImageEvent:
 
 @dataclass(frozen=True, slots=True)
 class LinkRotEvent:
-    """Event `link_rot`: the source says that the picture is gone (404, 410)."""
+    """Event `link_rot`: the source says that the picture, or the page, is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
 
@@ -453,6 +453,7 @@ class LinkRotEvent:
     redirects: int
     attempts: int
     fetch_s: float | None
+    spider: str = "images"
     extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:

@@ -112,7 +112,12 @@ class Crawl:
 
     def outcomes(self) -> Counter[str]:
         """Count how often each identifier has ended, in whatever way."""
-        ends = [event["identifier"] for name in KEYS.streams for event in self.events(name)]
+        ends = [
+            event["identifier"]
+            for name in KEYS.streams
+            if name != KEYS.failed_events
+            for event in self.events(name)
+        ]
         return Counter(ends + list(self.dead()))
 
     def arrivals(self, source: str) -> list[Arrival]:

@@ -9,9 +9,11 @@ from pathlib import Path
 from scrapy.settings import Settings
 
 from crawlproject.config import SETTINGS
+from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
 from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
+from crawlproject.sinks.rows import SCHEMA
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import General, Specific
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -101,6 +103,15 @@ def test_the_events_are_documented_field_for_field() -> None:
         section = re.split(r"^## ", text.split(f"## {event.STREAM}\n")[1], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
         assert named == ["event", *(field.name for field in fields(event))]
+    failed = failed_event("1-1", {b"seed": b"x", b"reason": b"y"})
+    assert failed is not None
+    section = re.split(r"^## ", text.split("## failed\n")[1], flags=re.MULTILINE)[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == list(failed)
+
+
+def test_the_columns_of_datasets_are_documented() -> None:
+    named = [name for row in rows(section("datasets.md", "Rows")) for name in re.findall(r"`(\w+)`", row[0])]
+    assert named == SCHEMA.names
 
 
 def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:

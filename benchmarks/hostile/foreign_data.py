@@ -133,7 +133,16 @@ TYPES = {
         "hash",
     ),
     **dict.fromkeys(
-        ["image_events", "link_rot_events", "page_events", "halted_events", "resumed_events", "dead", "audit"],
+        [
+            "image_events",
+            "link_rot_events",
+            "failed_events",
+            "page_events",
+            "halted_events",
+            "resumed_events",
+            "dead",
+            "audit",
+        ],
         "stream",
     ),
     **dict.fromkeys(

@@ -15,12 +15,12 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.frontier import codec
+from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import BlockingState
 from crawlproject.state.scripts import DeadRetry
 from crawlproject.state.streams import dead_letters
-from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import counted, printable
 
 _BATCH = 500  # dead letters a call

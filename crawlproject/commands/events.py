@@ -10,35 +10,50 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from redis import RedisError
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
 
 from crawlproject import cli
+from crawlproject.errors import CrawlprojectError, StorageDown
 from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.health import fault_of, known_fault
 from crawlproject.state.readers import ReaderStatus, forget, readers
+from crawlproject.storage.blobs import lookup_of
+from crawlproject.storage.parts import parts_of
 from crawlproject.texts import counted, printable
 
 _BLOCK_S = 1.0
 _TIMEOUT_S = 5.0  # for an answer of Redis
+ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part of a dataset
+FORMS = ("parquet", "webdataset")
+MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 
 
 class Command(cli.Command):
     """Append the events since the last time to FILE, one JSON object a line, each exactly once. FILE.position,
-    beside it, remembers how far it got. With --kafka, send them to the topics of their names instead, each at
-    least once. Either is a reader: what it has not read is kept. --readers lists all readers, --forget gives one
+    beside it, remembers how far it got. FOLDER:parquet makes a dataset of them: Parquet files of a row for each
+    image, exactly once; FOLDER:webdataset tar files of the thumbnails, with such a Parquet file beside each. A
+    FOLDER may be s3://BUCKET/PREFIX. With --kafka, send them to the topics of their names instead, each at least
+    once. Each of these is a reader: what it has not read is kept. --readers lists all readers, --forget gives one
     up.
     """
 
-    arguments = "[options] FILE | --kafka | --readers | --forget NAME"
-    summary = "Append new events to a file of JSON lines, or send them to Kafka"
-    examples = ("scrapy events results.jsonl --follow", "scrapy events --kafka --follow")
+    arguments = "[options] FILE | FOLDER:parquet | FOLDER:webdataset | --kafka | --readers | --forget NAME"
+    summary = "Append new events to a file of JSON lines or to a dataset, or send them to Kafka"
+    examples = (
+        "scrapy events results.jsonl --follow",
+        "scrapy events out/:parquet --follow",
+        "scrapy events shards/:webdataset --caption title --follow",
+        "scrapy events --kafka --follow",
+    )
     json_help = "print the result as one JSON document: the counts, the readers, or what was forgotten"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -50,6 +65,23 @@ class Command(cli.Command):
             metavar="NAME",
             help="read under this name, one process at a time; by default each file has its own name, and Kafka's "
             "reader is called kafka",
+        )
+        parser.add_argument(
+            "--rows", type=int, metavar="N", help=f"of a dataset: rows of a part at most (default: {ROWS:,})"
+        )
+        parser.add_argument(
+            "--every",
+            type=float,
+            metavar="S",
+            help=f"of a dataset: seconds after which a part appears that is not full (default: {EVERY_S:.0f})",
+        )
+        parser.add_argument(
+            "--samples", type=int, metavar="N", help=f"of a WebDataset: samples of a shard (default: {SAMPLES:,})"
+        )
+        parser.add_argument(
+            "--caption",
+            metavar="FIELD",
+            help="of a WebDataset: the key of the event, or of its extra, that is the caption, as in alt or title",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
@@ -65,6 +97,8 @@ class Command(cli.Command):
             )
         if opts.reader is not None and not (args or opts.kafka):
             raise UsageError("--reader goes with FILE or --kafka")
+        path, form = _dataset_of(args[0]) if args else ("", None)
+        _check_options(form, opts)
         state = cli.connected(self, timeout=_TIMEOUT_S)
         if opts.readers:
             _list(state, opts.json)
@@ -72,6 +106,8 @@ class Command(cli.Command):
             _forget(state, opts.forget, opts.json)
         elif opts.kafka:
             _send(state, opts)
+        elif form is not None:
+            _write_dataset(state, path, form, opts, self.settings)
         else:
             _append(state, args[0], opts)
 
@@ -86,6 +122,84 @@ def _append(state: BlockingState, path: str, opts: argparse.Namespace) -> None:
     _report(file.written, file.skipped, opts, f"written to {path}")
 
 
+def _dataset_of(argument: str) -> tuple[str, str | None]:
+    """Return where the events go, and the form of a dataset; None for a file of JSON lines.
+
+    Raises:
+        UsageError: it is neither.
+
+    """
+    path, colon, form = argument.rpartition(":")
+    if colon and form in FORMS:
+        if not path or path == "s3://":
+            raise UsageError(f"{argument}: expected a folder before :{form}, as in out/:{form}")
+        return path, form
+    if argument.startswith("s3://") or path.endswith("/"):
+        folder = path if path.endswith("/") else argument
+        raise UsageError(f"{argument}: expected {' or '.join(f'{folder}:{form}' for form in FORMS)}")
+    return argument, None
+
+
+def _check_options(form: str | None, opts: argparse.Namespace) -> None:
+    """Check the options of datasets.
+
+    Raises:
+        UsageError: one does not go with the rest, or is out of range.
+
+    """
+    for name, of in (("rows", FORMS), ("every", FORMS), ("samples", FORMS[1:]), ("caption", FORMS[1:])):
+        value = getattr(opts, name)
+        if value is None:
+            continue
+        if form not in of:
+            raise UsageError(f"--{name} goes with {' or '.join(f'FOLDER:{one}' for one in of)}")
+        if name != "caption" and not 0 < value <= MOST[name]:
+            raise UsageError(f"--{name} {value}: expected more than 0, and {MOST[name]:,} at most")
+
+
+def _write_dataset(
+    state: BlockingState, uri: str, form: str, opts: argparse.Namespace, settings: BaseSettings | None
+) -> None:
+    try:
+        from crawlproject.sinks.dataset import Dataset
+        from crawlproject.sinks.parquet import ParquetForm
+        from crawlproject.sinks.webdataset import WebDatasetForm
+    except ImportError as error:
+        raise CrawlprojectError(
+            f"FOLDER:{form} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"
+        ) from None
+    parts = parts_of(uri, settings)
+    rows = opts.rows or ROWS
+    if rows > state.config.stream_maxlen // 2:
+        raise UsageError(
+            f"a part of {rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {state.config.stream_maxlen:,}, "
+            "at which the crawl would wait for it: lower --rows, or raise that setting"
+        )
+    about = {}
+    if form == "webdataset":
+        thumbnails = lookup_of(state.config.images_store, settings)
+        written: Any = WebDatasetForm(parts, thumbnails, rows, opts.samples or SAMPLES, opts.caption)
+        about = {"caption": opts.caption}
+    else:
+        written = ParquetForm(parts, rows)
+    with cli.stoppable() as stop:
+        dataset = Dataset(
+            state,
+            parts,
+            written,
+            every=opts.every or EVERY_S,
+            name=opts.reader,
+            about=about,
+            stopping=stop.is_set,
+        )
+        with dataset.opened():
+            _drain(dataset.drain, stop, opts.follow)
+            dataset.commit()
+    if missing := getattr(written, "missing", 0):
+        cli.remark(f"{counted(missing, 'thumbnail')} not found in IMAGES_STORE: rows without a sample")
+    _report(dataset.written, dataset.skipped, opts, f"written to {uri}")
+
+
 def _send(state: BlockingState, opts: argparse.Namespace) -> None:
     with cli.stoppable() as stop:
         forwarder = Forwarder(state, Kafka(state.config, _say), stop.is_set, opts.reader or READER)
@@ -97,25 +211,27 @@ def _send(state: BlockingState, opts: argparse.Namespace) -> None:
 
 
 def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool) -> None:
-    """Drain once, or repeatedly until the stop. It waits out a failing Redis: the reader keeps its position."""
+    """Drain once, or repeatedly until the stop. It waits out a failing Redis or storage: the reader keeps its
+    position.
+    """
     if not follow:
         drain(0.0)
         return
-    down = False
+    down, again = False, ""
     while not stop.is_set():
         try:
             drain(_BLOCK_S)
-        except RedisError as error:
-            lasting = not isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError))
-            if lasting and known_fault(error) is None:
+        except (RedisError, StorageDown) as error:
+            passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
+            if not isinstance(error, passing) and known_fault(error) is None:
                 raise
             if not down:
-                _say(fault_of(error))
-            down = True
+                _say(str(error) if isinstance(error, StorageDown) else fault_of(error))
+            down, again = True, "goes on" if isinstance(error, StorageDown) else "Redis answers again"
             stop.wait(_BLOCK_S)
         else:
             if down:
-                _say("Redis answers again")
+                _say(again)
             down = False
 
 

@@ -7,9 +7,9 @@ import json
 from itertools import islice
 from typing import Any
 
+from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.state.client import State
 from crawlproject.state.newest_entries import RawEntry, entries_after, newest_entries
-from crawlproject.status.dead_letters import read_dead_letter
 from crawlproject.texts import printable
 
 _THUMBNAILS, _ROWS = 24, 40

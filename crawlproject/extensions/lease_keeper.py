@@ -143,8 +143,10 @@ class LeaseKeeper:
         if request is not None and LEASE in request.meta and self._one_item_each:
             reason = printable(f"dropped: {exception}")
             lease: Lease = request.meta[LEASE]
+            status = getattr(response, "status", None)  # None: `response` is the failure
+            attempt = _attempt(request, DROPPED, status)
             self.worker.lease_queue.settle(
-                lease, _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED))
+                lease, _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED), attempt)
             )
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
@@ -270,7 +272,10 @@ class LeaseKeeper:
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             evidence["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
-            return _dead_letter(lease, codec.paced_as(request), verdict.reason, counts, evidence, failure.facts)
+            attempt = _attempt(request, failure.outcome, status)
+            return _dead_letter(
+                lease, codec.paced_as(request), verdict.reason, counts, attempt, evidence, failure.facts
+            )
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
             lease.id,
@@ -303,7 +308,14 @@ class LeaseKeeper:
         entry, counts = codec.with_deliveries(lease.entry, deliveries), _counts(outcome)
         if deliveries >= self.config.max_deliveries:
             reason = f"internal fault, delivery {deliveries}: {reason}"
-            settlement = Settlement(lease.id, lease.source, entry, dead=reason, counts=counts | {"failed": 1})
+            settlement = Settlement(
+                lease.id,
+                lease.source,
+                entry,
+                dead=reason,
+                attempt=one_line({"kind": outcome.kind}),
+                counts=counts | {"failed": 1},
+            )
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
             settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
@@ -397,6 +409,7 @@ def _dead_letter(
     source: str,
     reason: str,
     counts: Mapping[str, int],
+    attempt: str,
     evidence: Mapping[str, Any] | None = None,
     facts: ImageFacts | None = None,
 ) -> Settlement:
@@ -406,8 +419,25 @@ def _dead_letter(
         lease.entry,
         dead=reason,
         image=None if facts is None else one_line(facts.named()),
+        attempt=attempt,
         counts={**counts, "failed": 1},
         **(evidence or {}),
+    )
+
+
+def _attempt(request: Request, outcome: Outcome, status: int | None) -> str:
+    """Return what the event of a dead letter says of the attempt that was its last, as JSON."""
+    meta = request.meta
+    took = meta.get(FETCH_TIME)
+    return one_line(
+        {
+            "status": status,
+            "kind": outcome.kind,
+            "final_url": None if status is None else without_userinfo(request.url),
+            "redirects": len(meta.get("redirect_urls", ())),
+            "attempts": 1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
+            "fetch_s": None if took is None else round(took, 3),
+        }
     )
 
 

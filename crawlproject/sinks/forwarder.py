@@ -13,9 +13,10 @@ from redis import RedisError
 
 from crawlproject.errors import KafkaUnavailable
 from crawlproject.kafka import Kafka
+from crawlproject.sinks.entries import event_of, json_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import StreamReader
-from crawlproject.state.streams import EventEntry, event_of
+from crawlproject.state.streams import EventEntry
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -112,7 +113,7 @@ class Forwarder:
                 self.skipped += 1
                 continue
             count += 1
-            if not self._produce(entry, _key(event)):
+            if not self._produce(entry, json_of(entry, event), _key(event)):
                 return None
         while self._unacknowledged:
             if not self._wait():
@@ -121,7 +122,7 @@ class Forwarder:
             self.kafka.answered()
         return count
 
-    def _produce(self, entry: EventEntry, key: str | None) -> bool:
+    def _produce(self, entry: EventEntry, text: bytes, key: str | None) -> bool:
         from confluent_kafka import KafkaException
 
         place = f"{entry.stream}/{entry.id}"
@@ -129,7 +130,7 @@ class Forwarder:
         while True:
             try:
                 self.producer.produce(
-                    entry.name, entry.event, key, headers=[(HEADER, place.encode())], on_delivery=delivered
+                    entry.name, text, key, headers=[(HEADER, place.encode())], on_delivery=delivered
                 )
             except BufferError:  # librdkafka's queue is full
                 if not self._wait():
@@ -164,7 +165,7 @@ class Forwarder:
 
 def _key(event: dict[str, Any]) -> str | None:
     """Return what keeps the events of one picture, page or circuit in one partition, in order."""
-    key = event.get("identifier", event.get("url", event.get("source")))
+    key = event.get("identifier") or event.get("url") or event.get("source")
     return key if isinstance(key, str) else None
 
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError
+from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
-from crawlproject.state.streams import EventEntry, event_of
+from crawlproject.state.streams import EventEntry
 from crawlproject.texts import one_line, scrapy_command
 
 _LONGEST_NAME = 80  # characters of the file's name in that of its reader

@@ -90,8 +90,8 @@ class OneItemSpider(Spider):
         outcome = of_status(status, wait)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(fetch_of(response, request))
-            extra = request.meta.get(EXTRA)
-            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), extra=extra, **how)
+            how |= {"spider": self.name, "extra": request.meta.get(EXTRA)}
+            return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
         if outcome.becomes is not Becomes.IMAGE:
             reason = f"status {status}"
             return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)

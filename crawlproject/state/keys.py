@@ -392,6 +392,11 @@ class Keys:
         return f"{self.namespace}:link_rot"
 
     @property
+    def failed_events(self) -> str:
+        """Stream: event `failed`, as the fields of its dead letter."""
+        return f"{self.namespace}:failed"
+
+    @property
     def page_events(self) -> str:
         """Stream: event `pages`."""
         return f"{self.namespace}:pages"
@@ -496,7 +501,14 @@ class Keys:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that carry events."""
-        return (self.image_events, self.link_rot_events, self.page_events, self.halted_events, self.resumed_events)
+        return (
+            self.image_events,
+            self.link_rot_events,
+            self.failed_events,
+            self.page_events,
+            self.halted_events,
+            self.resumed_events,
+        )
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""

@@ -7,7 +7,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
@@ -39,17 +39,21 @@ def _parts(entry_id: str) -> tuple[int, ...]:
 
 
 class StreamReader:
-    """Reads all event streams from where it stands, and tells Redis where that is: what is above is kept.
+    """Reads event streams, all of them unless some are given, from where it stands.
+
+    It tells Redis where that is: what is above is kept.
 
     One process at a time reads under one name: the holder of its lease, which ends a few seconds after the holder
     has renewed it for the last time. Each note of where the reader stands renews it, and is refused when another
     has taken it since: so a process that hung never moves a reader that is another's by now.
     """
 
-    def __init__(self, state: BlockingState, name: str, output: str, file: str = "") -> None:
+    def __init__(
+        self, state: BlockingState, name: str, output: str, file: str = "", streams: Sequence[str] = ()
+    ) -> None:
         self.name = name
-        self.file = file  # id of the file that is written
-        self.last = dict.fromkeys(state.keys.streams, START)
+        self.file = file  # id of the file, or dataset, that is written
+        self.last = dict.fromkeys(streams or state.keys.streams, START)
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from crawlproject.state.client import BlockingState
@@ -12,25 +11,16 @@ _PAGE = 500  # dead letters a call
 
 
 class EventEntry(NamedTuple):
-    """An entry of an event stream; `event` is the event's JSON, if it is one of ours."""
+    """An entry of an event stream, as it is; sinks/entries.py makes the event of it."""
 
     stream: str
     id: str
-    event: bytes | None
+    fields: Mapping[bytes, bytes]
 
     @property
     def name(self) -> str:
         """The event's name."""
         return self.stream.rpartition(":")[2]
-
-
-def event_of(entry: EventEntry) -> dict[str, Any] | None:
-    """Return the event of an entry, None if it is not the one JSON object that it should be."""
-    try:
-        data = json.loads(entry.event or b"")
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) and data.get("event", entry.name) == entry.name else None
 
 
 def entries_of(answer: Any) -> Iterator[EventEntry]:
@@ -39,7 +29,7 @@ def entries_of(answer: Any) -> Iterator[EventEntry]:
     for stream, page in pairs:
         entries = page[0] if page and isinstance(page[0], list) else page
         for at, fields in entries:
-            yield EventEntry(stream.decode(), at.decode(), fields.get(b"event"))
+            yield EventEntry(stream.decode(), at.decode(), fields)
 
 
 def dead_letters(state: BlockingState) -> Iterator[tuple[str, dict[bytes, bytes]]]:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from crawlproject import config
-from crawlproject.errors import ConfigError
+from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.models import ORIGINALS, THUMBNAIL_FORMATS
-from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.folder import FolderStorage, is_permanent
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
 
@@ -86,6 +86,44 @@ def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
         return lambda name: (folder / name).read_bytes()
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().read(name)
+
+
+def lookup_of(uri: str, settings: Any) -> Callable[[str], bytes | None]:
+    """Return a function that reads a thumbnail by its name: None where there is none of that name.
+
+    It blocks, may be called from several threads, and raises
+
+        StorageDown: the storage fails at present.
+        CrawlprojectError: it refuses, until an operator acts.
+
+    """
+    read, in_folder = reader_of(uri, settings), not uri.startswith("s3://")
+
+    def look_up(name: str) -> bytes | None:
+        from botocore.exceptions import ClientError
+
+        try:
+            return read(name)
+        except FileNotFoundError as error:
+            if folder_of(uri).is_dir():
+                return None
+            raise StorageDown(f"IMAGES_STORE={printable(uri, 500)} is not there: {described(error)}") from None
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "NoSuchKey":
+                return None
+            raise _refusal(uri, error, S3Storage(uri, settings).is_permanent(error)) from None
+        except Exception as error:  # whatever boto and the file system find wrong
+            permanent = is_permanent(error) if in_folder else S3Storage(uri, settings).is_permanent(error)
+            raise _refusal(uri, error, permanent) from None
+
+    return look_up
+
+
+def _refusal(uri: str, error: Exception, permanent: bool) -> CrawlprojectError:
+    what = f"IMAGES_STORE={printable(uri, 500)} cannot be read"
+    if permanent:
+        return ConfigError(f"{what}: {described(error)}")
+    return StorageDown(f"{what} at the moment: {described(error)}")
 
 
 def finder_of(uri: str, settings: Any) -> Callable[[str], datetime | None]:

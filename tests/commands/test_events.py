@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 import redis
 
@@ -267,3 +268,54 @@ def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp
     ]
     assert (follower.returncode, out, err) == (0, f"200 events written to {path}\n", "")
     assert numbers(path) == list(range(200))
+
+
+def test_a_dataset_is_followed_killed_and_finished(
+    environment: dict[str, str], redis_url: str, tmp_path: Path, scrapy: Scrapy
+) -> None:
+    out = tmp_path / "out"
+
+    def rows() -> int:
+        return sum(pq.read_metadata(path).num_rows for path in out.glob("*.parquet"))
+
+    with redis.Redis.from_url(redis_url) as client:
+        emit(client, 0, 40)
+        with following(environment, f"{out}/:parquet", "--rows", "20") as first:
+            until(lambda: rows() == 40)
+            emit(client, 40, 50)
+            first.kill()
+        end_leases(client)
+        with following(environment, f"{out}/:parquet", "--rows", "20", "--every", "0.5") as second:
+            until(lambda: rows() == 50)
+            emit(client, 50, 53)
+            until(lambda: rows() == 53)
+            second.send_signal(signal.SIGTERM)
+            text, error = second.communicate(timeout=60)
+        assert (second.returncode, error) == (0, "")
+        assert text.endswith(f" written to {out}/\n")
+        emit(client, 53, 55)
+    done = scrapy("events", f"{out}/:parquet", "--json")
+    assert json.loads(done.stdout) == {"events": 2, "skipped": 0}
+    found = [name for path in out.glob("*.parquet") for name in pq.read_table(path)["identifier"].to_pylist()]
+    assert sorted(map(int, found)) == list(range(55))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((":parquet",), "expected a folder before :parquet"),
+        (("out/:csv",), "expected out/:parquet or out/:webdataset"),
+        (("s3://bucket/x",), "expected s3://bucket/x:parquet"),
+        (("x.jsonl", "--rows", "5"), "--rows goes with FOLDER:parquet or FOLDER:webdataset"),
+        (("out:parquet", "--caption", "alt"), "--caption goes with FOLDER:webdataset"),
+        (("out:webdataset", "--samples", "100001"), "--samples 100001: expected more than 0, and 100,000 at most"),
+        (("out:parquet", "--rows", "0"), "--rows 0: expected more than 0"),
+        (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
+    ],
+)
+def test_what_cannot_be_a_dataset_is_refused(
+    scrapy: Scrapy, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = scrapy("events", *words)
+    assert done.returncode == 2
+    assert says in done.stderr + done.stdout

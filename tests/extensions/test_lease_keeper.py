@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from crawlproject.models import (
     SOURCE,
     Failure,
     ImageEvent,
+    ImageFacts,
     LinkRotEvent,
     PageEvent,
     ReadPage,
@@ -40,11 +43,14 @@ from crawlproject.politeness.outcomes import (
     NOT_HTML,
     STOPPED,
     STORAGE_UNAVAILABLE,
+    UNREADABLE,
     Outcome,
     of_exception,
     of_status,
 )
+from crawlproject.sinks.entries import event_of
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from crawlproject.state.streams import EventEntry
 from tests.leading import lead
 from tests.waiting import until_async
 
@@ -93,6 +99,12 @@ class Case:
         letters = await self.redis.xrange(self.keys.dead)
         return [(fields[b"reason"].decode(), int(fields[b"deliveries"])) for _, fields in letters]
 
+    async def failed(self) -> list[dict[str, Any] | None]:
+        """Return the events `failed`, as readers make them."""
+        await self.scheduler.queue.flush()
+        found = await self.redis.xrange(self.keys.failed_events)
+        return [event_of(EventEntry(self.keys.failed_events, at.decode(), fields)) for at, fields in found]
+
     async def delayed(self) -> list[bytes]:
         await self.scheduler.queue.flush()
         found = await self.redis.zrange(self.keys.delayed_of + "museum", 0, -1)
@@ -120,6 +132,34 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
     assert await case.redis.get(case.keys.outstanding) == b"0"
+
+
+async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
+    facts = ImageFacts(width=7, height=9, filesize=5, quality=80, format="JPEG", sha256="00", exif=None)
+    response = await case.lease(retries=1, redirect_urls=["http://museum/first.jpg"])
+    failure = Failure(**WHO, outcome=UNREADABLE, reason="unreadable", status=200, facts=facts)
+    case.keeper.item_scraped(failure, response)
+    case.keeper.item_scraped(failure, response)  # the lease is gone: nothing more
+    [event] = await case.failed()
+    assert event is not None
+    time, image = datetime.fromisoformat(event.pop("time")), event.pop("image")
+    assert abs(time - datetime.now(UTC)) < timedelta(minutes=10)
+    assert (image["width"], image["height"], image["sha256"]) == (7, 9, "00")
+    assert event == {
+        "event": "failed", "identifier": "a", "url": "http://museum/first.jpg", "source": "museum",
+        "spider": "images", "reason": "unreadable (after 2 attempts)", "kind": "decode", "status": 200,
+        "final_url": URL, "redirects": 1, "attempts": 2, "fetch_s": None, "seed": None,
+    }  # fmt: skip
+
+
+async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
+    case.scheduler.state.config = replace(case.keeper.config, dead_maxlen=1)
+    for _ in range(3):
+        item = Failure(**WHO, outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
+        case.keeper.item_scraped(item, await case.lease())
+        await case.scheduler.queue.flush()
+    assert len(await case.dead()) == 1
+    assert [event and event["kind"] for event in await case.failed()] == ["robots"] * 3
 
 
 async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Case) -> None:

@@ -8,7 +8,8 @@
 --    answers slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
 --    streams, events                          done: the event goes to that stream (1: images, 2: link rot, 3: pages)
 --    nothing of what stands here              done, without an event
---    dead, entries, images (or none), refusals  a dead letter, for that reason, with what is known of its image;
+--    dead, entries, images, attempts (or none), refusals  a dead letter, for that reason, with what is known of its image
+--                                             and of the last attempt;
 --                                             `refusals`: because the site forbids it
 --    entries, domains (or none), delays (us)  back to the queue of its source, or the domain's: later, or to its head; if
 --                                             that is excluded, or its source, it is dropped. With `names` beside
@@ -192,7 +193,8 @@ local function end_lease(index, id)
       ended = ended + 1
     elseif A.dead[index] then
       local entry = A.entries[index]
-      add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry), A.refusals[index], A.images[index])
+      add_dead_letter('entry', entry, source, A.dead[index], deliveries_of(entry), A.refusals[index], A.images[index],
+        A.attempts[index])
       if payer then ended = ended + 1 end -- a lease that was not granted was not counted
     elseif not A.entries[index] or not give_back(index, source) then
       ended = ended + 1

@@ -57,7 +57,8 @@ _SETTLE_COLUMNS = (
         "unused",
         "rates",
     ),
-    *("streams", "events", "dead", "refusals", "images", "entries", "names", "domains", "strays", "delays"),
+    *("streams", "events", "dead", "refusals", "images", "attempts"),
+    *("entries", "names", "domains", "strays", "delays"),
     *("revisits", "revisit_pages", "intervals"),
 )
 
@@ -244,8 +245,8 @@ class Settlement:
     """The end of one lease.
 
     With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
-    reason (a `refusal`: the site forbids it, or nobody has vouched for it), and `image` is what is known of its
-    image (JSON); else
+    reason (a `refusal`: the site forbids it, or nobody has vouched for it), `image` is what is known of its
+    image, and `attempt` what is to stand of the last attempt in its event (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
     `stray` behind what waits there.
@@ -270,6 +271,7 @@ class Settlement:
     dead: str | None = None
     refusal: bool = False
     image: str | None = None
+    attempt: str | None = None
     delay: float = 0.0
     domain: str | None = None
     name: str | None = None
@@ -509,7 +511,7 @@ class FrontierScripts(ScriptRunner):
             found["streams"] = 1 + self._emitted.index(stream)
         elif one.dead is not None:
             found |= {"dead": one.dead, "entries": one.entry}
-            optional = {"refusals": one.refusal or None, "images": one.image}
+            optional = {"refusals": one.refusal or None, "images": one.image, "attempts": one.attempt}
             found |= {name: value for name, value in optional.items() if value is not None}
         elif not one.done:
             found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}

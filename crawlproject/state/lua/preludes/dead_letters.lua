@@ -1,7 +1,7 @@
 -- Dead letters, and statistics.
 -- needs: numbers
 -- seldom: add_dead_letter, refusals_kept
--- types: stream dead, hash dead_sources totals
+-- types: stream dead failed_events, hash dead_sources totals
 
 -- Adds to a statistic; junk found there is left alone.
 local function add(key, field, count)
@@ -27,10 +27,16 @@ local function refusals_kept() return number(attempt('GET', K.dead_refusals) or 
 
 -- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
 -- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
--- kept, and those beyond only counted. `image` is what is known of its image, JSON or nil.
-local function add_dead_letter(what, body, source, reason, deliveries, refusal, image)
+-- kept, and those beyond only counted. `image` is what is known of its image, `fetch` of its last attempt; JSON or nil.
+-- Each, kept or not, is an entry of the stream of the event `failed`, too: of it the readers make the event, for what is
+-- stored of a request is nothing to the scripts. A line of the seed list, which may have any length, stands there as far
+-- as a seed can go that is none for another reason than its length.
+local function add_dead_letter(what, body, source, reason, deliveries, refusal, image, fetch)
   local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}
   if image then fields[#fields + 1], fields[#fields + 2] = 'image', image end
+  if what == 'seed' then fields[2] = body:sub(1, 20000) end
+  redis.call('XADD', K.failed_events, '*', 'spider', A.spider, 'fetch', fetch or '', unpack(fields))
+  fields[2] = body
   if refusal and A.dead_maxlen and refusals_kept() >= A.dead_maxlen then
     add(K.totals, 'refusals_not_kept', 1)
     return

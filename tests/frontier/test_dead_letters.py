@@ -7,7 +7,7 @@ import json
 import msgpack
 import pytest
 
-from crawlproject.status.dead_letters import read_dead_letter
+from crawlproject.frontier.dead_letters import read_dead_letter
 
 
 @pytest.mark.parametrize(

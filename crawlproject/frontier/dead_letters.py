@@ -1,4 +1,4 @@
-"""Dead letters, in readable form."""
+"""Dead letters, in readable form; and the event `failed` that each of them is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import EXTRA, IDENTIFIER
+from crawlproject.models import EXTRA, IDENTIFIER, SOURCE
 from crawlproject.texts import shown_seed, without_userinfo
 
+_LONGEST_SEED = 1_000  # characters of an event: it may be no seed at all
 _LAST_TIME = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
@@ -41,10 +42,33 @@ def read_dead_letter(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
         "reason": fields.get(b"reason", b"not written by crawlproject").decode(errors="replace"),
         "deliveries": int(deliveries) if deliveries.isdigit() and len(deliveries) < 10 else 0,
         "time": time_of(at),
-        "image": _image(fields.get(b"image", b"")),
+        "image": _object(fields.get(b"image", b"")),
         "extra": None if extra is None or codec.extra_fault(extra) else extra,
         "seed": None if seed is None else shown_seed(seed.decode(errors="replace")),
         "raw": (entry, seed),
+    }
+
+
+def failed_event(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any] | None:
+    """Return the event `failed`, key for key as in docs/events.md, of an entry of its stream; else None."""
+    if b"reason" not in fields or not {b"entry", b"seed"} & fields.keys():
+        return None
+    letter = read_dead_letter(at, fields)
+    entry, _ = letter["raw"]
+    named = None if entry is None else _text(codec.peek(entry).get("meta", {}).get(SOURCE))
+    fetch = _object(fields.get(b"fetch", b"")) or {}
+    return {
+        "event": "failed",
+        "identifier": letter["identifier"],
+        "url": letter["url"],
+        "source": named or letter["source"],
+        "spider": fields.get(b"spider", b"").decode(errors="replace") or None,
+        "reason": letter["reason"],
+        **{name: fetch.get(name) for name in ("kind", "status", "final_url", "redirects", "attempts", "fetch_s")},
+        "time": letter["time"],
+        "image": letter["image"],
+        "extra": letter["extra"],
+        "seed": letter["seed"] and letter["seed"][:_LONGEST_SEED],
     }
 
 
@@ -54,8 +78,8 @@ def time_of(at: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _image(text: bytes) -> dict[str, Any] | None:
-    """Return what is known of the image of a dead letter."""
+def _object(text: bytes) -> dict[str, Any] | None:
+    """Return a JSON object of a dead letter, None if it is none."""
     try:
         known = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,0 +1,343 @@
+"""Events as a dataset of numbered parts: each image once, whatever happens to who writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from redis import RedisError
+
+from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.sinks.entries import event_of
+from crawlproject.state.client import BlockingState
+from crawlproject.state.readers import Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.state.streams import EventEntry
+from crawlproject.storage.parts import PartExists, Parts
+from crawlproject.texts import printable, scrapy_command
+
+ABOUT = "_dataset.json"  # whose the dataset is; readers of Parquet pass over names that begin with `_`
+FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
+
+_PART = re.compile(r"(\d{8})\.parquet")
+_RENEW_S = 1.0
+
+
+def name_of(number: int, ending: str = ".parquet") -> str:
+    """Return the name of a file of a part."""
+    return f"{number:08d}{ending}"
+
+
+class Form(Protocol):
+    """The form of a dataset's parts: writes one at a time. Methods block."""
+
+    name: str
+
+    @property
+    def rows(self) -> int:
+        """The rows in the part that is being written."""
+
+    def look_up(self, entries: list[tuple[EventEntry, dict[str, Any]]]) -> None:
+        """Learn which events come next, to fetch at once what they need.
+
+        Raises:
+            StorageDown: that cannot be had at present: none of them is lost.
+
+        """
+
+    def add(self, number: int, name: str, event: dict[str, Any]) -> None:
+        """Add an event to part `number`; `name` is that of its stream."""
+
+    def is_full(self) -> bool:
+        """Tell whether the part must not become larger."""
+
+    def put(self, number: int, footer: dict[str, Any]) -> None:
+        """Have the part appear, with that in the footer of its Parquet file; what comes then is in the next.
+
+        Can be repeated after StorageDown.
+
+        Raises:
+            PartExists: another process has put it.
+
+        """
+
+    def complete(self, number: int, footer: Mapping[str, Any]) -> None:
+        """Put what belongs beside a part that has appeared; can be repeated."""
+
+    def begun(self, number: int) -> dict[str, str] | None:
+        """Return the last entry of each stream in a part that a process has begun to put, and that cannot be taken
+        back: the part must end there. None: there is no such.
+        """
+
+
+class _Footer(NamedTuple):
+    last: dict[str, str]  # the last entry of each stream in this part or before it
+    all: dict[str, Any]
+
+
+class Dataset:
+    """Writes the events of images, link rot and failures as the rows of numbered parts.
+
+    The Parquet file of a part appears whole and in one step, under a number that is given once. Its footer says
+    which entry of each stream is the last in it, and nothing else does: a process that starts reads the newest
+    footer, and goes on behind that. Redis is told when a part has appeared, and keeps what comes after it: what a
+    process that died had only read is read again. Where two processes both believe to be the writer, they want the
+    same number, and one gets it.
+
+    A row waits `every` seconds at most for its part to appear. `about` is what is noted of the dataset, to be the
+    same each time that it is continued.
+    """
+
+    def __init__(
+        self,
+        state: BlockingState,
+        parts: Parts,
+        form: Form,
+        *,
+        every: float,
+        name: str | None = None,
+        about: Mapping[str, Any] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.written = 0  # events
+        self.skipped = 0  # entries that are not events: not written by us
+        self._state = state
+        self._parts = parts
+        self._form = form
+        self._every = every
+        self._name = name
+        self._about = dict(about or {})
+        self._stopping = stopping
+        self._count = 0  # parts that have appeared
+        self._since: float | None = None  # when the first row of the present one came
+        self._is_noted = True  # whether Redis knows where the newest part ends
+        self._incomplete: dict[str, Any] | None = None  # footer of a part beside which something may be missing
+        self._cut: dict[str, str] | None = None  # where a part that another has begun to put must end
+        self._taken_over: Overtaken | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the dataset and the lease of its reader, and go on behind its newest part.
+
+        Raises:
+            CrawlprojectError: another process writes it, it is another's, or parts are missing.
+            ReaderTaken: another process reads under the same name.
+            StorageDown: it cannot be reached at present.
+
+        """
+        with self._parts.opened():
+            identity, name = self._identity()
+            keys = self._state.keys
+            streams = (keys.image_events, keys.link_rot_events, keys.failed_events)
+            self.streams = StreamReader(self._state, name, self._parts.place, identity, streams)
+            positions, noted = self.streams.take()
+            try:
+                self._resume(positions, noted)
+                with self._renewing():
+                    yield
+            finally:
+                with suppress(RedisError):  # it ends by itself
+                    self.streams.give_back()
+
+    # Whose it is, and how far
+
+    def _identity(self) -> tuple[str, str]:
+        """Return the dataset's id and its reader's name, which are written before Redis gets them."""
+        names = self._parts.names()
+        numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found]
+        self._count = max(numbers, default=-1) + 1
+        about = {"format": self._form.name, "namespace": self._state.keys.namespace, **self._about}
+        if ABOUT not in names:
+            if numbers:
+                raise CrawlprojectError(
+                    f"{self._parts.place} has {name_of(max(numbers))}, but no {ABOUT}, which says whose that is: "
+                    "restore it, or name another folder"
+                )
+            identity = secrets.token_hex(4)
+            keys = self._state.keys
+            plain = re.sub(r"[^A-Za-z0-9._-]", "-", self._parts.name)[:80]
+            reader = self._name or f"{keys.namespace}-{keys.spider}-{plain}-{identity}"
+            text = json.dumps({"id": identity, "reader": reader, **about}, indent=1)
+            self._parts.unfinished(ABOUT).write_text(text + "\n")
+            with suppress(PartExists):  # by another process, at this moment: the lease decides
+                self._parts.put_new(ABOUT)
+        with self._parts.read(ABOUT) as file:
+            text = file.read().decode(errors="replace")
+        try:
+            found = json.loads(text)
+            identity, reader = str(found["id"]), str(found["reader"])
+        except (KeyError, TypeError, ValueError):
+            raise CrawlprojectError(
+                f"{ABOUT} in {self._parts.place} was not written by scrapy events: restore it, or name another "
+                "folder"
+            ) from None
+        for what, value in about.items():
+            if found.get(what) != value:
+                raise CrawlprojectError(
+                    f"{self._parts.place} is a dataset of {what} {printable(str(found.get(what)))}, not "
+                    f"{printable(str(value))}: name another folder, or correct that"
+                )
+        return identity, self._name or reader
+
+    def _resume(self, stood: Mapping[str, str], noted: int | None) -> None:
+        """Go on behind the newest part.
+
+        `stood` and `noted` are from Redis: where the reader is, and how many parts there were then.
+        """
+        reader, place = self.streams.name, self._parts.place
+        if noted is not None and noted > self._count:
+            raise CrawlprojectError(
+                f"{place} lacks {name_of(noted - 1)}, the newest of its parts: restore it (older ones may go), or "
+                "name an empty folder to begin with all events that are still kept, and then "
+                f"{scrapy_command('events', f'--forget={reader}')}"
+            )
+        last = self.streams.last
+        if self._count:
+            footer = self._footer(self._count - 1)
+            last |= {stream: at for stream, at in footer.last.items() if stream in last}
+            self._incomplete = footer.all
+        ahead = {stream: at for stream, at in stood.items() if is_behind(last[stream], at)}
+        if ahead and self._count and noted is None:
+            raise CrawlprojectError(
+                f"reader {reader} has read further than {place}, which would lack what is between: leave out "
+                "--reader, or name an empty folder"
+            )
+        last |= ahead  # what this reader has read into others, or what is no row of any
+        self._cut = self._form.begun(self._count)
+        self._is_noted = False
+        self._note()
+
+    def _footer(self, number: int) -> _Footer:
+        """Return what stands in the footer of a part."""
+        try:
+            with self._parts.read(name_of(number)) as file:
+                noted = json.loads((pq.read_metadata(file).metadata or {})[FOOTER])
+            last = dict(noted["last"])
+            if not all(is_entry_id(at) for at in last.values()):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, pa.ArrowException):
+            raise CrawlprojectError(
+                f"{name_of(number)} in {self._parts.place} was not written by scrapy events: restore it, or name "
+                "another folder"
+            ) from None
+        return _Footer(last, noted)
+
+    # Events
+
+    def drain(self, block_s: float = 0.0) -> int:
+        """Take what is new into parts, and return the number of events; wait up to `block_s` for the first.
+
+        Raises:
+            ReaderTaken: another process writes this dataset by now; this one must have hung.
+            RedisError, StorageDown: nothing is lost: call it again.
+
+        """
+        before = self.written
+        while not self._stopping():
+            if self._is_due():
+                self.commit()
+            self._note()
+            entries = self.streams.read(block_s)
+            self._take(entries)
+            if not entries:
+                break
+            block_s = 0.0
+        return self.written - before
+
+    def _is_due(self) -> bool:
+        if self._cut is not None:
+            return self._cut == self.streams.last
+        is_late = self._since is not None and time.monotonic() >= self._since + self._every
+        return self._form.rows > 0 and (is_late or self._form.is_full())
+
+    def _take(self, entries: list[EventEntry]) -> None:
+        """Take entries, in parts as they become full; the reader is behind the last that was taken."""
+        found: dict[int, dict[str, Any]] = {}
+        for index, entry in enumerate(entries):
+            event = event_of(entry)
+            if event is None:
+                self.skipped += 1
+            elif event.get("spider", "images") == self._state.keys.spider:
+                found[index] = event
+        self._form.look_up([(entries[index], event) for index, event in found.items()])
+        before = dict(self.streams.last)
+        for index, entry in enumerate(entries):
+            if self._cut is not None and is_behind(self._cut[entry.stream], entry.id):
+                continue  # of the next part: read again
+            if index in found:
+                self._form.add(self._count, entry.name, found[index])
+                self.written += 1
+                if self._since is None:
+                    self._since = time.monotonic()
+            self.streams.last[entry.stream] = entry.id
+            if self._is_due():
+                self.commit()
+        if entries and self.streams.last == before:
+            raise CrawlprojectError(
+                f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
+                "its events: remove that, and start again"
+            )
+
+    def commit(self) -> None:
+        """Have the part appear that there are rows for, and tell Redis."""
+        if self._taken_over is not None:
+            raise self._taken_over
+        if self._form.rows or self._cut is not None:
+            footer = {
+                "dataset": self.streams.file,
+                "reader": self.streams.name,
+                "number": self._count,
+                "rows": self._form.rows,
+                "last": dict(self.streams.last),
+            }
+            self.streams.renew()
+            try:
+                self._form.put(self._count, footer)
+            except PartExists as error:
+                raise ReaderTaken(f"{error}, as this one had hung: it ends, and the other goes on") from None
+            self._count += 1
+            self._incomplete = footer
+            self._since = self._cut = None
+        self._is_noted = False
+        self._note()
+
+    def _note(self) -> None:
+        """Tell Redis what need not be kept: what is in parts, and what is no row of any."""
+        if self._taken_over is not None:
+            raise self._taken_over
+        if self._incomplete is not None:
+            self._form.complete(self._count - 1, self._incomplete)
+            self._incomplete = None
+        if (self._form.rows == 0 and self._cut is None) or not self._is_noted:
+            self.streams.note(self._count)
+            self._is_noted = True
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """Keep the lease, which is shorter than what putting a part may take."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(_RENEW_S):
+                try:
+                    self.streams.renew()
+                except Overtaken as error:
+                    self._taken_over = error
+                    return
+                except RedisError:
+                    continue  # who reads and notes meets it, too
+
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,165 @@
+"""Events as rows of a table: one schema for all of them, which stays as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from crawlproject.models import OF_FOUND
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("identifier", pa.string()),
+        ("url", pa.string()),
+        ("final_url", pa.string()),
+        ("source", _DICTIONARY),
+        ("format", _DICTIONARY),
+        ("content_type", _DICTIONARY),
+        ("status", _DICTIONARY),
+        ("http_status", pa.int16()),
+        ("reason", pa.string()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("thumbnail_width", pa.int32()),
+        ("thumbnail_height", pa.int32()),
+        ("filesize", pa.int64()),
+        ("compression_quality", pa.int8()),
+        ("sha256", pa.binary(32)),
+        ("thumbnail", pa.string()),
+        ("original", pa.string()),
+        ("etag", pa.string()),
+        ("last_modified", pa.string()),
+        ("tls_failure", pa.string()),
+        ("fetch_ms", pa.int32()),
+        ("attempts", pa.int32()),
+        ("at", pa.timestamp("ms", tz="UTC")),
+        ("opt_out", pa.list_(pa.string())),
+        ("exif", pa.string()),
+        ("extra", pa.string()),
+        ("analysis", pa.string()),
+    ]
+)
+STATUSES: Mapping[str, str] = {"image_metadata_updates": "ok", "link_rot": "gone", "failed": "failed"}
+_AS_IN_EVENT = frozenset(SCHEMA.names) - {
+    *("source", "status", "http_status", "sha256", "fetch_ms", "at", "exif", "extra", "analysis")
+}
+_FACTS = ("width", "height", "filesize", "compression_quality", "format", "sha256", "exif")
+_AT_ONCE = 5_000  # rows that are held as Python's objects
+
+
+def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of an event, by the names of the columns; `name` is that of its stream."""
+    row: dict[str, Any] = {column: event.get(column) for column in _AS_IN_EVENT}
+    facts = event
+    if name == "failed":
+        known = event.get("image")
+        facts = known if isinstance(known, dict) else {}
+        row |= {column: facts.get(column) for column in _FACTS}
+    row["source"] = event.get("source")
+    row["status"] = STATUSES[name]
+    row["http_status"] = event.get("status")
+    row["sha256"] = _bytes(facts.get("sha256"))
+    took = event.get("fetch_s")
+    row["fetch_ms"] = round(took * 1000) if isinstance(took, (int, float)) and 0 <= took < 1e6 else None
+    stored = event.get("thumbnails")
+    if isinstance(stored, list) and stored and isinstance(stored[0], dict):
+        row |= {f"thumbnail_{side}": stored[0].get(side) for side in ("width", "height")}
+    row["at"] = _moment(event.get("fetched_at") or event.get("time"))
+    row["exif"] = _json(facts.get("exif"))
+    row["extra"] = _json(_extra(event))
+    row["analysis"] = _json(event.get("analysis"))
+    return row
+
+
+def _extra(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else is known: columns that were fed with the seed, what the page says, the line of the seed."""
+    fed = event.get("extra")
+    found = {name: event[name] for name in (*OF_FOUND, "seed") if event.get(name)}
+    return found | fed if isinstance(fed, dict) else found
+
+
+def _json(value: Any) -> str | None:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if value else None
+
+
+def _bytes(value: Any) -> bytes | None:
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _moment(value: Any) -> int | None:
+    """Return the milliseconds since 1970 of a time in ISO 8601 with offset."""
+    try:
+        moment = datetime.fromisoformat(value)
+        return None if moment.tzinfo is None else round(moment.timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+class Rows:
+    """Rows on their way into a file, most of them in Arrow's memory. `more` are columns beside `SCHEMA`."""
+
+    def __init__(self, more: Mapping[str, pa.DataType] | None = None) -> None:
+        self.schema = SCHEMA
+        for name, kind in (more or {}).items():
+            self.schema = self.schema.append(pa.field(name, kind))
+        self._new: list[dict[str, Any]] = []
+        self._packed: list[pa.RecordBatch] = []
+        self.count = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row; what is missing in it, or does not fit its column, is null."""
+        self._new.append(row)
+        self.count += 1
+        if len(self._new) == _AT_ONCE:
+            self._pack()
+
+    def take(self) -> pa.Table:
+        """Return all rows, and forget them."""
+        self._pack()
+        table = pa.Table.from_batches(self._packed, self._plain())
+        arrays = [
+            table[field.name].combine_chunks().dictionary_encode().cast(field.type)
+            if pa.types.is_dictionary(field.type)
+            else table[field.name]
+            for field in self.schema
+        ]
+        self._packed, self.count = [], 0
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _plain(self) -> pa.Schema:
+        """Return the schema without dictionaries: those of batches would have to be made one."""
+        return pa.schema([(field.name, _plain_type(field.type)) for field in self.schema])
+
+    def _pack(self) -> None:
+        schema = self._plain()
+        arrays = [_array([row.get(field.name) for row in self._new], field.type) for field in schema]
+        self._packed.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._new = []
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column; with null for each value that is not of its type, as others may have written it."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return pa.array([value if _fits(value, kind) else None for value in values], kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

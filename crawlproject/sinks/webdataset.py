@@ -1,0 +1,227 @@
+"""A dataset of tar files as WebDataset reads them: thumbnail, caption and facts of each image."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from PIL import Image, UnidentifiedImageError
+
+from crawlproject.errors import CrawlprojectError
+from crawlproject.sinks.dataset import name_of
+from crawlproject.sinks.parquet import ParquetFile, writing
+from crawlproject.sinks.rows import row_of
+from crawlproject.state.streams import EventEntry
+from crawlproject.storage.parts import Parts
+from crawlproject.texts import one_line
+
+_THREADS = 8  # that read thumbnails
+_MOST_BYTES = 4 * 2**30  # of a tar file; S3 takes five at once
+_MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of events
+
+
+class _Shard:
+    """The files of a part, as they are being written."""
+
+    def __init__(self, parts: Parts, number: int) -> None:
+        self.started = time.time()
+        self.samples = self.size = 0
+        self.outcomes: Counter[str] = Counter()
+        self.unreadable = 0
+        self.is_put = False  # the tar file
+        self.number = number
+        self.parquet = ParquetFile(parts, number, _MORE)
+        self.path = parts.unfinished(name_of(number, ".tar"))
+        with writing(self.path):
+            self.file = self.path.open("wb")
+            self.tar = tarfile.open(fileobj=self.file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+
+    def add_sample(self, files: Mapping[str, bytes], at: int) -> str:
+        """Add a sample, by the endings of its files; return its key."""
+        key = f"{self.number:08d}{self.samples:05d}"
+        with writing(self.path):
+            for ending, data in files.items():
+                info = tarfile.TarInfo(key + ending)
+                info.size, info.mtime = len(data), at
+                self.tar.addfile(info, io.BytesIO(data))
+                self.size += len(data) + 1024
+        self.samples += 1
+        return key
+
+    def close(self) -> None:
+        """Write the end of the tar file."""
+        with writing(self.path):
+            self.tar.close()
+            self.file.close()
+
+    def stats(self, rows: int) -> dict[str, Any]:
+        """Return what img2dataset says of a shard, under its names."""
+        ended = time.time()
+        return {
+            "count": rows,
+            "successes": self.samples,
+            "failed_to_download": rows - self.samples - self.unreadable,
+            "failed_to_resize": self.unreadable,
+            "duration": ended - self.started,
+            "start_time": self.started,
+            "end_time": ended,
+            "status_dict": dict(self.outcomes),
+        }
+
+
+class WebDatasetForm:
+    """Parts of up to `samples` samples and `rows` rows: `N.tar`, with the rows of all events in `N.parquet`.
+
+    The tar file is put first, the Parquet file makes the part, and `N_stats.json` follows. Where two processes may
+    write at a time (S3), the tar file is not replaced, and is put with a note of how far it goes: a process that
+    finds it without its Parquet file makes that of the very same events.
+    """
+
+    name = "webdataset"
+
+    def __init__(
+        self,
+        parts: Parts,
+        thumbnails: Callable[[str], bytes | None],
+        rows: int,
+        samples: int,
+        caption: str | None = None,
+    ) -> None:
+        self.missing = 0  # thumbnails
+        self._parts = parts
+        self._thumbnails = thumbnails
+        self._most_rows, self._most_samples = rows, samples
+        self._caption = caption
+        self._pictures: dict[str, bytes | None] = {}
+        self._shard: _Shard | None = None
+        self._begun: tuple[int, int] | None = None  # part whose tar file is there, and its samples
+
+    @property
+    def rows(self) -> int:
+        """The rows in the part that is being written."""
+        return 0 if self._shard is None else self._shard.parquet.rows
+
+    def look_up(self, entries: list[tuple[EventEntry, dict[str, Any]]]) -> None:
+        """Read the thumbnails of these events."""
+        names = {name for _, event in entries if isinstance(name := event.get("thumbnail"), str)}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            self._pictures = dict(zip(names, pool.map(self._thumbnails, names), strict=True))
+
+    def add(self, number: int, name: str, event: dict[str, Any]) -> None:
+        """Add an event; it is a sample if it has a thumbnail."""
+        shard = self._shard = self._shard or _Shard(self._parts, number)
+        row = row_of(name, event)
+        thumbnail = row["thumbnail"]
+        picture = self._pictures.pop(thumbnail, None) if isinstance(thumbnail, str) else None
+        if name == "image_metadata_updates" and thumbnail is not None and picture is None:
+            self.missing += 1
+        if self._caption is not None:
+            row["caption"] = self._caption_of(event)
+        if picture is not None:
+            row["thumbnail_width"], row["thumbnail_height"] = _size_of(picture)
+            ending = thumbnail[thumbnail.rindex(".") :]
+            files = {ending: picture, ".json": b""}
+            if self._caption is not None:
+                files[".txt"] = (row["caption"] or "").encode(errors="replace")
+            row["key"] = f"{number:08d}{shard.samples:05d}"
+            files[".json"] = _facts(row, event).encode(errors="replace")
+            shard.add_sample(files, (row["at"] or 0) // 1000)
+        shard.parquet.add(row)
+        shard.outcomes[_outcome(row, event)] += 1
+        shard.unreadable += event.get("kind") == "decode"
+
+    def _caption_of(self, event: Mapping[str, Any]) -> str | None:
+        assert self._caption is not None
+        extra = event.get("extra")
+        value = event.get(self._caption, extra.get(self._caption) if isinstance(extra, dict) else None)
+        return None if value is None else value if isinstance(value, str) else one_line(value)
+
+    def is_full(self) -> bool:
+        """Tell whether the part has all the samples, rows or bytes that it may have."""
+        shard = self._shard
+        return shard is not None and (
+            shard.samples >= self._most_samples or self.rows >= self._most_rows or shard.size >= _MOST_BYTES
+        )
+
+    def put(self, number: int, footer: dict[str, Any]) -> None:
+        """Have the tar file appear, then the Parquet file."""
+        shard = self._shard
+        assert shard is not None
+        if not shard.file.closed:
+            shard.close()
+        if self._begun is not None:
+            self._check_begun(shard)
+        elif not shard.is_put:
+            note = json.dumps({"last": footer["last"], "samples": shard.samples})
+            self._put_tar(number, note)
+            shard.is_put = True
+        footer["stats"] = shard.stats(self.rows)
+        shard.parquet.put(footer)
+        self._shard = self._begun = None
+
+    def _put_tar(self, number: int, note: str) -> None:
+        if self._parts.keeps_notes:
+            self._parts.put_new(name_of(number, ".tar"), note)
+        else:
+            self._parts.replace(name_of(number, ".tar"))
+
+    def _check_begun(self, shard: _Shard) -> None:
+        assert self._begun is not None
+        number, samples = self._begun
+        if samples != shard.samples:
+            raise CrawlprojectError(
+                f"{name_of(number, '.tar')} in {self._parts.place}, of a process that died, has {samples} samples "
+                f"but {shard.samples} of its events have a thumbnail now: remove it, and start again"
+            )
+
+    def complete(self, number: int, footer: Mapping[str, Any]) -> None:
+        """Put the statistics."""
+        name = name_of(number, "_stats.json")
+        path = self._parts.unfinished(name)
+        with writing(path):
+            path.write_text(json.dumps(footer.get("stats"), indent=4))
+        self._parts.replace(name)
+
+    def begun(self, number: int) -> dict[str, str] | None:
+        """Return where a tar file ends that is there without its Parquet file."""
+        note = self._parts.noted(name_of(number, ".tar"))
+        if note is None:
+            return None
+        found = json.loads(note)
+        self._begun = number, int(found["samples"])
+        return dict(found["last"])
+
+
+def _facts(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """Return the JSON of a sample: the row's columns that are not null, those that hold JSON as what they hold."""
+    facts = {name: value for name, value in row.items() if value is not None}
+    facts |= {name: json.loads(row[name]) for name in ("exif", "extra", "analysis") if row[name]}
+    if row["sha256"] is not None:
+        facts["sha256"] = row["sha256"].hex()
+    if row["at"] is not None:
+        facts["at"] = datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(timespec="milliseconds")
+    return one_line(facts)
+
+
+def _size_of(picture: bytes) -> tuple[int | None, int | None]:
+    try:
+        with Image.open(io.BytesIO(picture)) as image:
+            return image.size
+    except (UnidentifiedImageError, OSError, ValueError):
+        return None, None
+
+
+def _outcome(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """Return what became of an event, as img2dataset's `status_dict` counts it."""
+    if row["status"] == "ok":
+        return "success" if row.get("key") else "no thumbnail"
+    status = row["http_status"]
+    return str(event.get("kind") or row["reason"]) if status in {None, 200} else f"HTTP Error {status}"

@@ -1,0 +1,470 @@
+"""Events in Parquet files: each image one row, whatever happens to the one who writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
+from crawlproject.sinks.dataset import ABOUT, FOOTER, Dataset
+from crawlproject.sinks.parquet import ParquetForm
+from crawlproject.sinks.rows import SCHEMA
+from crawlproject.state.client import BlockingState
+from crawlproject.state.readers import readers
+from crawlproject.storage.parts import FolderParts
+from tests.sinks.events import KEYS, emit, gone, image, status_of
+from tests.sinks.lines import before_line, die
+
+ROOT = Path(__file__).parents[2]
+TRACED = (
+    "crawlproject/sinks/dataset.py",
+    "crawlproject/sinks/parquet.py",
+    "crawlproject/storage/parts.py",
+    "crawlproject/state/readers.py",
+)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+def of(client: redis.Redis) -> BlockingState:
+    return BlockingState(config.load({}), client, KEYS)
+
+
+def dataset(client: redis.Redis, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
+    parts = FolderParts(folder)
+    return Dataset(of(client), parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))
+
+
+def drain(client: redis.Redis, folder: Path, rows: int = 4, name: str | None = None) -> int:
+    """Write what there is, and return the number of events."""
+    one = dataset(client, folder, rows, name)
+    with one.opened():
+        one.drain()
+        one.commit()
+    return one.written
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
+def by_duckdb(query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
+def numbers(folder: Path) -> list[int]:
+    """Return the numbers of the images in all parts, as two readers of Parquet see them."""
+    if not parts(folder):
+        return []
+    found = [pq.read_table(path, columns=["identifier"])["identifier"].to_pylist() for path in parts(folder)]
+    [(count, different)] = by_duckdb(f"select count(*), count(distinct identifier) from '{folder}/*.parquet'")
+    identifiers = [name for part in found for name in part]
+    assert (count, different) == (len(identifiers), len(set(identifiers)))
+    return sorted(int(name.partition(".")[2]) for name in identifiers)
+
+
+def let_leases_end(client: redis.Redis) -> None:
+    """Have it be some seconds later, for the leases of readers."""
+    for key in client.scan_iter(KEYS.reader_of + "*"):
+        client.hdel(key, "until")
+
+
+def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, [0, 2, 5])
+    assert drain(client, tmp_path / "out") == 3
+    [path] = parts(tmp_path / "out")
+    assert path.name == "00000000.parquet"
+    assert pq.read_schema(path).equals(SCHEMA)
+    rows = {row["status"]: row for row in pq.read_table(path).to_pylist()}
+    at = datetime(2026, 11, 22, 6, 44, 34, 200_000, UTC)
+    expected = dict.fromkeys(SCHEMA.names)
+    assert rows["ok"] == expected | {
+        "identifier": "id.0", "url": "http://a.org/0.jpg", "final_url": "http://b.org/0.jpg", "source": "museum",
+        "format": "JPEG", "content_type": "image/jpeg", "status": "ok", "http_status": 200, "width": 1600,
+        "height": 1200, "filesize": 100_000, "compression_quality": 88,
+        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "fetch_ms": 288, "attempts": 1,
+        "at": at, "opt_out": ["noai"], "exif": '{"0x13b":"Ansel"}',
+        "extra": '{"licence":"https://creativecommons.org/licenses/by/4.0/","alt":"馬 0"}',
+    }  # fmt: skip
+    assert rows["gone"] == expected | {
+        "identifier": "id.2", "url": "http://a.org/2.jpg", "final_url": "http://a.org/2.jpg", "source": "museum",
+        "status": "gone", "http_status": 410, "attempts": 2, "at": at,
+    }  # fmt: skip
+    failed = rows["failed"]
+    assert abs((failed.pop("at") - datetime.now(UTC)).total_seconds()) < 600
+    del expected["at"]
+    assert failed == expected | {
+        "identifier": "id.5", "url": "http://a.org/5.jpg", "source": "museum", "status": "failed",
+        "http_status": 503, "reason": "status 503 (after 3 attempts)", "attempts": 3, "fetch_ms": 1500,
+    }  # fmt: skip
+
+
+def test_what_is_of_another_spider_or_is_no_event_is_no_row(client: redis.Redis, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(1, spider="pages"))})
+    client.xadd(KEYS.page_events, {"event": '{"event": "pages"}'})
+    client.xadd(KEYS.image_events, {"event": "{"})
+    one = dataset(client, out)
+    with one.opened():
+        assert one.drain() == 0
+        one.commit()
+        assert not parts(out)
+        # it holds nothing of that up, and nothing that it does not read
+        [reader] = readers(of(client))
+        assert (reader.behind, set(reader.positions)) == (
+            0,
+            {KEYS.image_events, KEYS.link_rot_events, KEYS.failed_events},
+        )
+    assert one.skipped == 1
+
+
+def test_values_of_other_types_are_null_and_stop_nothing(client: redis.Redis, tmp_path: Path) -> None:
+    wrong = {
+        "width": 2**40, "height": "x", "sha256": "zz", "opt_out": [1], "fetch_s": "x", "fetched_at": "yesterday",
+        "exif": [1], "final_url": "\ud800", "compression_quality": 1e9, "source": {"a": 1}, "thumbnail": 3,
+        "identifier": None, "status": [], "filesize": True, "alt": 5,
+    }  # fmt: skip
+    client.xadd(KEYS.image_events, {"event": json.dumps(image(0))})
+    client.xadd(KEYS.image_events, {"event": json.dumps(image(1, **wrong))})
+    client.xadd(KEYS.image_events, {"event": json.dumps({"event": "image_metadata_updates"})})
+    assert drain(client, tmp_path) == 3
+    first, second, third = pq.read_table(parts(tmp_path)[0]).to_pylist()
+    assert first["width"] == 1600
+    left = {name for name, value in second.items() if value is not None}
+    assert left <= {"url", "format", "content_type", "status", "attempts", "exif", "extra", "filesize"}
+    assert {name for name, value in third.items() if value is not None} == {"status"}
+
+
+def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(10))
+    drain(client, tmp_path)
+    assert [pq.read_metadata(path).num_rows for path in parts(tmp_path)] == [4, 4, 2]
+    emit(client, range(10, 13))
+    drain(client, tmp_path)
+    assert [path.name for path in parts(tmp_path)] == [f"{number:08d}.parquet" for number in range(4)]
+    assert numbers(tmp_path) == list(range(13))
+    assert drain(client, tmp_path) == 0
+    assert len(parts(tmp_path)) == 4
+
+
+def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    footer = json.loads(pq.read_metadata(parts(tmp_path)[-1]).metadata[FOOTER])
+    db: Any = client
+    newest = {stream: db.xrevrange(stream, count=1)[0][0].decode() for stream in footer["last"]}
+    assert (footer["last"], footer["number"], footer["rows"]) == (newest, 1, 4)
+    client.delete(KEYS.readers, *client.scan_iter(KEYS.reader_of + "*"))  # Redis has forgotten
+    emit(client, range(8, 10))
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(10))
+
+
+def test_older_parts_may_be_taken_away(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    parts(tmp_path)[0].unlink()
+    emit(client, range(8, 10))
+    drain(client, tmp_path)
+    assert [path.name for path in parts(tmp_path)] == ["00000001.parquet", "00000002.parquet"]
+
+
+def test_without_its_newest_part_it_does_not_go_on(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    newest = parts(tmp_path)[-1]
+    content = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(CrawlprojectError, match=r"lacks 00000001\.parquet.* restore it"):
+        drain(client, tmp_path)
+    newest.write_bytes(content)
+    assert drain(client, tmp_path) == 0
+
+
+def test_a_part_appears_when_its_oldest_row_is_old_enough(client: redis.Redis, tmp_path: Path) -> None:
+    one = dataset(client, tmp_path, rows=100, every=0.5)
+    with one.opened():
+        emit(client, range(3))
+        one.drain()
+        assert not parts(tmp_path)
+        while not parts(tmp_path):
+            one.drain(0.1)
+    assert numbers(tmp_path) == [0, 1, 2]
+
+
+def test_what_is_in_no_part_is_kept_by_redis(client: redis.Redis, tmp_path: Path) -> None:
+    one = dataset(client, tmp_path, rows=100)
+    emit(client, range(3))
+    with one.opened():
+        one.drain()
+        [reader] = readers(of(client))
+        assert reader.behind == 3
+        one.commit()
+        [reader] = readers(of(client))
+        assert reader.behind == 0
+
+
+def _trace(line: int) -> None:
+    sys.settrace(before_line(TRACED, line, die))
+
+
+@pytest.mark.slow
+def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
+    """A child per line of the code, which dies when it is about to run that one."""
+    line, number, died = 0, 0, True
+    while died:
+        emit(client, range(number, number + 5))
+        number += 5
+        died = drained_by_a_child(redis_url, tmp_path, partial(_trace, line))
+        let_leases_end(client)
+        line += 1
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(number))
+    assert line > 150
+
+
+def drained_by_a_child(redis_url: str, folder: Path, prepare: Callable[[], object]) -> bool:
+    """Return whether the child has died."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            prepare()
+            drain(own, folder)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
+    """Have this process die before or after a method."""
+    method = getattr(owner, name)
+
+    def deadly(*args: Any, **kwargs: Any) -> None:
+        if after:
+            method(*args, **kwargs)
+        die()
+
+    monkeypatch.setattr(owner, name, deadly)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(pq.ParquetWriter, "close"), (os, "fsync"), (os, "link"), (Path, "unlink")],
+    ids=["whole", "synced", "renamed", "tidied"],
+)
+def test_killed_at_each_moment_of_a_commit(
+    redis_url: str,
+    client: redis.Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    after: bool,
+) -> None:
+    emit(client, range(6))
+    drain(client, tmp_path)  # the moments of a second start, which has no name to choose
+    emit(client, range(6, 18))
+    assert drained_by_a_child(redis_url, tmp_path, lambda: dies(monkeypatch, owner, name, after=after))
+    appeared = len(parts(tmp_path)) - 2
+    assert appeared == ((name, after) in {("link", True), ("unlink", False), ("unlink", True)})
+    let_leases_end(client)
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(18))
+    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+def test_one_process_writes_a_folder_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
+    with (
+        dataset(client, tmp_path).opened(),
+        pytest.raises(CrawlprojectError, match="another scrapy events is writing to"),
+    ):
+        drain(client, tmp_path)
+
+
+def test_one_process_reads_under_a_name_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
+    with dataset(client, tmp_path / "one", name="daily").opened(), pytest.raises(ReaderTaken, match="daily"):
+        drain(client, tmp_path / "two", name="daily")
+
+
+def test_a_reader_goes_on_in_an_empty_folder_and_comes_back(client: redis.Redis, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for begin, folder in enumerate((one, two, one)):
+        emit(client, range(begin * 6, begin * 6 + 6))
+        drain(client, folder, name="daily")
+    assert numbers(one) == [*range(6), *range(12, 18)]
+    assert numbers(two) == list(range(6, 12))
+
+
+def test_a_reader_of_others_that_is_further_is_refused(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(6))
+    drain(client, tmp_path / "one")
+    emit(client, range(6, 12))
+    drain(client, tmp_path / "two", name="daily")
+    with pytest.raises(CrawlprojectError, match="reader daily has read further than"):
+        drain(client, tmp_path / "one", name="daily")
+
+
+def test_a_part_of_that_number_is_never_replaced(client: redis.Redis, tmp_path: Path) -> None:
+    """As when this process hung, and another, on a file system without locks, wrote on."""
+    emit(client, range(3))
+    one = dataset(client, tmp_path)
+    with one.opened():
+        one.drain()
+        (tmp_path / "00000000.parquet").write_text("another's")
+        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
+            one.commit()
+    assert (tmp_path / "00000000.parquet").read_text() == "another's"
+
+
+def test_who_lost_the_lease_writes_no_part(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(3))
+    one = dataset(client, tmp_path, name="daily")
+    with one.opened():
+        one.drain()
+        let_leases_end(client)
+        client.hset(KEYS.reader_of + "daily", mapping={"holder": "x", "host": "other", "pid": "7"})
+        with pytest.raises(ReaderTaken, match="process 7 on other"):
+            one.commit()
+    assert not parts(tmp_path)
+
+
+def test_the_lease_is_kept_while_a_part_takes_long(client: redis.Redis, tmp_path: Path) -> None:
+    one = dataset(client, tmp_path, name="daily")
+    key = KEYS.reader_of + "daily"
+    with one.opened():
+        client.hset(key, "until", 1)
+        renewed = threading.Event()
+        for _ in range(100):
+            if client.hget(key, "until") != b"1":
+                break
+            renewed.wait(0.1)
+        assert client.hget(key, "until") != b"1"
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    emit(client, range(400))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
+    child = os.fork()
+    if not child:
+        try:
+            with redis.Redis.from_url(redis_url) as own:
+                limit()
+                drain(own, tmp_path, rows=400)
+        except CrawlprojectError as error:
+            os._exit(7 if "make room" in str(error) else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    let_leases_end(client)
+    drain(client, tmp_path, rows=400)
+    assert numbers(tmp_path) == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, r"has 00000000\.parquet, but no _dataset\.json"),
+        ("{", "was not written by scrapy events"),
+        ('{"id": "a", "reader": "b", "format": "webdataset", "namespace": "crawl"}', "of format webdataset, not"),
+        ('{"id": "a", "reader": "b", "format": "parquet", "namespace": "x"}', "of namespace x, not crawl"),
+    ],
+)
+def test_the_dataset_of_others_is_left_alone(
+    client: redis.Redis, tmp_path: Path, content: str | None, says: str
+) -> None:
+    emit(client, range(3))
+    drain(client, tmp_path)
+    about = tmp_path / ABOUT
+    about.unlink() if content is None else about.write_text(content)
+    with pytest.raises(CrawlprojectError, match=says):
+        drain(client, tmp_path)
+    assert len(parts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"x" * 99])
+def test_a_newest_part_that_is_no_parquet_is_told(client: redis.Redis, tmp_path: Path, content: bytes) -> None:
+    emit(client, range(3))
+    drain(client, tmp_path)
+    (tmp_path / "00000007.parquet").write_bytes(content)
+    with pytest.raises(CrawlprojectError, match=r"00000007\.parquet in .* was not written by scrapy events"):
+        drain(client, tmp_path)
+
+
+def test_a_folder_that_is_away_is_waited_for(client: redis.Redis, tmp_path: Path) -> None:
+    out, away = tmp_path / "out", tmp_path / "away"
+    emit(client, range(3))
+    one = dataset(client, out)
+
+    class Down(FolderParts):
+        def put_new(self, name: str, note: str = "") -> None:
+            if away.exists():
+                raise StorageDown("away")
+            super().put_new(name, note)
+
+    with one.opened():
+        down = Down(out)
+        one._form._parts = one._parts = down  # type: ignore[attr-defined]
+        one.drain()
+        away.touch()
+        emit(client, range(3, 9))
+        for _ in range(2):
+            with pytest.raises(StorageDown):
+                one.drain()
+        away.unlink()
+        one.drain()
+        one.commit()
+    assert numbers(out) == list(range(9))
+
+
+def test_statuses_are_counted_by_duckdb(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(60))
+    drain(client, tmp_path, rows=7)
+    rows = by_duckdb(f"select status, count(*) from '{tmp_path}/*.parquet' group by status")
+    assert dict(rows) == {
+        one: sum(status_of(number) == one for number in range(60)) for one in ("ok", "gone", "failed")
+    }
+
+
+def test_the_query_of_the_docs_joins_and_counts_each_picture_once(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [query] = re.findall(r"```sql\n(.*?);\n```", (ROOT / "docs" / "datasets.md").read_text(), re.DOTALL)
+    same = image(0)["sha256"]
+    for number, source in enumerate(("museum", "museum", "museum", "photos")):
+        event = image(number, source=source, **({"sha256": same} if number == 1 else {}))
+        client.xadd(KEYS.image_events, {"event": json.dumps(event)})
+    client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(2, time="2026-11-23T00:00:00.000+00:00"))})
+    drain(client, tmp_path / "out")
+    (tmp_path / "seeds.csv").write_text("uuid,caption\n" + "".join(f"id.{number},x\n" for number in range(4)))
+    monkeypatch.chdir(tmp_path)
+    assert sorted(by_duckdb(query)) == [("museum", 2, 1), ("photos", 1, 1)]

@@ -1,0 +1,311 @@
+"""Shards of WebDataset: each image with a thumbnail one sample, whatever happens to the one who writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+import redis
+import webdataset
+from moto.server import ThreadedMotoServer
+from PIL import Image
+from scrapy.settings import Settings
+
+from crawlproject import config
+from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
+from crawlproject.sinks.dataset import Dataset
+from crawlproject.sinks.parquet import ParquetForm
+from crawlproject.sinks.webdataset import WebDatasetForm
+from crawlproject.state.client import BlockingState
+from crawlproject.storage.blobs import lookup_of
+from crawlproject.storage.parts import FolderParts, Parts, S3Parts, parts_of
+from tests.sinks.events import KEYS, emit, status_of
+from tests.sinks.lines import die
+from tests.sinks.test_dataset import dies, let_leases_end
+from tests.storage.s3_gate import Gate
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def aws(endpoint: str) -> Settings:
+    return Settings(
+        {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "S3CRET",
+            "AWS_REGION_NAME": "us-east-1",
+        }
+    )
+
+
+@pytest.fixture
+def bucket(moto: str, tmp_path: Path) -> Any:
+    options = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
+    s3 = boto3.client("s3", endpoint_url=moto, **options)
+    s3.create_bucket(Bucket=tmp_path.name.replace("_", "-"))
+    return s3
+
+
+def uri_of(tmp_path: Path) -> str:
+    return f"s3://{tmp_path.name.replace('_', '-')}/shards"
+
+
+def store(folder: Path, numbers: range) -> str:
+    """Store the thumbnails of images, each with its number as its width; return the folder."""
+    (folder / "ab").mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        Image.new("L", (number + 1, 2)).save(folder / "ab" / f"id.{number}.jpg")
+    return str(folder)
+
+
+def drain(
+    client: redis.Redis,
+    parts: Parts,
+    thumbnails: str,
+    samples: int = 4,
+    rows: int = 100,
+    caption: str | None = "alt",
+) -> WebDatasetForm:
+    form = WebDatasetForm(parts, lookup_of(thumbnails, Settings()), rows, samples, caption)
+    state = BlockingState(config.load({}), client, KEYS)
+    one = Dataset(state, parts, form, every=600, about={"caption": caption})
+    with one.opened():
+        one.drain()
+        one.commit()
+    return form
+
+
+def samples_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the samples of all shards, as webdataset reads them; each shard is equal to its Parquet file."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.tar")):
+        samples = list(webdataset.WebDataset(str(path), shardshuffle=False, empty_check=False))
+        rows = pq.read_table(path.with_suffix(".parquet")).to_pylist()
+        expected = [(row["key"], row["identifier"]) for row in rows if row["key"] is not None]
+        assert [(one["__key__"], json.loads(one["json"])["identifier"]) for one in samples] == expected
+        stats = json.loads(path.with_name(f"{path.stem}_stats.json").read_text())
+        assert (stats["count"], stats["successes"]) == (len(rows), len(samples))
+        assert sum(stats["status_dict"].values()) == len(rows)
+        found += samples
+    return found
+
+
+def rows_of(folder: Path) -> list[int]:
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    return sorted(int(name[3:]) for table in tables for name in table["identifier"].to_pylist())
+
+
+def of_samples(samples: list[dict[str, Any]]) -> list[int]:
+    return sorted(int(json.loads(sample["json"])["identifier"][3:]) for sample in samples)
+
+
+def ok(numbers: range) -> list[int]:
+    return [number for number in numbers if status_of(number) == "ok"]
+
+
+def test_each_image_is_a_sample_and_each_event_a_row(client: redis.Redis, tmp_path: Path) -> None:
+    thumbnails, out = store(tmp_path / "thumbs", range(18)), tmp_path / "out"
+    emit(client, range(18))
+    drain(client, FolderParts(out), thumbnails)
+    samples = samples_of(out)
+    assert of_samples(samples) == ok(range(18))
+    assert rows_of(out) == list(range(18))
+    assert [sample["__key__"] for sample in samples[:5]] == [
+        "0000000000000", "0000000000001", "0000000000002", "0000000000003", "0000000100000"
+    ]  # fmt: skip
+    for sample in samples:
+        facts = json.loads(sample["json"])
+        number = int(facts["identifier"][3:])
+        assert Image.open(io.BytesIO(sample["jpg"])).size == (number + 1, 2)
+        assert (facts["thumbnail_width"], facts["thumbnail_height"]) == (number + 1, 2)
+        assert sample["txt"].decode() == facts["caption"] == f"馬 {number}"
+        assert (facts["exif"], facts["status"], len(facts["sha256"])) == ({"0x13b": "Ansel"}, "ok", 64)
+    with tarfile.open(out / "00000000.tar") as tar:
+        assert {member.name.partition(".")[0] for member in tar} == {
+            sample["__key__"] for sample in samples[:4]
+        }  # the dots of identifiers are none of keys
+
+
+def test_the_statistics_have_the_names_of_img2dataset(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(6))
+    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(6)), samples=100)
+    stats = json.loads((tmp_path / "out" / "00000000_stats.json").read_text())
+    assert stats.keys() == {
+        "count", "successes", "failed_to_download", "failed_to_resize", "duration", "start_time", "end_time",
+        "status_dict",
+    }  # fmt: skip
+    assert (stats["count"], stats["successes"], stats["failed_to_download"]) == (6, 4, 2)
+    assert stats["status_dict"] == {"success": 4, "HTTP Error 410": 1, "HTTP Error 503": 1}
+
+
+def test_rows_bound_a_shard_of_few_samples(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(2, 200, 6))  # all of them gone
+    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(0)), rows=10)
+    sizes = [pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out").glob("*.parquet"))]
+    assert sizes == [10, 10, 10, 3]
+    assert samples_of(tmp_path / "out") == []
+
+
+def test_a_missing_thumbnail_is_a_row_and_counted(client: redis.Redis, tmp_path: Path) -> None:
+    thumbnails = store(tmp_path / "thumbs", range(1, 6))
+    emit(client, range(6))
+    form = drain(client, FolderParts(tmp_path / "out"), thumbnails, samples=100)
+    assert form.missing == 1
+    assert of_samples(samples_of(tmp_path / "out")) == [1, 3, 4]
+    assert rows_of(tmp_path / "out") == list(range(6))
+
+
+def test_a_store_that_is_away_loses_nothing(client: redis.Redis, tmp_path: Path) -> None:
+    thumbnails, away = tmp_path / "thumbs", tmp_path / "away"
+    store(thumbnails, range(6))
+    emit(client, range(6))
+    thumbnails.rename(away)
+    with pytest.raises(StorageDown, match="IMAGES_STORE"):
+        drain(client, FolderParts(tmp_path / "out"), str(thumbnails))
+    away.rename(thumbnails)
+    drain(client, FolderParts(tmp_path / "out"), str(thumbnails))
+    assert of_samples(samples_of(tmp_path / "out")) == ok(range(6))
+
+
+def test_another_caption_is_another_dataset(client: redis.Redis, tmp_path: Path) -> None:
+    thumbnails = store(tmp_path / "thumbs", range(6))
+    drain(client, FolderParts(tmp_path / "out"), thumbnails)
+    with pytest.raises(CrawlprojectError, match="is a dataset of caption alt, not title"):
+        drain(client, FolderParts(tmp_path / "out"), thumbnails, caption="title")
+
+
+def in_a_child(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
+    """Return whether the child has died."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            act(own)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+MOMENTS = [("replace", False), ("replace", True), ("put_new", False), ("put_new", True)]
+
+
+@pytest.mark.parametrize(("name", "after"), MOMENTS)
+def test_killed_at_each_moment_of_a_commit_in_a_folder(
+    redis_url: str, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
+) -> None:
+    thumbnails, out = store(tmp_path / "thumbs", range(36)), tmp_path / "out"
+    emit(client, range(12))
+    drain(client, FolderParts(out), thumbnails)
+    emit(client, range(12, 24))
+
+    def act(own: redis.Redis) -> None:
+        dies(monkeypatch, FolderParts, name, after=after)
+        drain(own, FolderParts(out), thumbnails)
+
+    assert in_a_child(redis_url, act)
+    let_leases_end(client)
+    emit(client, range(24, 36))
+    drain(client, FolderParts(out), thumbnails)
+    assert of_samples(samples_of(out)) == ok(range(36))
+    assert rows_of(out) == list(range(36))
+
+
+@pytest.mark.parametrize("whole", ["tar", "parquet", "json"])
+def test_killed_at_each_moment_of_a_commit_in_s3(
+    redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
+) -> None:
+    """After the object with that ending was put; what came meanwhile is in the next shard."""
+    thumbnails = store(tmp_path / "thumbs", range(36))
+    emit(client, range(12))
+
+    class Deadly(S3Parts):
+        def _put(self, name: str, file: IO[bytes], metadata: dict[str, str], **condition: str) -> None:
+            super()._put(name, file, metadata, **condition)
+            if name.endswith(whole) and name[0] == "0":
+                die()
+
+    uri = uri_of(tmp_path)
+    assert in_a_child(redis_url, lambda own: drain(own, Deadly(uri, aws(moto)), thumbnails, samples=100))
+    let_leases_end(client)
+    emit(client, range(12, 36))
+    drain(client, parts_of(uri, aws(moto)), thumbnails, samples=100)
+    out = downloaded(bucket, tmp_path)
+    assert of_samples(samples_of(out)) == ok(range(36))
+    assert rows_of(out) == list(range(36))
+    assert pq.read_metadata(out / "00000000.parquet").num_rows == 12
+
+
+def downloaded(bucket: Any, tmp_path: Path) -> Path:
+    out = tmp_path / "downloaded"
+    out.mkdir()
+    name = tmp_path.name.replace("_", "-")
+    for found in bucket.list_objects_v2(Bucket=name)["Contents"]:
+        bucket.download_file(name, found["Key"], str(out / Path(found["Key"]).name))
+    return out
+
+
+def test_of_two_processes_that_write_a_part_in_s3_one_is_refused(
+    redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first hung for longer than its lease, with its rows in hand; the second has written them since."""
+    uri = uri_of(tmp_path)
+    emit(client, range(6))
+    parts = S3Parts(uri, aws(moto))
+    first = Dataset(BlockingState(config.load({}), client, KEYS), parts, ParquetForm(parts, 9), every=600)
+    with redis.Redis.from_url(redis_url) as other, first.opened():
+        first.drain()
+        monkeypatch.setattr(first.streams, "renew", lambda: None)  # it does not learn of it
+        let_leases_end(client)
+        again = S3Parts(uri, aws(moto))
+        second = Dataset(BlockingState(config.load({}), other, KEYS), again, ParquetForm(again, 9), every=600)
+        with second.opened():
+            second.drain()
+            second.commit()
+        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
+            first.commit()
+    assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))
+
+
+def test_s3_that_is_away_is_waited_for_and_an_answer_that_was_lost_is_no_other_process(
+    client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
+) -> None:
+    gate = Gate(moto)
+    try:
+        parts = S3Parts(uri_of(tmp_path), aws(gate.url))
+        emit(client, range(6))
+        one = Dataset(BlockingState(config.load({}), client, KEYS), parts, ParquetForm(parts, 6), every=600)
+        with one.opened():
+            gate.mode = 503
+            with pytest.raises(StorageDown, match="at the moment"):
+                one.drain()
+            gate.mode = "pass"
+            name, copy = "00000000.parquet", parts.unfinished("00000000.parquet").read_bytes()
+            parts.put_new(name)  # it arrived, but its answer did not
+            parts.unfinished(name).write_bytes(copy)
+            one.drain()
+            one.commit()
+    finally:
+        gate.stop()
+    assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))
