@@ -182,18 +182,20 @@ class Feed:
         if self._looks == 0:
             self._send(b": still here\n\n")
         news = [crawl for crawl in self.crawls().values() if crawl.has_news()]
-        for crawl in news:
-            self._send(crawl.snapshot, of=crawl)
-        if news:
-            self._send(self.in_short())
+        if not news:
+            return
+        short = self.in_short()
+        for page in list(self.pages):  # in one piece: a page that is paused by the first would get the rest again
+            page.send(short, *(crawl.snapshot for crawl in page.crawls if crawl in news))
         for crawl in filter(self._is_shown, news):
             await crawl.read_recent()
-            self._send(crawl.recent, of=crawl)
-
-    def _send(self, events: bytes, of: Crawl | None = None) -> None:
         for page in list(self.pages):
-            if of is None or of in page.crawls:
-                page.send(events)
+            if recent := [crawl.recent for crawl in page.crawls if crawl in news]:
+                page.send(*recent)
+
+    def _send(self, events: bytes) -> None:
+        for page in list(self.pages):
+            page.send(events)
 
 
 def event(name: str, data: Any) -> bytes:

@@ -81,7 +81,7 @@ def test_every_query_uses_existing_metrics() -> None:
 def test_labels_are_few_and_never_come_from_the_web() -> None:
     labels = {label for metric in exported() for sample in metric.samples for label in sample.labels}
     ours = labels - {"generation", "implementation", "major", "minor", "patchlevel", "version"}
-    assert ours == {"spider", "source", "kind", "state", "quantile", "le", "result"}
+    assert ours == {"spider", "source", "kind", "state", "quantile", "le", "result", "reader"}
 
 
 def promtool(*args: str, stdin: str = "") -> None:

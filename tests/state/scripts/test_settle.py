@@ -225,7 +225,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     }
     assert overview.parse_us == 9_001_900
     assert overview.totals["links_known"] == 6
-    assert await db(state).exists(state.keys.counts_of + "links_known") == 0
+    assert await db(state).hget(state.keys.counts_of + "links_known", "museum") == b"6"
 
 
 async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
