@@ -174,7 +174,6 @@ def _start(folder: Path, sock: Path) -> None:
         "--dir": str(folder),
         "--appendonly": "yes",
         "--save": "",
-        "--list-compress-depth": "1",  # queues: 40 % of the memory, see benchmarks/
         "--daemonize": "yes",
         "--pidfile": str(folder / "redis.pid"),
         "--logfile": str(log),

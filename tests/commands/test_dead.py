@@ -86,6 +86,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "reason": "status 403",
             "deliveries": 2,
             "image": None,
+            "extra": None,
             "seed": None,
         },
         {
@@ -95,6 +96,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "reason": "timeout: 30 s (after 2 attempts)",
             "deliveries": 2,
             "image": None,
+            "extra": None,
             "seed": None,
         },
         {
@@ -104,6 +106,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "reason": "not UTF-8",
             "deliveries": 0,
             "image": None,
+            "extra": None,
             "seed": "caf\ufffd",
         },
         {
@@ -113,6 +116,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "reason": "unknown source: nobody",
             "deliveries": 0,
             "image": None,
+            "extra": None,
             "seed": seed.decode(),
         },
         {
@@ -122,6 +126,7 @@ async def test_dead_letters_are_listed_with_all_that_the_contract_names(scrapy: 
             "reason": "?",
             "deliveries": 0,
             "image": None,
+            "extra": None,
             "seed": None,
         },
     ]

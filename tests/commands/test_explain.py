@@ -246,7 +246,7 @@ async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
     await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled)}, id="1000000-0")
     await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled + "x")}, id="3000000-0")
     said = explained(scrapy, url, **store)
-    nothing = {"thumbnail": None, "status": None, "reason": None}
+    nothing = {"thumbnail": None, "status": None, "reason": None, "extra": None}
     rot = {"outcome": "link_rot", "time": "1970-01-01T00:16:40.000+00:00", "status": 410, "found_in": "events"}
     assert said["ended"] == nothing | rot
 
@@ -283,6 +283,7 @@ async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
         "status": 200,
         "reason": None,
         "found_in": "events",
+        "extra": None,
     }
     assert "page at 1970-01-01T00:16:40.000+00:00: status 200" in scrapy("explain", *args).stdout
 
@@ -352,6 +353,7 @@ async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
         "status": None,
         "reason": None,
         "found_in": "thumbnails",
+        "extra": None,
     }
     said = explained(scrapy, URL, IMAGES_STORE="s3://nowhere/", AWS_ENDPOINT_URL="http://127.0.0.1:9")
     assert said["ended"] is None

@@ -120,13 +120,6 @@ def test_processes_that_come_at_once_start_one_server_that_outlives_them(folder:
         assert client.get("starters") == b"3"
 
 
-def test_queues_are_compressed_but_for_their_ends(folder: Path) -> None:
-    with redis.Redis.from_url(embedded.ensure(folder)) as client:
-        client.rpush("queue", *(f"http://museum.org/{number:01000}" for number in range(1000)))
-        assert client.memory_usage("queue") < 300_000
-        assert client.lrange("queue", 500, 500) == [f"http://museum.org/{500:01000}".encode()]
-
-
 def test_what_was_stored_outlives_the_server(folder: Path) -> None:
     url = embedded.ensure(folder)
     pid = pid_of(url)
