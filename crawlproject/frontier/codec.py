@@ -44,6 +44,7 @@ from crawlproject.texts import LONGEST_URL, without_userinfo
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
 LONGEST_EXTRA = 2_048  # bytes, as they are stored
+_DEEPEST_EXTRA = 20  # objects and arrays in each other; JSON and msgpack go no deeper than Python's stack
 
 _HEADER = 3
 _LONGEST_URL = 65_536  # characters; a site may redirect to longer ones than a seed may have
@@ -105,9 +106,23 @@ def extra_fault(value: Any) -> str | None:
         size = len(msgpack.packb(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return f"extra that cannot be stored: {error!s:.200}"
+    if _is_deeper(value, _DEEPEST_EXTRA):
+        return f"extra that cannot be stored: more than {_DEEPEST_EXTRA} objects or arrays in each other"
     if size > LONGEST_EXTRA:
         return f"extra of {size:,} bytes, more than {LONGEST_EXTRA:,}: keep fewer columns, or shorter ones"
     return None
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        level = [
+            child
+            for one in level
+            if isinstance(one, (dict, list, tuple))
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _is_extra(value: Any) -> bool:

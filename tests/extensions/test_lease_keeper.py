@@ -148,7 +148,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
     assert event == {
         "event": "failed", "identifier": "a", "url": "http://museum/first.jpg", "source": "museum",
         "spider": "images", "reason": "unreadable (after 2 attempts)", "kind": "decode", "status": 200,
-        "final_url": URL, "redirects": 1, "attempts": 2, "fetch_s": None, "seed": None,
+        "final_url": URL, "redirects": 1, "attempts": 2, "fetch_s": None, "extra": None, "seed": None,
     }  # fmt: skip
 
 
