@@ -113,6 +113,7 @@ def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
         "redirects": 2,
         "attempts": 1,
         "fetch_s": None,
+        "spider": "images",
     }
 
 

@@ -116,7 +116,7 @@ def test_the_commands_of_alerts_take_every_name_as_one_word(name: str) -> None:
         shown = text.replace("{{ $labels.source }}", source_name(name))
         assert any(word in {name, f"--source={name}"} for call in pasted(shown) for word in call), text
         for before in re.findall(r"scrapy [^.]*?(\S*)\{\{", text):
-            assert before in {"'", "--source='"}, text
+            assert before in {"'", "--source='", "--spider='"}, text
 
 
 _UNFINISHED = re.compile(r"\bscrapy [a-z]+(?: --?[a-z-]+| list| retry| drop)*[ =]['\"]?$")

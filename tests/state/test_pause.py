@@ -41,7 +41,7 @@ async def asked(state: State) -> tuple[Pause, Pause]:
         ({"leader": "leader"}, 2, "no pulse", "the leader has not read the catalogue yet (see its log)"),
         (LED | {"paused": "full"}, 2, "paused", "full"),
         (LED, 2, "paused", FULL),
-        (LED | WORK, 0, "no worker", "no worker is running: start one (scrapy crawl images)"),
+        (LED | WORK, 0, "no worker", "no worker is running: start one of the spider images"),
     ],
 )  # fmt: skip
 async def test_without_workers_the_reason_is_what_is_missing_first(
@@ -58,7 +58,7 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
 async def test_the_remedy_names_the_spider_that_it_is_for(state: State) -> None:
     pages: Any = state.beside("pages")
     await pages.redis.mset({pages.keys.pulse: "x", pages.keys.outstanding: 3})
-    assert (await asked(pages))[0].reason == "no worker is running: start one (scrapy crawl pages)"
+    assert (await asked(pages))[0].reason == "no worker is running: start one of the spider pages"
     for _ in range(2):
         await pages.redis.xadd(pages.keys.dead, {"reason": "x"})
     assert "(scrapy dead --spider=pages)" in (await asked(pages))[0].reason

@@ -1,7 +1,7 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
 -- needs: belonging, exclusions, leases, samples, due, revisits
--- types: stream image_events link_rot_events page_events, hash totals latencies, zset active, counter outstanding overflow
+-- types: stream image_events link_rot_events page_events, hash totals latencies, zset active revisits, counter outstanding overflow
 -- reads: halted options
 --
 -- A: worker; high_water; min_rate; circuit; pace; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow

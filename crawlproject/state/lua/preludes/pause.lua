@@ -25,7 +25,7 @@ local function pause_reason(pulse, unread, outstanding, tails)
     return {'paused', 'requests beyond their sources\' windows have reached CRAWL_OVERFLOW_TAIL, as ' .. fault}
   end
   if A.timeout and outstanding > 0 and workers_alive() == 0 then
-    return {'no worker', 'no worker is running: start one (scrapy crawl ' .. A.spider .. ')'}
+    return {'no worker', 'no worker is running: start one of the spider ' .. A.spider}
   end
   return {'', ''}
 end
