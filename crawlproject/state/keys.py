@@ -449,7 +449,8 @@ class Keys:
     @property
     def counts_of(self) -> str:
         """Prefix + count, hash: source to fetched, thumbnails, pages, link_rot, failed, retried, bytes, answers,
-        latency_us, excluded, purged, sitemaps, revisits_unchanged, links_ + what became of them, and error_ + kind.
+        latency_us, excluded, purged, sitemaps, revisits_unchanged, links_ + what became of them, and error_ +
+        kind.
         """
         return self._of_spider("counts:")
 
