@@ -79,11 +79,11 @@ def _groups_behind(metadata: Any, after: int) -> tuple[int, list[int]]:
 
 
 class _NotText(ValueError):
-    """A value of a column of text is no UTF-8, which Arrow does not check."""
+    """A value of a text column is not UTF-8, which Arrow does not check."""
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column, with an error in place of each that is no text."""
+    """Return the values of a column, with an error in place of each that is not UTF-8."""
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
     """Return a value of Parquet as JSON has it: times as ISO 8601, decimals and the like as text, NaN as None.
 
     Raises:
-        ValueError: it is no UTF-8.
+        ValueError: it is not UTF-8.
 
     """
     if value is None or isinstance(value, (str, bool, int)):

@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from crawlproject.errors import BadInput, BadSeed
 from crawlproject.frontier.seeds import seed_of
+from crawlproject.models import EXTRA
 from crawlproject.texts import printable, without_userinfo
 
 SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
-EXTRA = "extra"
 
 _SHOWN = 30  # columns of a file, in a message
 _WHOLE = re.compile(r"-?\d{1,18}")
@@ -47,7 +47,7 @@ class Columns:
         """Return what `url=URL,uuid=key` and `TEXT,LICENSE` say.
 
         Raises:
-            ValueError: they are none; the message says why.
+            ValueError: they cannot be read so; the message says why.
 
         """
         named: dict[str, str] = {}

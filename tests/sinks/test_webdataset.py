@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 import webdataset
-from moto.server import ThreadedMotoServer
 from PIL import Image
 from scrapy.settings import Settings
 
@@ -30,33 +29,13 @@ from crawlproject.storage.parts import FolderParts, Parts, S3Parts, parts_of
 from tests.sinks.events import KEYS, emit, status_of
 from tests.sinks.lines import die
 from tests.sinks.test_dataset import dies, let_leases_end
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws
 
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url) as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-def aws(endpoint: str) -> Settings:
-    return Settings(
-        {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "S3CRET",
-            "AWS_REGION_NAME": "us-east-1",
-        }
-    )
 
 
 @pytest.fixture

@@ -7,7 +7,21 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from scrapy.settings import Settings
+
 ERRORS = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
+
+
+def aws(endpoint: str) -> Settings:
+    """Return the settings of a client of the S3 API at `endpoint`."""
+    return Settings(
+        {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "S3CRET",
+            "AWS_REGION_NAME": "us-east-1",
+        }
+    )
 
 
 class Gate:

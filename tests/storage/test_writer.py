@@ -11,7 +11,6 @@ from typing import Any
 
 import boto3
 import pytest
-from scrapy.settings import Settings
 
 from crawlproject import breaker as circuits
 from crawlproject.errors import ConfigError, StorageDown
@@ -27,19 +26,8 @@ from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, WHO, Case
 from tests.leading import lead
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws
 from tests.waiting import until_async
-
-
-def aws(endpoint: str) -> Settings:
-    return Settings(
-        {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "S3CRET",
-            "AWS_REGION_NAME": "us-east-1",
-        }
-    )
 
 
 def s3_store(gate: Gate) -> S3Storage:
