@@ -12,6 +12,7 @@ from crawlproject.state.keys import Keys
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"^local ([A-Z][A-Z_]*) = (\d+)(?: --[^\n]*)?\n", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
+_NAME = re.compile(r"\b(?<!K\.)\w+")
 _KEY = re.compile(r"\bK\.(\w+)")
 _ARGUMENT = re.compile(r"\bA\.(\w+)")
 _LUA = resources.files(__package__) / "lua"
@@ -58,13 +59,17 @@ def _parts(verb: str) -> tuple[_Part, ...]:
 
 def _without_unused(text: str) -> str:
     """Leave out the functions that nothing after them names: each costs time at every call."""
-    kept, end = "", len(text)
+    kept, end = [], len(text)
+    named: set[str] = set()  # in what is kept
     for found in reversed(list(_FUNCTION.finditer(text))):
-        kept = text[found.end() : end] + kept
-        if re.search(rf"\b(?<!K\.){found[1]}\b", kept):
-            kept = found[0] + kept
+        after = text[found.end() : end]
+        named.update(_NAME.findall(after))
+        kept.append(after)
+        if found[1] in named:
+            named.update(_NAME.findall(found[0]))
+            kept.append(found[0])
         end = found.start()
-    return text[:end] + kept
+    return text[:end] + "".join(reversed(kept))
 
 
 def _with_constants_inserted(text: str) -> str:
@@ -82,6 +87,42 @@ def _with_seldom_called_in_a_table(text: str, names: set[str]) -> str:
     any_of = "|".join(sorted(found))
     text = re.sub(rf"^local function ({any_of})\(", r"function SELDOM.\1(", text, flags=re.MULTILINE)
     return "local SELDOM = {}\n" + re.sub(rf"(?<![\w.])({any_of})\(", r"SELDOM.\1(", text)
+
+
+class _Body(NamedTuple):
+    """A script without what depends on the names of the keys."""
+
+    text: str
+    keys: frozenset[str]
+    arguments: frozenset[str]
+
+
+@cache  # most of a worker's start, else
+def _body(verb: str) -> _Body:
+    parts = _parts(verb)
+    types_prelude, *others = (_COMMENT.sub("", part.text) for part in parts)
+    text = _without_unused(_with_constants_inserted("\n".join(others)))
+    text = _without_unused("\n".join((types_prelude, *_checks(parts, set(_KEY.findall(text))), text)))
+    arguments = frozenset(_ARGUMENT.findall(text))
+    text = _with_seldom_called_in_a_table(text, {name for part in parts for name in part.declared("seldom")})
+    return _Body(text, frozenset(_KEY.findall(text)), arguments)
+
+
+def _checks(parts: tuple[_Part, ...], named: set[str]) -> list[str]:
+    read = set().union(*(part.reads for part in parts))
+    types = {name: kind for part in parts for name, kind in part.types.items() if name in named - read}
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in types.items():
+        by_kind.setdefault(kind, []).append(f"K.{name}")
+    checks = []
+    for kind, names in by_kind.items():
+        if kind in {"set", "stream"} and len(names) > 1:
+            checks.append(f"require_{kind}s({', '.join(names)})")
+        elif kind == "counter":
+            checks += [f"require_counter({name})" for name in names]
+        else:
+            checks += [f"require_type('{kind}', {name})" for name in names]
+    return checks
 
 
 class ScriptText:
@@ -102,14 +143,9 @@ class ScriptText:
     """
 
     def __init__(self, verb: str, keys: Keys) -> None:
-        parts = _parts(verb)
-        types_prelude, *others = (_COMMENT.sub("", part.text) for part in parts)
-        body = _without_unused(_with_constants_inserted("\n".join(others)))
-        body = _without_unused("\n".join((types_prelude, *self._checks(parts, set(_KEY.findall(body))), body)))
-        self.arguments = set(_ARGUMENT.findall(body))
-        body = _with_seldom_called_in_a_table(body, {name for part in parts for name in part.declared("seldom")})
-        named = set(_KEY.findall(body))
-        spelled = {name: key for name, key in keys.items() if name in named}
+        body = _body(verb)
+        self.arguments = body.arguments
+        spelled = {name: key for name, key in keys.items() if name in body.keys}
         self.keys = list(spelled.values())
         places = ", ".join(f"{name} = KEYS[{number}]" for number, name in enumerate(spelled, 1))
         self.text = "\n".join(
@@ -117,23 +153,6 @@ class ScriptText:
                 "redis.replicate_commands()",  # TIME before writes; the default from Redis 5 on
                 f"local K = {{{places}}}",
                 "local A = cmsgpack.unpack(ARGV[1])",
-                body,
+                body.text,
             )
         )
-
-    @staticmethod
-    def _checks(parts: tuple[_Part, ...], named: set[str]) -> list[str]:
-        read = set().union(*(part.reads for part in parts))
-        types = {name: kind for part in parts for name, kind in part.types.items() if name in named - read}
-        by_kind: dict[str, list[str]] = {}
-        for name, kind in types.items():
-            by_kind.setdefault(kind, []).append(f"K.{name}")
-        checks = []
-        for kind, names in by_kind.items():
-            if kind in {"set", "stream"} and len(names) > 1:
-                checks.append(f"require_{kind}s({', '.join(names)})")
-            elif kind == "counter":
-                checks += [f"require_counter({name})" for name in names]
-            else:
-                checks += [f"require_type('{kind}', {name})" for name in names]
-        return checks
