@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -11,10 +12,12 @@ from crawlproject.state.keys import Keys
 
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"^local ([A-Z][A-Z_]*) = (\d+)(?: --[^\n]*)?\n", re.MULTILINE)
+_VARIABLES = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
 _NAME = re.compile(r"\b(?<!K\.)\w+")
 _KEY = re.compile(r"\bK\.(\w+)")
 _ARGUMENT = re.compile(r"\bA\.(\w+)")
+_OUTER = 60  # variables: so many of enclosing functions' Lua lets a function use
 _LUA = resources.files(__package__) / "lua"
 
 
@@ -31,8 +34,16 @@ class _Part(NamedTuple):
     @property
     def types(self) -> dict[str, str]:
         """Names of keys, and the type that each must have."""
-        kinds = [item.split() for item in self.declared("types")]
-        return {name: kind for kind, *names in kinds for name in names}
+        return self._kinds("types")
+
+    @property
+    def few(self) -> dict[str, str]:
+        """The same for keys of which few are there, as a rule."""
+        return self._kinds("few")
+
+    def _kinds(self, word: str) -> dict[str, str]:
+        items = [item.split() for item in self.declared(word)]
+        return {name: kind for kind, *names in items for name in names}
 
     @property
     def reads(self) -> set[str]:
@@ -79,14 +90,19 @@ def _with_constants_inserted(text: str) -> str:
     return text
 
 
-def _with_seldom_called_in_a_table(text: str, names: set[str]) -> str:
-    """Make fields of a table of functions that are seldom called: it takes one local variable for all of them."""
-    found = [name for name in names if re.search(rf"^local function {name}\(", text, re.MULTILINE)]
-    if not found:
-        return text
-    any_of = "|".join(sorted(found))
-    text = re.sub(rf"^local function ({any_of})\(", r"function SELDOM.\1(", text, flags=re.MULTILINE)
-    return "local SELDOM = {}\n" + re.sub(rf"(?<![\w.])({any_of})\(", r"SELDOM.\1(", text)
+def _in_two_scopes(text: str) -> str:
+    """Put what comes after the first `_OUTER` variables into a function of its own.
+
+    When Lua 5.1 makes a function, it looks for each variable that this uses in a list of all that are in use,
+    unless it belongs to an enclosing function: with all in one scope that takes an eighth of a small call. And it
+    has room for 200 variables in each scope.
+    """
+    count = 2  # `K` and `A` stand before
+    for found in _VARIABLES.finditer(text):
+        count += found[1].count(",") + 1
+        if count > _OUTER:
+            return f"{text[: found.start()]}return (function()\n{text[found.start() :]}\nend)()"
+    return text
 
 
 class _Body(NamedTuple):
@@ -104,18 +120,23 @@ def _body(verb: str) -> _Body:
     text = _without_unused(_with_constants_inserted("\n".join(others)))
     text = _without_unused("\n".join((types_prelude, *_checks(parts, set(_KEY.findall(text))), text)))
     arguments = frozenset(_ARGUMENT.findall(text))
-    text = _with_seldom_called_in_a_table(text, {name for part in parts for name in part.declared("seldom")})
-    return _Body(text, frozenset(_KEY.findall(text)), arguments)
+    return _Body(_in_two_scopes(text), frozenset(_KEY.findall(text)), arguments)
 
 
 def _checks(parts: tuple[_Part, ...], named: set[str]) -> list[str]:
-    read = set().union(*(part.reads for part in parts))
-    types = {name: kind for part in parts for name, kind in part.types.items() if name in named - read}
-    by_kind: dict[str, list[str]] = {}
-    for name, kind in types.items():
-        by_kind.setdefault(kind, []).append(f"K.{name}")
+    wanted = named - set().union(*(part.reads for part in parts))
+
+    def by_kind(declared: Iterable[dict[str, str]]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, kind in {name: kind for kinds in declared for name, kind in kinds.items()}.items():
+            if name in wanted:
+                found.setdefault(kind, []).append(f"K.{name}")
+        return found
+
     checks = []
-    for kind, names in by_kind.items():
+    for kind, names in by_kind(part.few for part in parts).items():
+        checks.append(f"require_few('{kind}', {', '.join(names)})")
+    for kind, names in by_kind(part.types for part in parts).items():
         if kind in {"set", "stream"} and len(names) > 1:
             checks.append(f"require_{kind}s({', '.join(names)})")
         elif kind == "counter":
@@ -135,7 +156,7 @@ class ScriptText:
     - `types:` keys that sources share, each with its type, as in `zset slots active, hash rates`: one of another
       type ends the script before anything else happens. A `counter` is a string with a whole number. Those that
       the script does not name in the end are not looked at.
-    - `seldom:` functions that are seldom called, which take none of the 200 local variables that Lua has room for.
+    - `few:` the same for keys of which few are there, as a rule, those that most often are first.
     - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
 
     Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`. A constant, `local NAME =

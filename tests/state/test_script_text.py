@@ -57,7 +57,7 @@ def test_a_function_stands_before_its_callers(verb: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_script_checks_each_key_that_sources_share(verb: str) -> None:
     parts = _parts(verb)
-    checked = {name for part in parts for name in (*part.types, *part.reads)}
+    checked = {name for part in parts for name in (*part.types, *part.few, *part.reads)}
     text = ScriptText(verb, KEYS).text
     shared = {name for name in re.findall(r"\bK\.(\w+)", text) if not name.endswith("_of")}
     assert shared - TRIED <= checked

@@ -1,7 +1,7 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 -- needs: clock, names, pause, feeders
 -- types: hash reading totals latencies, set halted temp_halted sources excluded, zset active workers
--- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
 -- types: hash places
 -- types: stream dead, string leader paused pulse, counter outstanding
 -- reads: seeds overflow spilled

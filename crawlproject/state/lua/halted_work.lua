@@ -1,7 +1,7 @@
 -- Counts the work of halted sources, a page of them at a time: all at once would hold Redis up.
 -- needs: queues
 -- types: list quarantine, set halted
--- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
 --
 -- A: cursor ('0': from the beginning); count (sources a page).
 -- Reply: {cursor of the next page, '0' after the last, requests, seeds that wait beyond the sources' shares}; with the

@@ -2,7 +2,7 @@
 -- every worker's processing list are empty.
 -- needs: queues
 -- types: list quarantine seeds, zset workers
--- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
 -- reads: outstanding overflow due_fast due_mid due_slow
 --
 -- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).

@@ -1,6 +1,5 @@
 -- The audit trail: what has changed for a source, and who has changed it. The leader logs it within a second (tell.lua).
 -- needs: clock
--- seldom: iso_time, worker_at_work, operator_of, shown_name, note_change, note_override
 -- types: stream audit, set sources
 
 local function iso_time()

@@ -1,7 +1,6 @@
 -- Which source a request belongs to: the one that its seed names, where that is to be believed, else the one that the
 -- domain of its URL is of.
 -- needs: names, hosts, rates
--- seldom: is_ipv6, is_domain
 -- types: hash hosts claims limits
 --
 -- A name is believed

@@ -1,6 +1,5 @@
 -- Changes of circuits, and the events that tell of them.
 -- needs: audit, circuit, rates, slots, asked_delay
--- seldom: response_codes, announce, enter, open_circuit, halt, close_circuit, let_probes_out, close_if_passed, save_statuses_of
 -- types: set temp_halted watchlist, stream halted_events resumed_events
 --
 -- Circuits are written once, at the end of a script, by save_circuits(), statuses by save_statuses().

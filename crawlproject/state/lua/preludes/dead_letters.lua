@@ -1,6 +1,5 @@
 -- Dead letters, and statistics.
 -- needs: numbers
--- seldom: add_dead_letter, refusals_kept
 -- types: stream dead failed_events, hash dead_sources totals
 
 -- Adds to a statistic; junk found there is left alone.

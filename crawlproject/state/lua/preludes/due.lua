@@ -1,7 +1,7 @@
 -- How fast a source is crawled, and where it stands in the due sets.
 -- needs: rates, slots, pace, queues, circuit, asked_delay, audit
 -- types: hash places
--- types: zset due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
+-- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
 --
 -- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
 -- save_due() or schedule_all().

@@ -1,6 +1,5 @@
 -- Revisits: pages and sitemaps that are looked at again, a few of each source.
 -- needs: clock, due
--- seldom: wait_of, note_revisit
 --
 -- A: pace (see preludes/pace.lua).
 --

@@ -1,5 +1,4 @@
 -- Types: what is in Redis may have been written by others, or by an operator's slip (`set` for `sadd`).
--- seldom: wrong, report_data_fault
 --
 -- Scripts do not roll back. Redis denies the first write of a script, when it denies any (out of memory, replica),
 -- and none after it: a script either raises before anything has happened, or runs to its end. Therefore:
@@ -13,6 +12,16 @@ local function require_type(kind, key)
   local found = redis.call('TYPE', key).ok
   if found ~= 'none' and found ~= kind then
     error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. kind .. ': remove or rename it', 0)
+  end
+  return found ~= 'none'
+end
+
+-- The same for many keys, of which few are there as a rule: no more of them are looked at than it takes to find these.
+local function require_few(kind, ...)
+  local others = redis.call('EXISTS', ...)
+  for _, key in ipairs({...}) do
+    if others == 0 then return end
+    if require_type(kind, key) then others = others - 1 end
   end
 end
 
