@@ -47,108 +47,152 @@ if pause[1] ~= '' then
   return reply
 end
 
--- What is due, by tier. Sources that may get no more stay at the head of a tier, and must not hide the others; nor must
--- a few that turn out to be halted or held.
-local rooms, full = A.rooms, 0
+local MOST_ROUNDS = 4
+local LEAST_READ = 8 -- sources of a tier
+
+-- What is due. The sets are read in chunks, as far as is needed: each tier's part of the sources that are wanted, should
+-- each of them get one lease, and then, in further rounds, what is still missing. Sources that may get no more stay at the
+-- head of a tier, and are passed over; so they hide no others.
+local rooms = A.rooms
+local due = {{}, {}, {}} -- by tier, the fastest first: sources that have been read and not been served
+local reading = {
+  heads = {{}, {}, {}}, -- by tier: where each of its classes has been read to
+  reach = now + A.horizon,
+  full = 0, -- how many sources may get no more
+  chosen = {}, -- sources that were read
+  inhabited = {}, -- the due sets that are not empty
+}
 for _, room in pairs(rooms) do
-  if room <= 0 then full = full + 1 end
+  if room <= 0 then reading.full = reading.full + 1 end
 end
 
--- The sources of a tier that are due, at most `most` of them, in the order of their turns: the one with the greatest wait x
--- weight of its class first. So no class starves, and of two that are short of slots the higher one waits half as long.
--- The sets are read in chunks. Appends their names to `sources`.
-local function read_due(tier, most, sources)
-  local to, heads, found = text(now + A.horizon), {}, {names = {}, scores = {}, places = {}}
-  -- Comes to the next source of a class; its wait is nil at the end.
-  local function advance(head)
-    head.at = head.at + 2
-    if not head.rows[head.at] and not head.ended then
-      head.rows = read('zset', 'ZRANGEBYSCORE', DUE[head.place], '-inf', to, 'WITHSCORES', 'LIMIT', head.read, head.chunk)
-      head.at, head.read, head.ended = 1, head.read + head.chunk, #head.rows < 2 * head.chunk
-      head.chunk = 2 * head.chunk
+-- Comes to the next source of a class; its wait is nil when no further one is due.
+local function advance(head)
+  head.at = head.at + 2
+  if not head.rows[head.at] and not head.ended then
+    local last = head.read + head.chunk - 1
+    head.rows = read('zset', 'ZRANGE', DUE[head.place], head.read, last, 'WITHSCORES')
+    head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
+    head.chunk = 2 * head.chunk
+  end
+  head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1] or '')
+  local early = head.score and reading.reach - head.score
+  head.wait = early and early >= 0 and early * head.weight or nil
+end
+
+local function open_due_sets()
+  local keys = {}
+  for _, key in pairs(DUE) do keys[#keys + 1] = key end
+  local others = redis.call('EXISTS', unpack(keys)) -- so many of these there are, and are still to be found
+  for class = 0, 4 do -- most requests are of the first ones
+    for index = 1, 3 do
+      if others == 0 then return end
+      local head = {place = (3 - index) .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
+      advance(head)
+      if head.rows[1] then reading.inhabited[head.place], others = true, others - 1 end
+      if head.wait then table.insert(reading.heads[index], head) end
     end
-    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1] or '')
-    head.wait = head.score and math.max(now + A.horizon - head.score, 0) * head.weight
   end
-  for class = 4, 0, -1 do
-    local head = {place = tier .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
-    advance(head)
-    if head.wait then heads[#heads + 1] = head end
-  end
-  for _ = 1, most do
-    local head = heads[1]
-    if not head then break end
+end
+
+-- The next `most` sources of a tier that are due, in the order of their turns: the one with the greatest wait x weight of its
+-- class first. So no class starves, and of two that are short of slots the higher one waits half as long.
+local function read_due(index, most, sources, places_read, scores)
+  local of_tier, wanted = reading.heads[index], #sources + most
+  for _ = 1, most + reading.full do
+    if #sources >= wanted or #of_tier == 0 then break end
     local place = 1
-    for index = 2, #heads do
-      if heads[index].wait > head.wait then head, place = heads[index], index end
+    for other = 2, #of_tier do
+      if of_tier[other].wait >= of_tier[place].wait then place = other end
     end
-    local source = head.source
-    if (rooms[source] or 1) > 0 then
-      local names = found.names
-      local last = #names + 1
-      names[last], found.scores[last], found.places[last] = source, head.score, head.place
-      sources[#sources + 1] = source
+    local head = of_tier[place]
+    if (rooms[head.source] or 1) > 0 then
+      local last = #sources + 1
+      sources[last], places_read[last], scores[last] = head.source, head.place, head.score
     end
     advance(head)
-    if not head.wait then table.remove(heads, place) end
+    if not head.wait then table.remove(of_tier, place) end
   end
-  return found
 end
 
-local due, sources, misplaced = {}, {}, {} -- `due`: by tier, the fastest first
-for index = 1, 3 do due[index] = read_due(3 - index, A.want + full + 8, sources) end
-for first = 1, #sources, 1000 do
-  local last = math.min(first + 999, #sources)
-  for index, place in ipairs(read('hash', 'HMGET', K.places, unpack(sources, first, last))) do
-    note_place(sources[first + index - 1], place)
+-- Reads what the next round of `left` leases needs, and looks all of it up; `shares`: the part of what is left that each
+-- tier gets. `also`: a source to be looked up with them. Returns whether anything was read.
+local function read_round(left, shares, also)
+  local sources, places_read, scores, ends, chosen = {}, {}, {}, {}, reading.chosen
+  for index = 1, 3 do
+    local before, budget = #sources, math.ceil(left / shares[index])
+    local most = budget > 0 and math.max(budget, LEAST_READ) or 0
+    read_due(index, most - #due[index], sources, places_read, scores)
+    ends[index] = #sources
+    left = left - math.min(#due[index] + #sources - before, budget)
   end
-end
--- What others have put into a due set stands there if it does not stand elsewhere.
-for index = 1, 3 do
-  local kept = {}
-  for position, source in ipairs(due[index].names) do
-    local place, score = due[index].places[position], due[index].scores[position]
-    if not places[source] then places[source], moves[source] = place, score end
-    if places[source] == place then
-      kept[#kept + 1], due_at[source] = source, score
-    else
-      misplaced[#misplaced + 1] = {place, source}
+  local stands = {}
+  for first = 1, #sources, 1000 do
+    for _, place in ipairs(read('hash', 'HMGET', K.places, unpack(sources, first, math.min(first + 999, #sources)))) do
+      stands[#stands + 1] = place
     end
   end
-  due[index].names = kept
+  local unknown, index = {also}, 1
+  for position, source in ipairs(sources) do
+    local place = places_read[position]
+    while position > ends[index] do index = index + 1 end
+    if places[source] == nil then
+      note_place(source, stands[position])
+      -- What others have put into a due set stands there if it does not stand elsewhere.
+      if not places[source] then places[source], moves[source] = place, scores[position] end
+    end
+    if chosen[source] or places[source] ~= place then
+      depart(source, place)
+    else
+      chosen[source], due_at[source] = true, scores[position]
+      table.insert(due[index], source)
+      if slots[source] == nil then unknown[#unknown + 1] = source end
+    end
+  end
+  look_up(unknown)
+  look_up_delayed(unknown)
+  look_up_excluded(unknown)
+  follow_overrides(unknown)
+  look_up_beliefs(unknown)
+  look_up_turns(unknown)
+  return #sources > 0
 end
+
 local function source_of_quarantined(line)
   local source = line and line:match('^(.-)\n')
   return source and is_name(source) and source
 end
 local quarantined = read('list', 'LINDEX', K.quarantine, 0)
-if quarantined then
-  require_type('string', K.quarantine_turn)
-  local source = source_of_quarantined(quarantined)
-  if source then sources[#sources + 1] = source end
-end
-look_up(sources)
-look_up_excluded(sources)
-look_up_beliefs(sources)
-follow_overrides(sources)
+if quarantined then require_type('string', K.quarantine_turn) end
+open_due_sets()
 look_up_rivals()
-for index = 1, 3 do look_up_turns(due[index].names) end
+local was_read = read_round(A.want, {2, 2, 1}, source_of_quarantined(quarantined) or nil)
 local leases = K.leases_of .. A.worker
 require_type('hash', leases)
 
 -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
 keep_time()
 reply[1] = moment()
-for _, one in ipairs(misplaced) do redis.call('ZREM', DUE[one[1]], one[2]) end
 if resume > now then
   reply[4] = text(resume)
   return reply
 end
 
+local rate_texts = {} -- rate -> as it is written: most sources have one of few
+
+local function rate_text(rate)
+  local written = rate_texts[rate]
+  if not written then
+    written = string.format('%.17g', rate)
+    rate_texts[rate] = written
+  end
+  return written
+end
+
 -- Leases `entries` with the slots from `slot` on; returns the slot after the last one.
 local function give(source, slot, interval, rate, entries)
   local circuit, stored = circuit_of(source), {}
-  local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, string.format('%.17g', rate)
+  local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, rate_text(rate)
   local step = math.max(interval, A.pace)
   if circuit.state == 'half_open' then change(source).probing = circuit.probing + #entries end
   for _, entry in ipairs(entries) do
@@ -175,7 +219,7 @@ end
 
 local function save()
   if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
-  save_due()
+  for place in pairs(save_due()) do reading.inhabited[place] = true end
   save_turns()
   save_circuits()
 end
@@ -352,7 +396,8 @@ local function grant(source, budget)
   local slot, given, last = spread(math.max(next_slot(source), paced_until(source))), 0, now
   if interval then last = now + horizon_at(source, interval) end
   while interval and given < room and slot <= last do
-    local entries = take(source, math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1))
+    local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
+    local entries = take(source, count, class_of(source))
     if #entries == 0 then break end
     local enough = drop_some(source, entries)
     local stays, moved_enough = move_strays(source, entries)
@@ -374,7 +419,7 @@ end
 -- Grants work of a tier. What it has not come to is left for the next time; whom the budget stopped comes last then.
 local function serve(index, budget)
   local given, rest, stopped = 0, {}, nil
-  for _, source in ipairs(due[index].names) do
+  for _, source in ipairs(due[index]) do
     if given >= budget then
       rest[#rest + 1] = source
     else
@@ -383,19 +428,25 @@ local function serve(index, budget)
     end
   end
   rest[#rest + 1] = stopped
-  due[index].names = rest
+  due[index] = rest
   return given
 end
 
-local left = A.want
-for _, share in ipairs({{1, 2}, {2, 2}, {3, 1}, {1, 1}, {2, 1}}) do
-  if left > 0 then left = left - serve(share[1], math.ceil(left / share[2])) end
+local left, shares = A.want, {2, 2, 1}
+for _ = 1, was_read and MOST_ROUNDS or 0 do
+  local before = left
+  for index = 1, 3 do
+    if left > 0 then left = left - serve(index, math.ceil(left / shares[index])) end
+  end
+  if left <= 0 then break end
+  shares = {1, 1, 1}
+  if not read_round(left, shares) and left == before then break end
 end
 
 take_over_former()
 save()
-for _, key in pairs(DUE) do
-  local first = number(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+for place in pairs(reading.inhabited) do
+  local first = number(redis.call('ZRANGE', DUE[place], 0, 0, 'WITHSCORES')[2])
   if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
 end
 if found_quarantined then reply[4] = text(now) end

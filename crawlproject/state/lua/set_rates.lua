@@ -13,13 +13,11 @@ if require_counter(K.fence) ~= A.fence then return 0 end
 local sources = {}
 for index, row in ipairs(A.rates) do sources[index] = row[1] end
 look_up(sources)
-local keys = {}
-for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
-local overrides = #keys > 0 and redis.call('MGET', unpack(keys)) or {}
-local limits = #keys > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
+look_up_overrides(sources)
+local limits = #sources > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
 for index, row in ipairs(A.rates) do
   local source = row[1]
-  local before, override = limit_of(source), override_of(overrides[index])
+  local before, override = limit_of(source), override_of(overrides[source])
   local known, by_size = registered[source], limit_text(number(limits[index], 0) or A.min_rate)
   change_rate(source, row[2])
   local after = limit_of(source)

@@ -108,6 +108,18 @@ async def test_sources_without_room_hide_no_others(state: State) -> None:
     assert len((await lease(state, want=100)).grants) == 100  # they have kept their places
 
 
+async def test_sources_that_are_halted_hide_no_others(state: State) -> None:
+    await join(state)
+    halted = [f"halted{n}" for n in range(20)]
+    await rule(state, *((name, 20) for name in [*halted, "sound"]))
+    for name in [*halted, "sound"]:
+        await put(state, [entry(name)], name)
+    await db(state).sadd(state.keys.halted, *halted)
+    await asyncio.sleep(0.01)
+    assert names(await lease(state, want=2)) == ["sound"]
+    assert await db(state).hlen(state.keys.places) == 20
+
+
 async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(state: State) -> None:
     await join(state)
     slow = [f"slow{n}" for n in range(300)]

@@ -35,7 +35,7 @@ end
 
 -- Looks at several names at once.
 local function look_up_beliefs(names)
-  local asked, unknown, keys = {}, {}, {}
+  local asked, unknown = {}, {}
   for _, name in ipairs(names) do
     if beliefs[name] == nil then
       beliefs[name] = false
@@ -50,14 +50,16 @@ local function look_up_beliefs(names)
       local name = asked[first + index - 1]
       beliefs[name] = domains[index] or sizes[index] and true
       if not beliefs[name] and not is_domain(name) then
-        unknown[#unknown + 1], keys[#keys + 1] = name, K.override_rate_of .. name
+        if overrides[name] ~= nil then
+          beliefs[name] = override_of(overrides[name]) ~= nil
+        else
+          unknown[#unknown + 1] = name
+        end
       end
     end
   end
-  for first = 1, #keys, 1000 do
-    local values = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
-    for index, value in ipairs(values) do beliefs[unknown[first + index - 1]] = override_of(value) ~= nil end
-  end
+  look_up_overrides(unknown)
+  for _, name in ipairs(unknown) do beliefs[name] = override_of(overrides[name]) ~= nil end
 end
 
 local function is_bound_to(belief, domain)

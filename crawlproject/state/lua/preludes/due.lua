@@ -15,14 +15,24 @@ local DUE = {
   ['04'] = K.due_04, ['03'] = K.due_03, ['02'] = K.due_02, ['01'] = K.due_01, ['00'] = K.due_00,
 }
 local places, due_at = {}, {} -- source -> the due set that it stands in, or false; its score there, where that is known
-local moves = {} -- source -> its new score; false: it leaves; what is to be written
+-- What is to be written: source -> its new score; false: it has no work; due set -> the sources that leave it
+local moves, departures = {}, {}
+local noted = {} -- source -> what K.places says of it
 
-local function note_place(source, place) places[source] = DUE[place or ''] and place or false end
+local function note_place(source, place)
+  noted[source] = place
+  places[source] = DUE[place or ''] and place or false
+end
 
 -- Where a source stands, as this script has left it.
 local function place_of(source)
   if places[source] == nil then note_place(source, redis.call('HGET', K.places, source)) end
   return places[source]
+end
+
+-- The best class that a source may have queued; nil: any. What others have put into a due set may have any.
+local function class_of(source)
+  return DUE[noted[source] or ''] and places[source] and tonumber(places[source]:sub(2)) or nil
 end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
@@ -65,11 +75,21 @@ local function tier_of(source)
   return rate >= 10 and 2 or rate >= 1 and 1 or 0
 end
 
+-- Has a source leave a due set when all is written.
+local function depart(source, place)
+  local sources = departures[place]
+  if not sources then
+    sources = {}
+    departures[place] = sources
+  end
+  sources[#sources + 1] = source
+end
+
 -- Takes a source out of the set that it stands in.
 local function leave_place(source)
   local place = places[source]
   if not place then return end
-  redis.call('ZREM', DUE[place], source)
+  depart(source, place)
   places[source], due_at[source] = false, nil
 end
 
@@ -116,10 +136,9 @@ end
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
 -- When one is gone it is the leader that notices.
 local function follow_overrides(sources)
-  local keys = {}
-  for index, source in ipairs(sources) do keys[index] = K.override_rate_of .. source end
-  for index, value in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do
-    local source, limit = sources[index], override_of(value)
+  look_up_overrides(sources)
+  for _, source in ipairs(sources) do
+    local limit = overrides[source] and override_of(overrides[source])
     if limit and limit ~= limit_of(source) then
       change_rate(source, limit)
       note_override(source, rate_of(source), 'override', is_over_robots(source))
@@ -127,30 +146,39 @@ local function follow_overrides(sources)
   end
 end
 
--- Writes where sources stand, and their slots.
+-- A command on a key with any number of values, which come in pairs where it takes pairs.
+local function write_all(command, key, values)
+  for first = 1, #values, 2000 do redis.call(command, key, unpack(values, first, math.min(first + 1999, #values))) end
+end
+
+-- Writes where sources stand, and their slots. Returns the due sets that some have come to or were moved in.
 local function save_due()
   save_slots()
   save_paces()
-  local sets, noted, gone = {}, {}, {}
+  local sets, changed_places, gone = {}, {}, {}
   for source, at in pairs(moves) do
     local place = places[source]
     if place then
-      local values = sets[place] or {}
-      sets[place] = values
+      local values = sets[place]
+      if not values then
+        values = {}
+        sets[place] = values
+      end
       values[#values + 1], values[#values + 2] = text(at), source
-      noted[#noted + 1], noted[#noted + 2] = source, place
+      if noted[source] ~= place then
+        changed_places[#changed_places + 1], changed_places[#changed_places + 2] = source, place
+        noted[source] = place
+      end
     else
-      gone[#gone + 1] = source
+      gone[#gone + 1], noted[source] = source, nil
     end
   end
-  for place, values in pairs(sets) do
-    for first = 1, #values, 2000 do
-      redis.call('ZADD', DUE[place], unpack(values, first, math.min(first + 1999, #values)))
-    end
-  end
-  for first = 1, #noted, 2000 do redis.call('HSET', K.places, unpack(noted, first, math.min(first + 1999, #noted))) end
-  for first = 1, #gone, 2000 do redis.call('HDEL', K.places, unpack(gone, first, math.min(first + 1999, #gone))) end
-  moves = {}
+  for place, sources in pairs(departures) do write_all('ZREM', DUE[place], sources) end
+  for place, values in pairs(sets) do write_all('ZADD', DUE[place], values) end
+  write_all('HSET', K.places, changed_places)
+  write_all('HDEL', K.places, gone)
+  moves, departures = {}, {}
+  return sets
 end
 
 local function schedule_all(sources)

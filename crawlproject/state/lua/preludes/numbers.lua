@@ -1,6 +1,10 @@
 -- Numbers, as they are written and read.
 
-local function text(number) return string.format('%.0f', number) end
+-- `%d` takes a tenth of the time of `%.0f`, but is for what fits into 64 bits.
+local function text(number)
+  if number > -9e15 and number < 9e15 then return string.format('%d', math.floor(number + 0.5)) end
+  return string.format('%.0f', number)
+end
 
 -- A number that crawlproject may have written, or nil.
 local function number(value, low)

@@ -92,37 +92,47 @@ local function delay(source, entry, unique, micros)
   return store(source, {entry}, 'ZADD', K.delayed_of .. source, text(now + micros), unique .. '\n' .. entry)
 end
 
--- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues.
-local function take(source, count)
+-- Looks at several sources at once: as a rule none of them has requests that wait for their time.
+local function look_up_delayed(sources)
+  if not none_has(K.delayed_of, sources) then return end
+  for _, source in ipairs(sources) do has.delayed[source] = false end
+end
+
+local function has_delayed(source)
+  if has.delayed[source] == nil then has.delayed[source] = redis.call('EXISTS', K.delayed_of .. source) == 1 end
+  return has.delayed[source]
+end
+
+-- The delayed requests of a source whose time has come, at most `count`.
+local function take_delayed(source, count)
+  local entries, key = {}, K.delayed_of .. source
+  local ready = attempt('ZRANGEBYSCORE', key, '-inf', text(now), 'LIMIT', 0, count)
+  if not ready or #ready == 0 then return entries end
+  redis.call('ZREM', key, unpack(ready))
+  for _, member in ipairs(ready) do
+    local at = member:find('\n', 1, true)
+    if at then
+      entries[#entries + 1] = member:sub(at + 1)
+    else
+      add_dead_letter('entry', member, source, 'delayed request not written by crawlproject', 0)
+    end
+  end
+  return entries
+end
+
+-- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues. `class`: the
+-- best that it may have queued; nil: any.
+local function take(source, count, class)
   has.queued[source] = nil
-  local entries, delayed, keys = {}, K.delayed_of .. source, queues_of(source)
-  local others = redis.call('EXISTS', delayed, unpack(keys, 2)) -- so many of these there are, and are still to be found
-  if others > 0 then
-    local ready = attempt('ZRANGEBYSCORE', delayed, '-inf', text(now), 'LIMIT', 0, count)
-    if ready and #ready > 0 then
-      redis.call('ZREM', delayed, unpack(ready))
-      for _, member in ipairs(ready) do
-        local at = member:find('\n', 1, true)
-        if at then
-          entries[#entries + 1] = member:sub(at + 1)
-        else
-          add_dead_letter('entry', member, source, 'delayed request not written by crawlproject', 0)
-        end
-      end
-    end
-    for index = #keys, 2, -1 do
-      local queued = others > 0 and #entries < count and attempt('LPOP', keys[index], count - #entries)
-      if queued then
-        others = others - 1
-        for _, entry in ipairs(queued) do entries[#entries + 1] = entry end
-      end
-    end
+  local entries = has_delayed(source) and take_delayed(source, count) or {}
+  local keys, best = queues_of(source), class and class + 1 or 5
+  for rank = best, 1, -1 do
+    if #entries == count then return entries end
+    -- Most have requests of one class: when these are taken, all others are looked for at once.
+    if rank == best - 1 and rank > 1 and redis.call('EXISTS', unpack(keys, 1, rank)) == 0 then break end
+    for _, entry in ipairs(attempt('LPOP', keys[rank], count - #entries) or {}) do entries[#entries + 1] = entry end
   end
-  if others == 0 then has.delayed[source] = false end
-  if #entries < count then
-    for _, entry in ipairs(attempt('LPOP', keys[1], count - #entries) or {}) do entries[#entries + 1] = entry end
-    if #entries < count then has.queued[source] = false end
-  end
+  if #entries < count then has.queued[source] = false end
   return entries
 end
 

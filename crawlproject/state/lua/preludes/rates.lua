@@ -14,8 +14,11 @@ local function parts_of_limit(value)
 end
 
 local function note_rate(source, value)
-  local written, is_over = parts_of_limit(value)
-  local rate = number(written, 0)
+  local rate, is_over = number(value, 0), false
+  if not rate then
+    value, is_over = parts_of_limit(value)
+    rate = number(value, 0)
+  end
   local is_valid = rate and rate <= 100000
   registered[source] = value ~= false
   rates[source], over_robots[source] = is_valid and rate or A.min_rate, is_valid and is_over
@@ -40,6 +43,17 @@ local function override_of(value)
   local written, is_over = parts_of_limit(value)
   local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
   return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and limit_text(rate, is_over) or nil
+end
+
+local overrides = {} -- source -> what an operator has written, false: nothing; where that is known
+
+-- Looks at several sources at once.
+local function look_up_overrides(sources)
+  for first = 1, #sources, 1000 do
+    local last, keys = math.min(first + 999, #sources), {}
+    for index = first, last do keys[#keys + 1] = K.override_rate_of .. sources[index] end
+    for index, value in ipairs(redis.call('MGET', unpack(keys))) do overrides[sources[first + index - 1]] = value end
+  end
 end
 
 -- Microseconds between two slots; a rate of 0 has none.

@@ -24,6 +24,7 @@ local function look_up_rivals()
       turns.rivals[#turns.rivals + 1] = found[index]
     end
   end
+  if #turns.rivals > 0 then require_type('hash', K.turns) end
 end
 
 -- Where the key of this spider is another's.
@@ -55,7 +56,7 @@ local function look_up_turns(sources)
   end
   for first = 1, #contested, 1000 do
     local last = math.min(first + 999, #contested)
-    for index, line in ipairs(read('hash', 'HMGET', K.turns, unpack(contested, first, last))) do
+    for index, line in ipairs(redis.call('HMGET', K.turns, unpack(contested, first, last))) do
       local slots_ahead, spider = (line or ''):match('^(%d+) (.*)$')
       turns.ahead[contested[first + index - 1]] = {spider = spider, slots = number(slots_ahead) or 0}
     end
