@@ -362,9 +362,8 @@ class RobotsCache:
         delay = 0.0
         if fetched.kind == "rules":
             rules = await _parse(fetched.body)
-            if rules.is_empty:  # by far the most frequent kind: no more of its text need be kept
-                named = sitemap_lines(fetched.body)
-                fetched = fetched._replace(kind="rules" if named else "none", body=named)
+            kind, body = what_is_kept(rules, fetched.body)
+            fetched = fetched._replace(kind=kind, body=body)
             delay = rules.delay or 0.0
             if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
@@ -385,6 +384,14 @@ class RobotsCache:
             )
         if not kept:
             logger.debug("%s took too long, another fetches it", url, extra={"source": source})
+
+
+def what_is_kept(rules: Rules, body: bytes) -> tuple[str, bytes]:
+    """Return the kind of a robots.txt, and the text that is kept of it."""
+    if not rules.is_empty:
+        return "rules", body
+    named = sitemap_lines(body)  # by far the most frequent kind: no more of its text need be kept
+    return "rules" if named else "none", named
 
 
 def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | None:

@@ -85,7 +85,7 @@ def origin(crawl: Crawl, source: str) -> str:
 
 def stored(crawl: Crawl, source: str) -> dict[str, str]:
     found = crawl.redis.hgetall(KEYS.robots_of + origin(crawl, source))
-    return {name.decode(): value.decode() for name, value in found.items()}
+    return {name.decode(): value.decode(errors="replace") for name, value in found.items()}
 
 
 def set_copy(crawl: Crawl, source: str, **fields: float) -> None:

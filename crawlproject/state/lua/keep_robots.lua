@@ -1,7 +1,7 @@
 -- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it.
 -- needs: robots_sizes
 --
--- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'none',
+-- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'short', 'none',
 --    'refused', 'redirect' (to the URL in body), 'unreachable', or '' when nothing was requested: another may try at
 --    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
 --    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest); maxsize (bytes that all
@@ -23,9 +23,13 @@ if A.kind == 'unreachable' then
   redis.call('HSET', key, 'retry', text(now + wait), 'reason', A.reason)
   redis.call('PEXPIRE', key, text(60 * DAY_MS))
 elseif A.kind ~= '' then
-  redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason')
-  redis.call('HSET', key, 'kind', A.kind, 'body', A.body, 'until', text(now + A.ttl),
-    'delay', string.format('%.17g', A.delay), 'asked', text(now))
+  redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason', 'body', 'delay', 'asked')
+  local fields = {'kind', A.kind, 'until', text(now + A.ttl)} -- no more than needed: there are millions
+  if A.body ~= '' then fields[#fields + 1], fields[#fields + 2] = 'body', A.body end
+  if A.delay > 0 then
+    for _, value in ipairs({'delay', string.format('%.17g', A.delay), 'asked', text(now)}) do fields[#fields + 1] = value end
+  end
+  redis.call('HSET', key, unpack(fields))
   redis.call('PEXPIRE', key, text(A.ttl / 1000 + 2 * DAY_MS))
   note_robots_size(A.url, #A.body)
   drop_oldest_robots(A.maxsize)

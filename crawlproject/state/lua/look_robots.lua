@@ -7,7 +7,7 @@
 -- Reply: {what, body, seconds that it may be used, reason, 1 when the source is visited less often from now on,
 -- else 0, url: where the redirects of the robots.txt that are known lead}; what is
 --    'ignore'        the source has given permission: no robots.txt counts
---    'rules', 'none' a copy: its rules are in `body`, or there is none and everything is allowed
+--    'rules', 'short', 'none' a copy: its rules are in `body`, see robots_texts.py, or there is none and everything is allowed
 --    'refused'       it leads to where we do not go: nothing is fetched, `body` is the reason
 --    'unreachable'   not to be had, and no copy: nothing may be fetched; tried again after those seconds
 --    'fetch'         the caller fetches `url`, and says by keep_robots what came of it; the seconds are not 0 if there is
@@ -24,7 +24,7 @@
 
 local MONTH = 30 * 86400 * 1000000
 local MOST_REDIRECTS = 5
-local KINDS = {rules = true, none = true, refused = true, redirect = true}
+local KINDS = {rules = true, short = true, none = true, refused = true, redirect = true}
 local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
 
 require_type('hash', K.robots_of .. A.origin)
@@ -90,8 +90,9 @@ end
 
 local slower = 0
 if copy.kind and A.token then
-  slower = set_delay(A.source, A.origin, bounded_delay(number(copy.delay, 0)))
-  redis.call('HSET', K.robots_of .. A.origin, 'asked', text(now))
+  local delay = bounded_delay(number(copy.delay, 0))
+  slower = set_delay(A.source, A.origin, delay)
+  if delay > 0 then redis.call('HSET', K.robots_of .. A.origin, 'asked', text(now)) end
 end
 if A.token and A.fetches then
   for _, wanted in ipairs(missing) do

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Slot
-from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit
 from crawlproject.state.clock import MICROS
+from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 
 ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
-_COMPRESSED = b"\0zlib\0"  # begins the stored text of a robots.txt; no site's text begins so
-_LONGEST_ROBOTS = MAX_BYTES + 1
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
@@ -117,22 +114,6 @@ class ReviewReply(NamedTuple):
 
     cursors: tuple[str, str]
     sources: list[str]
-
-
-def _packed(body: bytes) -> bytes:
-    """Return the text of a robots.txt as it is stored: compressed, where that saves anything."""
-    compressed = _COMPRESSED + zlib.compress(body)
-    return min(body, compressed, key=len) if not body.startswith(_COMPRESSED) else compressed
-
-
-def _unpacked(stored: bytes) -> bytes:
-    """Return the text of a robots.txt; of what others have written, no more than is read of one, or nothing."""
-    if not stored.startswith(_COMPRESSED):
-        return stored
-    try:
-        return zlib.decompressobj().decompress(stored.removeprefix(_COMPRESSED), _LONGEST_ROBOTS)
-    except zlib.error:
-        return b""
 
 
 def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
@@ -339,8 +320,8 @@ class SourceScripts(ScriptRunner):
             lock=int(ROBOTS_LOCK_S * MICROS),
         )
         what, reason, url = (text.decode(errors="replace") for text in (what, reason, url))
-        if what == "rules":
-            body = _unpacked(body)
+        if what in {"rules", SHORT}:
+            what, body = "rules", unpacked(what, body, url)
         return RobotsReply(what, body, float(seconds), reason, bool(slower), url)
 
     async def hold_robots(self, token: str, url: str) -> bool:
@@ -366,7 +347,7 @@ class SourceScripts(ScriptRunner):
         False when the lock of `token` was lost, and nothing was kept.
         """
         if kind == "rules":  # in a thread, for compressing a large one takes 30 ms
-            body = await asyncio.to_thread(_packed, body)
+            kind, body = await asyncio.to_thread(packed, body, url)
         reply = await self._run(
             "keep_robots",
             token=token,

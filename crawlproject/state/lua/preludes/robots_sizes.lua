@@ -4,16 +4,18 @@
 --
 -- Those with a text stand in K.robots_stored, by when they were stored (s) times 2^20, plus their size in bytes: so the
 -- oldest are found, and what each counts for is known even when it has expired. A copy that is needed is stored anew
--- each day at the latest, so the oldest are those that nobody has needed for longest. K.robots_size is the sum.
+-- each day at the latest, so the oldest are those that nobody has needed for longest. K.robots_size is the sum. A text that
+-- leaves the copy compact (see robots_texts.py) hardly takes more than none, and less than its place here: it counts as none.
 
 local SIZES = 2 ^ 20 -- above the largest size
+local COMPACT = 64 -- bytes
 local OVERHEAD = 900 -- bytes of a copy beside its text, its place here included
 
--- Notes the length of a copy's text; 0: there is none.
+-- Notes the length of a copy's text; up to COMPACT it counts as none.
 local function note_robots_size(url, length)
   local stored = redis.call('ZSCORE', K.robots_stored, url)
   local before = number(stored, 0) or 0
-  local size = length > 0 and math.min(length + OVERHEAD, SIZES - 1) or 0
+  local size = length > COMPACT and math.min(length + OVERHEAD, SIZES - 1) or 0
   if stored then redis.call('ZREM', K.robots_stored, url) end -- first: Redis never denies that
   if size > 0 then redis.call('ZADD', K.robots_stored, text(math.floor(now / 1000000) * SIZES + size), url) end
   if size ~= before % SIZES then redis.call('INCRBY', K.robots_size, text(size - before % SIZES)) end
