@@ -65,7 +65,9 @@ async def _batch(state: Any) -> float:
         return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
     before, leases = await spent(), 0
-    for _ in range(_CALLS):
+    for number in range(_CALLS):
+        if number % 10 == 9:  # on a busy machine a batch takes long
+            await state.scripts.lead(_WORKER, ready=True)
         reply = await state.scripts.lease(
             _WORKER, _WANT, **shares, horizon=0.25, dead_maxlen=10**6, max_deliveries=3
         )

@@ -1,6 +1,6 @@
 """What a lease costs Redis, with few and with a million sources, in one class and in five; of several checkouts.
 
-    python -m benchmarks.lease_cost [CHECKOUT ...] [--sources N ...] [--batches N]
+    python -m benchmarks.lease_cost [CHECKOUT ...] [--sources N ...] [--classes N ...] [--batches N]
 
 Runs lease_calls.py with this checkout and with the others, each on a Redis of its own; all are filled first, then
 they take turns, so that other work on the machine slows all alike. A git worktree of an older version is a
@@ -24,7 +24,6 @@ from crawlproject.state import embedded
 
 _CALLS = Path(__file__).with_name("lease_calls.py")
 _HERE = Path(__file__).resolve().parents[1]
-_CLASSES = (1, 5)
 _MOST_BATCHES = {10_000: 3}  # all that so few sources have work for
 
 
@@ -74,13 +73,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lease_cost", description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", nargs="*", type=Path, help="others than this one, measured before it")
     parser.add_argument("--sources", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--classes", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--batches", type=int, default=15)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     checkouts = [path.resolve() for path in (*options.checkouts, _HERE)]
     print(f"{'sources':>9} classes" + "".join(f"{str(path)[-24:]:>26}" for path in checkouts))
     for sources in options.sources:
-        for classes in _CLASSES:
+        for classes in options.classes:
             batches = min(options.batches, _MOST_BATCHES.get(sources, options.batches))
             found = measure(checkouts, sources, classes, batches)
             ratios = [statistics.median(a / b for a, b in zip(costs, found[0], strict=True)) for costs in found]

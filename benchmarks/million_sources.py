@@ -1,11 +1,12 @@
 """What a million sources cost: the leader, Redis, and a lease call.
 
-    python -m benchmarks.million_sources [--sources N]
+    python -m benchmarks.million_sources [--sources N] [--parquet] [--idle]
 
 Publishes a catalogue of N rows by a real leader on a Redis of its own, publishes it anew with one row in a hundred
 changed, lets the leader rest, and leases. For each it prints the time, the longest standstill of the leader's
 event loop, the memory of its process beyond what it had before, whether the pulse was ever gone, the share of a
-core that Redis took, and the command that held it up the longest.
+core that Redis took, and the command that held it up the longest. With `--parquet` the catalogue is a Parquet
+file, which a process beside the leader reads: its memory is printed, too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import json
 import logging
 import random
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +32,8 @@ from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.leader import Leader
+from crawlproject.politeness.robots_txt import Rules
+from crawlproject.robots.cache import what_is_kept
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
@@ -36,11 +42,40 @@ _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0
 _MOST_LEASES = 64
 _IDLE = 10_000  # sources
-_ROBOTS = b"User-agent: *\n" + b"".join(b"Disallow: /%d/private\n" % number for number in range(20))
+_SPELLED = (
+    "User-agent: *\nDisallow: /wp-admin/\nAllow: /wp-admin/admin-ajax.php\nDisallow: /?s=\nDisallow: /basket/\n"
+    "Disallow: /members/login\nDisallow: /internal-%d/\n\nSitemap: https://www.%s.example/sitemap_index.xml\n"
+)
+_ALLOWS_ALL = "User-agent: *\nDisallow:\n"
+_KINDS = ("none", "allow-all", "ordinary", "long")  # of robots.txt
+_PARQUET = "crawlproject.sources.parquet"
 
 
 def _megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _megabytes_beside() -> float:
+    """Return the most memory that the process which reads Parquet has had so far, 0 while there is none."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            with suppress(OSError):  # it has ended
+                if _PARQUET.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                    status = Path(f"/proc/{child}/status").read_text()
+                    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return 0.0
+
+
+def robots_of(kind: str, number: int, source: str) -> str | None:
+    """Return the robots.txt of a source, None where it has none."""
+    if kind == "none":
+        return None
+    if kind == "allow-all":
+        return _ALLOWS_ALL
+    ordinary = _SPELLED % (number, source)
+    chosen = random.Random(number)
+    paths = [f"Disallow: /{chosen.getrandbits(64):016x}/\n" for _ in range(200)]
+    return ordinary if kind == "ordinary" else "".join((ordinary, "User-agent: *\n", *paths))
 
 
 def write_catalogue(path: Path, count: int, changed: float = 0.0) -> None:
@@ -59,6 +94,24 @@ def write_catalogue(path: Path, count: int, changed: float = 0.0) -> None:
     path.with_suffix(".part").replace(path)
 
 
+def write(folder: Path, count: int, *, as_parquet: bool, changed: float = 0.0) -> Path:
+    """Write a catalogue, in Parquet by a process of its own; return where."""
+    path = folder / "catalogue.json"
+    write_catalogue(path, count, changed)
+    if not as_parquet:
+        return path
+    target = path.with_suffix(".parquet")
+    program = "import sys; from benchmarks.million_sources import _to_parquet; _to_parquet(*sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", program, str(path), str(target)], check=True)
+    return target
+
+
+def _to_parquet(source: str, target: str) -> None:
+    from pyarrow import Table, parquet  # takes memory that is to be measured
+
+    parquet.write_table(Table.from_pylist(json.loads(Path(source).read_text())), target)
+
+
 class Watch:
     """Watches a leader and its Redis while something is done."""
 
@@ -71,7 +124,7 @@ class Watch:
         await self.redis.config_set("slowlog-log-slower-than", 1000)
         await self.redis.config_set("slowlog-max-len", 10_000)
         await self.redis.slowlog_reset()
-        freeze, gone, done = 0.0, 0, False
+        freeze, gone, done, beside = 0.0, 0, False, 0.0
 
         async def tick() -> None:
             nonlocal freeze
@@ -82,11 +135,12 @@ class Watch:
                 freeze, last = max(freeze, now - last - 0.005), now
 
         async def beat() -> None:
-            nonlocal gone
+            nonlocal gone, beside
             had = bool(await self.redis.exists(self.pulse))
             while not done:
                 has = bool(await self.redis.exists(self.pulse))
                 gone, had = gone + (had and not has), had or has
+                beside = max(beside, _megabytes_beside())
                 await asyncio.sleep(0.1)
 
         before: Any = await self.redis.info("everything")
@@ -104,19 +158,22 @@ class Watch:
             command = f"{slowest['duration'] / 1000:.1f} ms {slowest['command'][:60].decode(errors='replace')}"
         print(
             f"{name:28} {lasted:7.1f} s  frozen {freeze * 1000:5.0f} ms  +{_megabytes() - memory:5.0f} MB  "
-            f"pulse lost {gone}  Redis {100 * cpu / lasted:5.2f} %  slowest {command}",
+            f"pulse lost {gone}  Redis {100 * cpu / lasted:5.2f} %  slowest {command}"
+            + (f"  process beside {beside:.0f} MB" if beside else ""),
             flush=True,
         )
 
 
-async def crawl_twice(state: State, sources: Sequence[str]) -> None:
+async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
     """Request an image of each of some sources, in vain, then once more, and another one with success."""
     scripts, redis = state.scripts, cast(Any, state.redis)
-    for source in sources:
+    for number, source in enumerate(sources):
         robots = f"https://www.{source}.example/robots.txt"
         if (await scripts.look_robots(source, robots, source)).what == "fetch":
+            text = robots_of(kind, number, source)
+            kept, body = ("none", b"") if text is None else what_is_kept(Rules.parse(text.encode()), text.encode())
             await scripts.keep_robots(
-                source, robots, kind="rules", body=_ROBOTS, ttl=86400, retry=60, retry_max=3600, maxsize=10**9
+                source, robots, kind=kept, body=body, ttl=86400, retry=60, retry_max=3600, maxsize=10**9
             )
         await scripts.look_robots(source, robots, source)
     fine = {"fetched": 1, "thumbnails": 1, "bytes": 20_000}
@@ -183,12 +240,13 @@ async def pass_time(state: State, seconds: float) -> None:
         await state.scripts.trim(fence, maxlen=10**6)
 
 
-async def measure_idle(url: str) -> None:
+async def measure_idle(url: str, kind: str) -> None:
     """Print what Redis keeps of a source that has been crawled twice, with one failure, and is idle since."""
     settings = config.load({"REDIS_URL": url, "CRAWL_NAMESPACE": "idle"})
     state = State(settings, "images")
     await state.open()
     redis: Any = state.redis
+    await redis.flushall()
     await state.scripts.heartbeat("w", join=True, timeout=3600, max_deliveries=3)
 
     async def lead() -> None:
@@ -198,7 +256,7 @@ async def measure_idle(url: str) -> None:
 
     async def crawl(first: int, count: int) -> None:
         for begin in range(first, first + count, 100):
-            await crawl_twice(state, [f"source{begin + number:07}" for number in range(100)])
+            await crawl_twice(state, [f"source{begin + number:07}" for number in range(100)], kind)
 
     async def used() -> tuple[int, int]:
         return int((await redis.info("memory"))["used_memory"]), await redis.dbsize()
@@ -213,17 +271,17 @@ async def measure_idle(url: str) -> None:
         await pass_time(state, seconds)
         now_used, now_keys = await used()
         print(
-            f"idle {name:24} {(now_used - memory) / _IDLE:6.0f} B, {(now_keys - keys) / _IDLE:.2f} keys a source",
+            f"idle, robots.txt: {kind:10} {name:16} {(now_used - memory) / _IDLE:6.0f} B, "
+            f"{(now_keys - keys) / _IDLE:.2f} keys a source",
             flush=True,
         )
     leading.cancel()
     await state.close()
 
 
-async def measure(url: str, folder: Path, count: int) -> None:
+async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> None:
     """Measure and print."""
-    path = folder / "catalogue.json"
-    write_catalogue(path, count)
+    path = write(folder, count, as_parquet=as_parquet)
     settings = config.load({"REDIS_URL": url, "CRAWL_SOURCES": str(path)})
     state = State(settings, "images")
     await state.open()
@@ -247,7 +305,7 @@ async def measure(url: str, folder: Path, count: int) -> None:
     used = int((await redis.info("memory"))["used_memory"]) - memory
     print(f"Redis: {used / count:.0f} B a source of the catalogue")
     await watch.during("leader at rest", lambda: asyncio.sleep(_REST_S))
-    write_catalogue(path, count, changed=0.01)
+    write(folder, count, as_parquet=as_parquet, changed=0.01)
     read.clear()
     await one.stop()
     one = Leader(settings)
@@ -307,15 +365,18 @@ def main() -> None:
         prog="python -m benchmarks.million_sources", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--sources", type=int, default=1_000_000)
+    parser.add_argument("--parquet", action="store_true", help="have the catalogue in Parquet")
     parser.add_argument("--idle", action="store_true", help="measure only what Redis keeps of an idle source")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="million-") as name:
         folder = Path(name)
         url = embedded.ensure(folder)
         try:
-            asyncio.run(measure_idle(url))
-            if not options.idle:
-                asyncio.run(measure(url, folder, options.sources))
+            if options.idle:
+                for kind in _KINDS:
+                    asyncio.run(measure_idle(url, kind))
+            else:
+                asyncio.run(measure(url, folder, options.sources, as_parquet=options.parquet))
         finally:
             embedded.stop(folder)
 
