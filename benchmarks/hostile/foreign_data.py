@@ -400,7 +400,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         sent = Requested(source, int(time.time() * 1e6), 5.0, "200", 10)
         await attempt(scripts.note_request(sent))
         pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
-        of = {"source": source, "requested": sent}
+        of: Any = {"source": source, "requested": sent}
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **of, **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))

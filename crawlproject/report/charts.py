@@ -11,7 +11,7 @@ from crawlproject.report.markup import make
 
 _WIDTH, _HEIGHT = 420, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 6, 8, 20
-_MOST_LABELS = 5
+_MOST_LABELS = 4
 
 
 class Bar(NamedTuple):
@@ -35,7 +35,7 @@ def bars(data: Sequence[Bar], title: str) -> Element:
     for part in (0, 0.5, 1):
         at = y(top * part)
         svg.append(make("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=_at(at), y2=_at(at)))
-        svg.append(make("text", number(top * part), x=_LEFT - 5, y=_at(at + 4), text_anchor="end"))
+        svg.append(make("text", _short(top * part), x=_LEFT - 5, y=_at(at + 4), text_anchor="end"))
     every = max(math.ceil(len(data) / _MOST_LABELS), 1)
     for index, bar in enumerate(data):
         left = _LEFT + index * width
@@ -44,9 +44,9 @@ def bars(data: Sequence[Bar], title: str) -> Element:
             height = max(y(0) - y(bar.value), 1)
             svg.append(make("rect", make("title", bar.says), class_="bar", height=_at(height), **place))
         if bar.line is not None:
-            at = _at(y(bar.line))
-            svg.append(make("line", class_="bound", x1=_at(left), x2=_at(left + width), y1=at, y2=at))
-        if index % every == 0 and left < _WIDTH - 50:
+            bound = _at(y(bar.line))
+            svg.append(make("line", class_="bound", x1=_at(left), x2=_at(left + width), y1=bound, y2=bound))
+        if index % every == 0 and left < _WIDTH - 70:
             svg.append(make("text", bar.label, x=_at(left), y=_HEIGHT - 5))
     return svg
 
@@ -69,10 +69,17 @@ def kind_of(result: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number for people, with thousands apart by narrow blanks."""
-    if value >= 100 or value == int(value):
-        return f"{value:,.0f}".replace(",", "\u202f")
-    return f"{value:.3g}"
+    """Return a number for people."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _short(value: float) -> str:
+    """Return a number for an axis."""
+    for unit in ("", " k", " M"):
+        if value < 1000:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g} G"
 
 
 def _nice(value: float) -> float:

@@ -33,4 +33,5 @@ def make(tag: str, *children: Child, **attributes: object) -> Element:
 
 def written(document: Element) -> bytes:
     """Return an HTML document in UTF-8. A `style` is written as it is: no stranger's text belongs there."""
-    return b"<!DOCTYPE html>\n" + tostring(document, encoding="utf-8", method="html") + b"\n"
+    text: bytes = tostring(document, encoding="utf-8", method="html")
+    return b"<!DOCTYPE html>\n" + text + b"\n"

@@ -19,6 +19,7 @@ _HOURS_SHOWN = 168  # in the charts: a week
 _ROWS = 48  # hours in the table
 _ROBOTS_SHOWN = 10
 _TEXT_SHOWN = 6_000  # characters of a robots.txt
+_LINES_SHOWN = 60
 
 _RESULTS = {
     "timeout": "no answer in time",
@@ -123,7 +124,7 @@ def _summary(report: Mapping[str, Any]) -> list[Child]:
             f"at most {peak['allowed']:g} allowed then; {_time(peak['at'], seconds=True)}",
         ),
         (
-            "mean, while there was work",
+            "mean, from first to last of an hour",
             "–" if mean is None else f"{number(mean)}/s",
             f"allowed now: {number(limit)}/s",
         ),
@@ -170,7 +171,7 @@ def _when(hours: Sequence[Mapping[str, Any]]) -> list[Child]:
     week = [(slot, by_hour.get(slot.isoformat(timespec="seconds"))) for slot in slots]
     requests = [
         Bar(
-            f"{slot:%d %b} {slot:%H:%M}",
+            f"{slot:%d %b %H:%M}",
             hour["requests"] if hour else 0,
             f"{slot:%Y-%m-%d %H:%M}: {hour['requests']} requests, {size(hour['bytes'])}" if hour else "",
         )
@@ -178,7 +179,7 @@ def _when(hours: Sequence[Mapping[str, Any]]) -> list[Child]:
     ]
     peaks = [
         Bar(
-            f"{slot:%d %b} {slot:%H:%M}",
+            f"{slot:%d %b %H:%M}",
             hour["peak"]["requests"] if hour else 0,
             f"{slot:%Y-%m-%d %H:%M}: {hour['peak']['requests']}, allowed {hour['peak']['allowed']:g}"
             if hour
@@ -248,7 +249,7 @@ def _answers(totals: Mapping[str, Any]) -> list[Child]:
         )
         parts += [
             shares(results, "What the requests ended in"),
-            _table(("status", "requests", "share", "meaning"), rows, said=True),
+            _table(("status", "requests", "share", "meaning"), rows, kind="said"),
             make(
                 "p", f"{number(totals['for_robots_txt'])} of the requests were for a robots.txt.", class_="muted"
             ),
@@ -288,8 +289,9 @@ def _robots(report: Mapping[str, Any]) -> list[Child]:
         if one["read_from"]:
             parts.append(make("p", f"It leads to {_cut(one['read_from'], 300)}", class_="muted"))
         if one["text"]:
-            parts.append(make("pre", one["text"][:_TEXT_SHOWN]))
-            hidden = one["characters"] - _TEXT_SHOWN
+            shown = "\n".join(one["text"][:_TEXT_SHOWN].splitlines()[:_LINES_SHOWN])
+            parts.append(make("pre", shown))
+            hidden = one["characters"] - len(shown) - 1  # the last line's end
             if hidden > 0:
                 parts.append(make("p", f"{number(hidden)} more characters are not shown.", class_="muted"))
     if len(files) > _ROBOTS_SHOWN:
@@ -315,14 +317,17 @@ def _trouble(report: Mapping[str, Any]) -> list[Child]:
             (_time(one["time"], seconds=True), _INCIDENTS.get(one["what"], one["what"]), _cut(one["why"], 200))
             for one in incidents
         )
-        parts.append(_table(("the last ones", "what", "why"), rows, said=True))
+        parts.append(_table(("the last ones", "what", "why"), rows, kind="told"))
     return parts
 
 
 def _who(report: Mapping[str, Any]) -> list[Child]:
     who = report["who"]
     headers = sorted({OPT_OUTS[name] for name in who["opt_outs"] if name in OPT_OUTS})
-    contact: Child = who["contact"] and make("a", who["contact"], href=who["contact"])
+
+    def contact() -> Child:
+        return make("a", who["contact"], href=who["contact"])
+
     stop: list[Element] = [
         make("li", "In robots.txt; it takes effect when we fetch that again:"),
         make("li", "A slower crawl: ", make("code", "Crawl-delay: 10"), " in that group."),
@@ -337,23 +342,22 @@ def _who(report: Mapping[str, Any]) -> list[Child]:
     if headers:
         names = ", ".join(who["opt_outs"])
         stop.append(make("li", f"Single images: by the headers {', '.join(headers)} ({names})."))
-    if contact is not None:
-        stop.append(make("li", "Write to us (", contact, "): we exclude your site within seconds, for good."))
-    contact_again: Child = who["contact"] and make("a", who["contact"], href=who["contact"])
+    if who["contact"]:
+        stop.append(make("li", "Write to us (", contact(), "): we exclude your site within seconds, for good."))
     return [
         make("h2", "Who we are"),
         make("p", "We send this User-Agent: ", make("code", who["user_agent"])),
-        make("p", "Contact: ", contact_again or "not set (CRAWL_CONTACT)"),
+        make("p", "Contact: ", contact() if who["contact"] else "not set (CRAWL_CONTACT)"),
         make("h2", "How to have us stop"),
         make("ul", *stop),
     ]
 
 
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, said: bool = False) -> Element:
-    """Return a table; with `said`, its last column is text."""
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "figures") -> Element:
+    """Return a table of "figures", of figures but for its last column ("said"), or of texts ("told")."""
     head = make("thead", make("tr", *(make("th", name, scope="col") for name in names)))
     body = make("tbody", *(make("tr", *(make("td", cell) for cell in row)) for row in rows))
-    return make("div", make("table", head, body, class_="said" if said else "figures"), class_="table", tabindex=0)
+    return make("div", make("table", head, body, class_=kind), class_="table", tabindex=0)
 
 
 def _time(iso: str, *, seconds: bool = False) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROBOTS = "User-agent: crawlproject\nDisallow: /private/ # <b>\u202eno</b>\n"
 
 
-def reported(scrapy: Scrapy, *args: str, **environ: str) -> dict[str, Any]:
+def reported(scrapy: Scrapy, *args: str, **environ: Any) -> dict[str, Any]:
     done = scrapy("report", "--json", *args, **environ)
     assert (done.returncode, done.stderr) == (0, "")
     said: dict[str, Any] = json.loads(done.stdout)

@@ -409,6 +409,9 @@ def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
     assert "Disallow: /private/" in text
     assert "the 2 s between requests that it asks for" in text
     assert "more characters are not shown" in text
+    assert "Contact: mailto:tests@example.org" in text
+    assert "203,400" in text
+    assert text.count("# x") < 60
     assert not {"\u202e", "\0", "\x1b"} & set(text)
     for scheme in ("light", "dark"):
         report.emulate_media(color_scheme=scheme)

@@ -26,7 +26,7 @@ async def moment(state: State) -> int:
 
 async def send(state: State, moments: list[int], source: str = "museum", **more: Any) -> None:
     """Lease a request for each moment, and settle it as sent then."""
-    result = {"result": "200", "rate": 50.0, "received": 1000} | more
+    result: dict[str, Any] = {"result": "200", "rate": 50.0, "received": 1000} | more
     await put(state, [entry(str(n)) for n in range(len(moments))], source)
     grants = (await lease(state, len(moments), horizon=60.0, room=1000)).grants
     assert len(grants) == len(moments)
