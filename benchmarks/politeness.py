@@ -494,9 +494,8 @@ def disagreements(source: str, told: Mapping[str, Any], report: Report, *, losse
     times = [moment + report["epoch"] for moment in report["arrivals"].get(source, [])]
     totals = told["totals"]
     if losses:
-        return (
-            [] if totals["requests"] <= len(times) else [f"{source}: the report has {totals['requests']} requests"]
-        )
+        more = totals["requests"] > len(times)
+        return [f"{source}: {totals['requests']} requests by the report, {len(times)} by the site"] * more
     pairs = {
         "requests": (totals["requests"], len(times)),
         "bytes": (totals["bytes"], report["bytes"].get(source, 0)),
