@@ -243,8 +243,8 @@ async def measure_hours(state: State, source: str) -> None:
     redis: Any = state.redis
     async for key in redis.scan_iter(match=f"{state.keys.requests_of}*:{source}"):
         fields = await redis.hgetall(key)
-        [hour] = [packed for name, packed in fields.items() if not name.startswith(b"r:")]
-        robots = {name: packed for name, packed in fields.items() if name.startswith(b"r:")}
+        [hour] = [packed for name, packed in fields.items() if name.isdigit()]
+        robots = {name: packed for name, packed in fields.items() if not name.isdigit()}
     for hours in (1, 24, 96, 2_160):
         sizes = []
         for first in range(0, hours, 96):

@@ -78,8 +78,8 @@ async def read_requests(state: State, source: str) -> RequestsOf:
     robots: dict[str, FetchedRobots] = {}
     for block, fields in zip(blocks, found, strict=True):
         for name, packed in fields.items() if isinstance(fields, dict) else ():
-            if name.startswith(b"r:"):
-                fetched = _robots(name[2:], packed)
+            if name[:2] in {b"r:", b"R:"}:
+                fetched = _robots(name, packed)
                 if fetched is not None and since <= fetched.time <= now:
                     before = robots.setdefault(fetched.url, fetched)
                     robots[fetched.url] = max(before, fetched, key=lambda one: one.time)
@@ -134,10 +134,11 @@ def _hour(begin: int, packed: Any) -> Hour | None:
     )
 
 
-def _robots(url: bytes, packed: Any) -> FetchedRobots | None:
+def _robots(name: bytes, packed: Any) -> FetchedRobots | None:
+    url = name[2:].decode(errors="replace") + ("/robots.txt" if name.startswith(b"r") else "")
     match _unpacked(packed):
         case [int(time), bytes(result)]:
-            return FetchedRobots(url.decode(errors="replace"), time, result.decode(errors="replace")[:20])
+            return FetchedRobots(url, time, result.decode(errors="replace")[:20])
     return None
 
 

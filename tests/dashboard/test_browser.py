@@ -363,8 +363,8 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
         kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"robots.txt", 1, b"robots", 12, b"opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
-    urls = [f"https://{source}/robots.txt", f"https://{source}/{EVIL}"]
-    fetched = {f"r:{url}": msgpack.packb([now * 3600, b"200"]) for url in urls}
+    noted = [f"r:https://{source}", f"R:https://{source}/{EVIL}"]
+    fetched = {name: msgpack.packb([now * 3600, b"200"]) for name in noted}
     crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
     for what, why in (
         ("opened", EVIL),
@@ -377,7 +377,9 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
         f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
     )
     later = str(int((time.time() + 3600) * 1e6))
-    crawl.redis.hset(KEYS.robots_of + urls[0], mapping={"kind": "rules", "body": body, "until": later})
+    crawl.redis.hset(
+        KEYS.robots_of + f"https://{source}/robots.txt", mapping={"kind": "rules", "body": body, "until": later}
+    )
 
 
 def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(

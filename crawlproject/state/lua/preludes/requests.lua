@@ -143,17 +143,19 @@ local function save_requests()
   end
 end
 
--- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL, as {when (s),
--- what it was answered with}. Of a source with many hosts sixteen are noted in four days.
+-- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
+-- `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts sixteen
+-- are noted in four days.
 local function note_robots(source, url, result)
   local wall = math.floor((now - ahead) / 1000000)
   local block = math.floor(wall / (BLOCK_HOURS * 3600))
-  local key, field = K.requests_of .. text(block) .. ':' .. source, 'r:' .. url
+  local key, origin = K.requests_of .. text(block) .. ':' .. source, url:match('^(.*)/robots%.txt$')
+  local field = origin and 'r:' .. origin or 'R:' .. url
   if #url > LONGEST_ROBOTS_URL then return end
   if attempt('HEXISTS', key, field) ~= 1 then
     local noted = 0
     for _, name in ipairs(attempt('HKEYS', key) or {}) do
-      if name:sub(1, 2) == 'r:' then noted = noted + 1 end
+      if name:find('^[rR]:') then noted = noted + 1 end
     end
     if noted >= MOST_ROBOTS then return end
   end
