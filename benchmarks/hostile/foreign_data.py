@@ -217,7 +217,7 @@ FIELDS = [
     *(b"exact", b"exact_count", b"bloom", b"bloom_count"),
     *(str(hour).encode() for hour in range(0, 96, 7)),
     f"R:{ORIGIN}".encode(),
-    b"r:https://museum.org:443",
+    b"r:museum.org:443",
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
     b"1.0:museum",
     b"1.0:mu seum",

@@ -352,7 +352,7 @@ class Keys:
     @property
     def requests_of(self) -> str:
         """Prefix + block of four days + `:` + source, hash, TTL 94 d: hour of the block to what was requested in
-        it (msgpack); `r:` + origin, to when its robots.txt was last fetched, and the status.
+        it (msgpack); `r:` + host to when its robots.txt was last fetched, and the status.
         """
         return f"{self.namespace}:requests:"
 

@@ -135,7 +135,8 @@ def _hour(begin: int, packed: Any) -> Hour | None:
 
 
 def _robots(name: bytes, packed: Any) -> FetchedRobots | None:
-    url = name[2:].decode(errors="replace") + ("/robots.txt" if name.startswith(b"r") else "")
+    url = name[2:].decode(errors="replace")
+    url = f"https://{url}/robots.txt" if name.startswith(b"r") else url
     match _unpacked(packed):
         case [int(time), bytes(result)]:
             return FetchedRobots(url, time, result.decode(errors="replace")[:20])

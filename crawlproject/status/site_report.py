@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,14 +19,14 @@ from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of, noted_exclusion
 from crawlproject.state.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.state.scripts import SourceStatus
-from crawlproject.state.source_table import unknown_sources
+from crawlproject.state.source_table import stored, unknown_sources
 from crawlproject.status.source_status import source_statuses
 
 MOST_ROBOTS = 50  # files
 LONGEST_ROBOTS = 20_000  # characters of each
 
 _NOT_RESULTS = frozenset(
-    {"robots.txt", "robots", "opt_out", "slowed", "held", "opened", "halted", "lost"}
+    {"txt", "robots", "opt_out", "slowed", "held", "opened", "halted", "lost"}
 )  # kinds of an hour, see preludes/requests.lua
 
 
@@ -112,7 +113,7 @@ def _kinds(kinds: Mapping[str, int]) -> dict[str, Any]:
     return {
         "results": dict(sorted(results.items())),
         "not_sent": {name[1:]: count for name, count in sorted(kinds.items()) if name[:1] == "-"},
-        "for_robots_txt": kinds.get("robots.txt", 0),
+        "for_robots_txt": kinds.get("txt", 0),
         "refused_by_robots": kinds.get("robots", 0),
         "opt_outs_honoured": kinds.get("opt_out", 0),
         **{name: kinds.get(name, 0) for name in ("slowed", "held", "opened", "halted")},
@@ -165,15 +166,29 @@ def _hour(hour: Hour) -> dict[str, Any]:
 async def _robots(state: State, source: str, found: RequestsOf, status: SourceStatus) -> list[dict[str, Any]]:
     """Return each robots.txt of the source, with its text as far as it is kept, the last fetched first."""
     noted = {one.url: one for one in found.robots[:MOST_ROBOTS]}
-    urls = dict.fromkeys([*noted, *_guessed(source, status)])
+    [row] = await stored(state, [source])
+    urls = dict.fromkeys([*noted, *_guessed(source, status, _hosts_in(row.options))])
     files = [await _robots_txt(state, source, url, noted.get(url)) for url in list(urls)[: 2 * MOST_ROBOTS]]
     return [one for one in files if one is not None][:MOST_ROBOTS]
 
 
-def _guessed(source: str, status: SourceStatus) -> list[str]:
-    """Return where a robots.txt may be that another source, or spider, has fetched: of the hosts seen last."""
+def _hosts_in(options: bytes | None) -> list[str]:
+    """Return the hosts in the catalogue's row of a source."""
+    try:
+        found = json.loads(options or b"{}")
+    except ValueError:  # not written by crawlproject
+        return []
+    hosts = found.get("hosts") if isinstance(found, dict) else None
+    return [host for host in hosts if isinstance(host, str)][:MOST_ROBOTS] if isinstance(hosts, list) else []
+
+
+def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[str]:
+    """Return where a robots.txt may be that another source has asked for, or that permission makes needless.
+
+    `hosts` are those of the catalogue; others were seen in the last minutes.
+    """
     urls = []
-    for host in (*(one.host for one in status.hosts), source):
+    for host in (*hosts, *(one.host for one in status.hosts), source):
         for scheme in ("https", "http"):
             try:
                 url = robots_url(f"{scheme}://{host}/")
@@ -186,7 +201,7 @@ def _guessed(source: str, status: SourceStatus) -> list[str]:
 
 async def _robots_txt(state: State, source: str, url: str, fetched: FetchedRobots | None) -> dict[str, Any] | None:
     reply = await state.scripts.look_robots(None, url, source)
-    if fetched is None and reply.what in {"wait", "ignore"}:
+    if fetched is None and (reply.what == "wait" or (reply.what == "ignore" and url.startswith("http:"))):
         return None
     text, meaning = "", ""
     match reply.what:

@@ -84,11 +84,11 @@ def row(page: Any, source: str) -> Any:
     return page.locator(f"tr[data-source='{source}']")
 
 
-def screenshot(page: Any, name: str) -> None:
+def screenshot(page: Any, name: str, *, whole: bool = True) -> None:
     if folder := os.environ.get("SCREENSHOTS"):
         path = Path(folder) / f"{name}.png"
         page.evaluate("scrollTo(0, 0)")
-        page.screenshot(path=path, full_page=page.viewport_size["width"] > 400)
+        page.screenshot(path=path, full_page=whole and page.viewport_size["width"] > 400)
         Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
@@ -360,10 +360,10 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     now = int(time.time()) // 3600
     for hour in range(now - hours + 1, now + 1):
         busy = 40 + 30 * (hour % 24 > 12)
-        kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"robots.txt", 1, b"robots", 12, b"opt_out", 5]
+        kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"txt", 1, b"robots", 12, b"opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
-    noted = [f"r:https://{source}", f"R:https://{source}/{EVIL}"]
+    noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
     fetched = {name: msgpack.packb([now * 3600, b"200"]) for name in noted}
     crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
     for what, why in (
@@ -424,8 +424,8 @@ def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
     report.emulate_media(media="print", color_scheme="dark")
     assert report.evaluate("getComputedStyle(document.body).color") == "rgb(27, 35, 41)"
     report.emulate_media(media="screen", color_scheme="light")
-    report.set_viewport_size({"width": 900, "height": 1000})
-    screenshot(report, "report")
+    report.set_viewport_size({"width": 900, "height": 760})
+    screenshot(report, "report", whole=False)
 
     # As a file, it is the same page.
     path = tmp_path / "report.html"

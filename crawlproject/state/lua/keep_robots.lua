@@ -17,7 +17,7 @@ local key, lock = K.robots_of .. A.url, K.robots_fetch_of .. A.url
 require_type('hash', key)
 if A.sent then
   look_up_seconds({A.payer})
-  count_kind(note_request(A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'robots.txt', 1)
+  count_kind(note_request(A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
   save_requests()
   note_robots(A.source, A.url, A.result)
 end

@@ -5,8 +5,8 @@
 -- An hour in which something happened is a field of a hash that holds four days of a source:
 --    {requests, bytes of bodies received, the first and the last of them (ms of the hour), the most in one second, which
 --    second that was (of the hour), the highest rate in force (1/1000 rps), kind, how many, kind, ...}
--- Kinds are what the requests ended in (a status, `timeout`, ...); `-` and what kept one from being sent; `robots.txt`:
--- so many of them were for one; `robots`, `opt_out`: what the site forbids, and was not requested or not kept; `slowed`,
+-- Kinds are what the requests ended in (a status, `timeout`, ...); `-` and what kept one from being sent; `txt`: so many of
+-- them were for a robots.txt; `robots`, `opt_out`: what the site forbids, and was not requested or not kept; `slowed`,
 -- `held`, `opened`, `halted`; `lost`: leases of workers that died, which may have sent their requests.
 --
 -- The hours are those of the server's clock, and so are the seconds, as in the access log of a site. A request is counted
@@ -105,6 +105,7 @@ local function count_in_second(source, second, rate)
   if #counts < place + 2 then counts = counts .. ('\0'):rep(place + 2 - #counts) end
   local high, low = counts:byte(place + 1, place + 2)
   local many = math.min(high * 256 + low + 1, 65535)
+  ring.changed = true
   ring.counts = counts:sub(1, place) .. string.char(math.floor(many / 256), many % 256) .. counts:sub(place + 3)
   return many
 end
@@ -137,19 +138,20 @@ local function save_requests()
     end
   end
   for source, ring in pairs(seconds) do
-    if ring.newest > 0 then
+    if ring.changed then
+      ring.changed = false
       redis.call('SET', K.seconds_of .. source, text(ring.newest) .. ':' .. ring.counts, 'PX', 120000)
     end
   end
 end
 
 -- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
--- `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts sixteen
+-- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts sixteen
 -- are noted in four days.
 local function note_robots(source, url, result)
   local wall = math.floor((now - ahead) / 1000000)
   local block = math.floor(wall / (BLOCK_HOURS * 3600))
-  local key, origin = K.requests_of .. text(block) .. ':' .. source, url:match('^(.*)/robots%.txt$')
+  local key, origin = K.requests_of .. text(block) .. ':' .. source, url:match('^https://(.*)/robots%.txt$')
   local field = origin and 'r:' .. origin or 'R:' .. url
   if #url > LONGEST_ROBOTS_URL then return end
   if attempt('HEXISTS', key, field) ~= 1 then
