@@ -396,6 +396,7 @@ def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
     with page.context.expect_page() as opened:
         row(page, "archive-001").get_by_role("link", name="Report on archive-001").click()
     report = opened.value
+    report.wait_for_load_state()
     report.on("request", lambda request: asked.append(request.url))
     report.complaints = []
     report.on("console", lambda said: report.complaints.append(said.text))
