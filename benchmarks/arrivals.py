@@ -52,13 +52,17 @@ LAPSE_S = 0.02
 class Report(TypedDict):
     """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
 
-    What arrived during a lapse was noted at its end.
+    What arrived during a lapse was noted at its end. `statuses` and `bytes` are those of the answers and their
+    bodies, by source; `epoch` is what the moments are short of Unix time.
     """
 
     arrivals: dict[str, list[float]]
     late: float  # seconds; the most that this process was
     lapses: list[tuple[float, float]]  # begin and end of each time that it was late by more than 20 ms
     pictures: dict[str, list[float]]  # the arrivals that were not for a robots.txt
+    statuses: dict[str, dict[str, int]]
+    bytes: dict[str, int]
+    epoch: float
 
 
 class Listener(NamedTuple):
@@ -121,6 +125,8 @@ class _Sites:
     def __init__(self) -> None:
         self.arrivals: dict[str, list[float]] = {}
         self.pictures: dict[str, list[float]] = {}
+        self.statuses: dict[str, dict[str, int]] = {}
+        self.bytes: dict[str, int] = {}
         self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
         self.silent = self.away = False
@@ -132,6 +138,13 @@ class _Sites:
         self.arrivals.setdefault(source, []).append(now)
         if not path.endswith(ROBOTS):
             self.pictures.setdefault(source, []).append(now)
+
+    def note_answer(self, source: str, answer: bytes) -> None:
+        """Note what a request was answered with."""
+        statuses = self.statuses.setdefault(source, {})
+        status = answer[9:12].decode()
+        statuses[status] = statuses.get(status, 0) + 1
+        self.bytes[source] = self.bytes.get(source, 0) + len(answer) - answer.index(b"\r\n\r\n") - 4
 
     def answer(self, listener: Listener, path: str) -> bytes:
         """Return the answer to a request."""
@@ -197,8 +210,10 @@ class _Connection(asyncio.Protocol):
         *heads, self._read = (self._read + data).split(b"\r\n\r\n")
         for head in heads:
             path = head.split(b" ", 2)[1].decode("latin-1")
-            self._sites.note(self._listener.source or path[1:].partition("/")[0], path, now)
+            source = self._listener.source or path[1:].partition("/")[0]
+            self._sites.note(source, path, now)
             answer = self._sites.answer(self._listener, path)
+            self._sites.note_answer(source, answer)
             if self._listener.delay and not path.endswith(ROBOTS):
                 asyncio.get_running_loop().call_later(
                     self._listener.delay, self._sites.say, self._transport, answer
@@ -256,7 +271,15 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
     loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
-    report = Report(arrivals=sites.arrivals, late=0.0, lapses=[], pictures=sites.pictures)
+    report = Report(
+        arrivals=sites.arrivals,
+        late=0.0,
+        lapses=[],
+        pictures=sites.pictures,
+        statuses=sites.statuses,
+        bytes=sites.bytes,
+        epoch=time.time() - time.monotonic(),
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
         context.load_cert_chain(certificate)
@@ -301,7 +324,7 @@ class Sites:
         self._listeners = listeners
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={})
+        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]

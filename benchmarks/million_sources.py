@@ -32,6 +32,7 @@ from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.leader import Leader
+from crawlproject.models import Requested
 from crawlproject.politeness.robots_txt import Rules
 from crawlproject.robots.cache import what_is_kept
 from crawlproject.state import embedded
@@ -167,13 +168,26 @@ class Watch:
 async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
     """Request an image of each of some sources, in vain, then once more, and another one with success."""
     scripts, redis = state.scripts, cast(Any, state.redis)
+
+    def sent(source: str, status: str, received: int) -> Requested:
+        return Requested(source, int(time.time() * 1e6), 0.2, status, received)
+
     for number, source in enumerate(sources):
         robots = f"https://www.{source}.example/robots.txt"
         if (await scripts.look_robots(source, robots, source)).what == "fetch":
             text = robots_of(kind, number, source)
             kept, body = ("none", b"") if text is None else what_is_kept(Rules.parse(text.encode()), text.encode())
             await scripts.keep_robots(
-                source, robots, kind=kept, body=body, ttl=86400, retry=60, retry_max=3600, maxsize=10**9
+                source,
+                robots,
+                kind=kept,
+                body=body,
+                ttl=86400,
+                retry=60,
+                retry_max=3600,
+                maxsize=10**9,
+                source=source,
+                requested=sent(source, "200", 1_000),
             )
         await scripts.look_robots(source, robots, source)
     fine = {"fetched": 1, "thumbnails": 1, "bytes": 20_000}
@@ -211,6 +225,7 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
                     status=status,
                     fine=status == "200",
                     latency=0.1,
+                    requested=sent(grant.id.partition(":")[2], status, counts.get("bytes", 500)),
                 )
                 for grant in reply.grants
             ],
@@ -267,7 +282,8 @@ async def measure_idle(url: str, kind: str) -> None:
     await pass_time(state, 864_000)
     memory, keys = await used()
     await crawl(1_000, _IDLE)
-    for name, seconds in (("at once", 0), ("after an hour", 3_600), ("after five days", 432_000)):
+    ages = {"at once": 0, "after an hour": 3_600, "after five days": 432_000, "after 95 days": 95 * 86_400}
+    for name, seconds in ages.items():
         await pass_time(state, seconds)
         now_used, now_keys = await used()
         print(
@@ -275,8 +291,28 @@ async def measure_idle(url: str, kind: str) -> None:
             f"{(now_keys - keys) / _IDLE:.2f} keys a source",
             flush=True,
         )
+        if seconds == 432_000:
+            await measure_hours(state, "source0001000")
     leading.cancel()
     await state.close()
+
+
+async def measure_hours(state: State, source: str) -> None:
+    """Print what Redis keeps of the requests to a source in so many hours, each like the one that it has."""
+    redis: Any = state.redis
+    async for key in redis.scan_iter(match=f"{state.keys.requests_of}*:{source}"):
+        fields = await redis.hgetall(key)
+        [hour] = [packed for name, packed in fields.items() if name.isdigit()]
+        robots = {name: packed for name, packed in fields.items() if not name.isdigit()}
+    for hours in (1, 24, 96, 2_160):
+        sizes = []
+        for first in range(0, hours, 96):
+            block = f"{state.keys.requests_of}{first}:x.{source}"
+            await redis.hset(block, mapping=robots | dict.fromkeys(range(min(hours - first, 96)), hour))
+            await redis.expire(block, 1_000_000)
+            sizes.append(await redis.memory_usage(block, samples=0))
+            await redis.delete(block)
+        print(f"requests in {hours:4} hours {sum(sizes):10} B, {len(sizes)} keys a source", flush=True)
 
 
 async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> None:

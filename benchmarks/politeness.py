@@ -7,7 +7,8 @@ every arrival; most of them disturb it halfway. The judge looks at the arrivals 
 
 - Violations must never happen, on any machine (the tests judge these, too): a sliding second with more than
   `1.1 x rate + 1` requests, a mean above the rate, a request while nobody led or to a halted source, a seed that
-  did not end as an image, once (of a halted source: that does not wait any more).
+  did not end as an image, once (of a halted source: that does not wait any more), a report of a source (`scrapy
+  report`) that does not agree with what arrived there.
 - Shortfalls are parts of a rate that were not used: a mean below 97 % of it while there was work, a source that
   got no request soon after an outage. Other load on the machine causes them, too.
 
@@ -20,6 +21,7 @@ outages that the scenario names left out; the bound holds in those, too. All tak
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import shutil
@@ -28,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -52,8 +55,11 @@ from benchmarks.politeness_scenarios import (
     Source,
     scenarios,
 )
+from crawlproject import config
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from crawlproject.status.site_report import site_report
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
@@ -62,6 +68,7 @@ _AFTERWARDS_S = 0.5  # in which an end too many would show
 _FEED_S = 60.0  # for scrapy feed
 _SEEDS_S = 120.0  # for all seeds to end, beyond twice the scenario's length; robots.txt may be put off for 60
 _END_S = 60.0  # for a worker to stop
+_UNDER_WAY_S = 0.02  # a request to its site, on a busy machine
 _SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
 
 
@@ -239,10 +246,14 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         )
         broken = finish(workers, have_ended, 2 * scenario.seconds + _SEEDS_S)
         broken += account(crawl, len(seeds), held, with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
+        reports = asyncio.run(read_reports(crawl, [source.name for source in scenario.sources]))
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
             shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
+    for name, told in reports.items():
+        broken += disagreements(name, told, sites.report, losses=scenario.losses)
     if keep is not None:
+        (keep / scenario.name / "reports.json").write_text(json.dumps(reports))
         (keep / scenario.name / "arrivals.json").write_text(json.dumps(sites.report["arrivals"]))
     missed = sum(
         map(int, re.findall(r"'(?:frontier/slots_missed|tokens/returned)': (\d+)", "".join(logs.values())))
@@ -462,6 +473,57 @@ def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
     events = [json.loads(fields[b"event"]) for _, fields in redis.xrange(KEYS.image_events)] if hours else []
     seen = {round((datetime.fromisoformat(event["fetched_at"]) - now).total_seconds() / 3600) for event in events}
     return [f"no event of a worker whose clock is {skew:+g} h off" for skew in hours if skew not in seen]
+
+
+async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the report of each source, as `scrapy report --json` has it."""
+    state = State(config.load({"REDIS_URL": crawl.redis_url}), "images")
+    await state.open()
+    try:
+        return {source: await site_report(state, source) for source in sources}
+    finally:
+        await state.close()
+
+
+def disagreements(source: str, told: Mapping[str, Any], report: Report, *, losses: bool = False) -> list[str]:
+    """Return where a report of a source says other things than its site has seen.
+
+    With `losses` some requests may be missing in it. Those under way at the turn of a second, or noted late, may
+    stand in another second.
+    """
+    times = [moment + report["epoch"] for moment in report["arrivals"].get(source, [])]
+    totals = told["totals"]
+    if losses:
+        more = totals["requests"] > len(times)
+        return [f"{source}: {totals['requests']} requests by the report, {len(times)} by the site"] * more
+    pairs = {
+        "requests": (totals["requests"], len(times)),
+        "bytes": (totals["bytes"], report["bytes"].get(source, 0)),
+        "results": (totals["results"], report["statuses"].get(source, {})),
+    }
+    found = [
+        f"{source}: {theirs} {what} by the report, {seen} by the site"
+        for what, (theirs, seen) in pairs.items()
+        if theirs != seen
+    ]
+    if times and totals["peak"]:
+        peak, late = totals["peak"]["requests"], _UNDER_WAY_S + report["late"]
+        least, most = worst_of_clock(times, -late), worst_of_clock(times, late)
+        if not least <= peak <= most:
+            found.append(f"{source}: busiest second {peak} by the report, {least} to {most} by the site")
+    return found
+
+
+def worst_of_clock(times: Sequence[float], late: float = 0.0) -> int:
+    """Return the most arrivals in a second of the clock, each longer by `late` seconds; `times` are in order.
+
+    Where `late` is negative, each is shorter by it.
+    """
+    early = max(-late, 0.0)  # of those that arrived right after it began, some were sent before
+    seconds = {int(moment) for moment in times} | {int(moment - late) for moment in times}
+    return max(
+        bisect_left(times, second + 1 + max(late, 0.0)) - bisect_left(times, second + early) for second in seconds
+    )
 
 
 def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) -> Result:

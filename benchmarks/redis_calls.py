@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -156,6 +157,8 @@ class Worker:
         if "fetch_s" in signature(Settlement).parameters:
             evidence["fetch_s"] = evidence["latency"] * self.random.uniform(1.0, 5.0)
         chance = self.random.random()
+        if chance >= 0.03 and "requested" in signature(Settlement).parameters:
+            evidence["requested"] = self._requested(source, "404" if 0.96 <= chance < 0.99 else "200")
         if chance < 0.03:
             return Settlement(
                 name, source, entry, delay=0.2
@@ -171,6 +174,13 @@ class Worker:
             return Settlement(name, source, event=("link_rot", "{}"), counts=counts, status="404", **evidence)
         counts = {"fetched": 1, "failed": 1, "error_decode": 1}
         return Settlement(name, source, entry, dead="unreadable", counts=counts, status="200", **evidence)
+
+    def _requested(self, source: str, status: str) -> Any:
+        """Return what was sent when its slot had come."""
+        from crawlproject.models import Requested
+
+        late = int(1e6 * self.random.uniform(_LATENCY_S, 2 * _LATENCY_S) / _PACE)
+        return Requested(source, int(time.time() * 1e6) - late, self.rates[source], status, 250_000)
 
     async def rule(self) -> None:
         """Do what the leader does each second."""

@@ -29,6 +29,7 @@ PACED_AS = (
 RETRIES = "retries"  # int: failed attempts so far that cost a retry
 FREE_RETRIES = "free_retries"  # int: 429s and 503s with Retry-After so far, which cost no retry
 SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it is spent
+REQUESTED = "requested"  # Requested: what a request for a robots.txt has sent
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
@@ -187,6 +188,30 @@ class Slot:
         return self.moment + self.late
 
 
+class Requested(NamedTuple):
+    """A request that was written to its connection, and what came of it; counted for its `source`.
+
+    `sent` is when, on Redis' clock (µs), `rate` the source's rate when its slot was given out. `result` is the
+    status of the response, or in place of one what the source's last statuses would have, "none" where they would
+    have nothing; `received` the bytes of the response's body, as they came over the wire.
+    """
+
+    source: str
+    sent: int
+    rate: float
+    result: str
+    received: int
+
+    def packed(self) -> dict[str, Any]:
+        """Return it as the scripts take it, without its source (see preludes/requests.lua)."""
+        return {
+            "sent": self.sent,
+            "sent_rate": round(self.rate * 1000),
+            "result": self.result,
+            "received": self.received,
+        }
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
@@ -197,7 +222,7 @@ class Lease:
     those of its `Slot`. `request` is the Scrapy request, from its slot to its settlement; `spent` says that it has
     passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
     `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta.
-    `sent` says that a request was handed to its connection for it.
+    `sent` says that a request was handed to its connection for it, `requested` what came of that.
     `started` and `fetched` are the moments at which Scrapy got it, and at which its download ended, well or not;
     None before. `parked` says that it waits for its host's addresses or its robots.txt.
     """
@@ -212,6 +237,7 @@ class Lease:
     request: Request | None = None
     spent: bool = False
     sent: bool = False
+    requested: Requested | None = None
     revoked: bool = False
     parked: bool = False
     reached_spider: bool = False

@@ -14,18 +14,20 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import msgpack
 import redis
 
 from benchmarks.hostile.room import Room
 from benchmarks.hostile.tally import Tally
 from crawlproject import config
 from crawlproject.frontier.dropped import forget_dropped
-from crawlproject.models import Slot
+from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.overflow import dropped_extent, note_fault, pack_folder
+from crawlproject.state.requests import read_requests
 from crawlproject.state.scripts import (
     Budget,
     DeadRetry,
@@ -38,6 +40,7 @@ from crawlproject.state.scripts import (
     Settlement,
 )
 from crawlproject.status.sample import collect, take_sample
+from crawlproject.status.site_report import site_report
 
 KEYS = Keys("crawl", "images")
 SPOILT, SOUND = "museum", "archive"  # the source whose keys are spoilt, and another
@@ -58,6 +61,7 @@ SUFFIXES = {
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
+    "requests_of": [f"{int(time.time()) // 345_600 + later}:{SPOILT}" for later in (0, 1)],  # blocks of four days
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
 COUNTERS = {"outstanding", "overflow", "spilled", "lease_sequence", "fence", "robots_size"}
@@ -66,6 +70,9 @@ TYPES = {
     **dict.fromkeys(
         ["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of", "dropped"], "list"
     ),
+    "incidents_of": "list",
+    "requests_of": "hash",
+    "seconds_of": "string",
     **dict.fromkeys(["extents_of", "dropped_extents"], "list"),
     **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
@@ -193,6 +200,11 @@ VALUES = [
     b"halted",
     b"open",
     b"9:9:9",
+    b"1:\x00\x01",
+    b"99999999999:" + b"\xff" * 128,
+    msgpack.packb([1, 1, 0, 1, 1, 1, 1000, "200", 1]),
+    msgpack.packb([1.5, -1, None, [], {}, "x", 2**63, 7, "200"]),
+    msgpack.packb([2**53, 1, 2**53, 1, 1, 1, 1, "x" * 100_000, 1]),
 ]
 FIELDS = [
     SPOILT.encode(),
@@ -203,6 +215,9 @@ FIELDS = [
     *(name.encode() for name in ("seen", "ahead", "resume", "admitted", "refused", "deliveries_lost")),
     *(name.encode() for name in ("at", "counters", "thumbnails", "59")),
     *(b"exact", b"exact_count", b"bloom", b"bloom_count"),
+    *(str(hour).encode() for hour in range(0, 96, 7)),
+    f"R:{ORIGIN}".encode(),
+    b"r:museum.org:443",
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
     b"1.0:museum",
     b"1.0:mu seum",
@@ -309,10 +324,11 @@ async def reject(state: State, seeds: list[bytes]) -> None:
 
 async def settle(state: State, grants: list[Grant]) -> None:
     """End leases in every way there is."""
+    sent = Requested("", int(time.time() * 1e6), 5.0, "500", 10)
     ways: list[dict[str, Any]] = [
-        {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1},
+        {"event": ("link_rot", "{}"), "status": "200", "fine": True, "latency": 0.1, "requested": sent},
         {"event": ("pages", "{}"), "status": "200", "revisit": Revisit(bytes(32), b"\x01\0\x02x", 3600)},
-        {"dead": "x", "status": "500", "fine": False},
+        {"dead": "x", "status": "500", "fine": False, "requested": sent, "forbidden": "robots"},
         {"delay": 0.01, "status": "429", "fine": False, "slows": True, "hold": 0.01},
         {"unsent": 1},
     ]
@@ -382,8 +398,11 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(scripts.confirm(Slot(source, 0.0, 1, 1.0, 0.05)))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.hold_robots(ME, ORIGIN))
+        sent = Requested(source, int(time.time() * 1e6), 5.0, "200", 10)
+        await attempt(scripts.note_request(sent))
         pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
-        await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **pauses))
+        of: Any = {"source": source, "requested": sent}
+        await attempt(scripts.keep_robots(ME, ORIGIN, kind="unreachable", reason="x", **of, **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
@@ -393,6 +412,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(scripts.trim(fence, maxlen=2))
         await attempt(scripts.rest(fence, quiet=0.0, count=9))
         await attempt(scripts.inspect([source]))
+        await attempt(read_requests(state, source))
+        await attempt(site_report(state, source))
         await attempt(scripts.pause_reason(dead_maxlen=9, timeout=30))
         if await attempt(scripts.collect("leader", must_lead=True, every=0, timeout=30, most=9, dead_maxlen=9)):
             overview: Any = await collect(state, must_lead=False)

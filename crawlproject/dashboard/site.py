@@ -18,11 +18,13 @@ from crawlproject.controls import halt, include, resume, set_rate
 from crawlproject.dashboard.live_events import Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
+from crawlproject.report.page import page, policy
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.health import fault_of
 from crawlproject.status.reporter import Reporter
+from crawlproject.status.site_report import UnknownSource, site_report
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import one_line, printable
 from crawlproject.webserver import Resource, host_of, is_address
@@ -155,6 +157,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             ("POST", "/login"): self._log_in,
             ("POST", "/logout"): self._log_out,
             ("GET", "/events"): self._events,
+            ("GET", "/report"): self._report,
             ("POST", "/halt"): self._halt,
             ("POST", "/include"): self._include,
             ("POST", "/resume"): self._resume,
@@ -298,6 +301,18 @@ class Dashboard(Resource):  # type: ignore[misc]
         request.setHeader("Content-Type", thumbnail_type(name))
         request.setHeader("Cache-Control", "private, max-age=600")
         return body
+
+    async def _report(self, request: Any) -> bytes:
+        """Return what was requested of a site, for its admin; it is about all spiders."""
+        await self._session(request)
+        try:
+            source = source_name(request.args.get(b"source", [b""])[0].decode(errors="replace"))
+            report = await site_report(self.state, source)
+        except (ValueError, UnknownSource) as error:
+            raise Refused(404, printable(str(error), 500)) from None
+        request.setHeader("Content-Type", "text/html; charset=utf-8")
+        request.setHeader("Content-Security-Policy", f"{policy()}; frame-ancestors 'none'")
+        return await asyncio.to_thread(page, report)
 
     async def _events(self, request: Any) -> bytes | None:
         cookie = await self._session(request)

@@ -271,6 +271,7 @@ class LeaseKeeper:
         evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
+            evidence["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
             evidence["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             attempt = _attempt(request, failure.outcome, status)
             return _dead_letter(

@@ -210,8 +210,9 @@ class LeaseQueue:
         if not self._drop(lease, asked, answered=settlement.answered or settlement.latency is not None):
             return False
         lease.revoked = True  # its slot may be given out again
-        if self.state.delay and not lease.sent:
-            settlement = replace(settlement, unsent=lease.at)
+        unsent = lease.at if self.state.delay and not lease.sent else None
+        if unsent is not None or lease.requested is not None:
+            settlement = replace(settlement, unsent=unsent, requested=lease.requested)
         self._settlements.append(settlement)
         self.settled.set()
         return True

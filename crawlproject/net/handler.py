@@ -15,13 +15,16 @@ from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
-from crawlproject.errors import MemoryShort, Stopped, TlsFailed
-from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, TLS_FAILURE
+from crawlproject.errors import MemoryShort, StaleConnection, Stopped, TlsFailed
+from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, REQUESTED, SLOT, TLS_FAILURE, Requested
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
 from crawlproject.net.heads import Heads
+from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
+from crawlproject.politeness.outcomes import of_exception
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.worker import Worker, worker_of
 
 
@@ -62,13 +65,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         """
         worker = worker_of(self._crawler)
         if self._stop is None:
-            self._stop = asyncio.create_task(self._abort_after_grace(worker.shutdown.grace_over))
-            self._crawler.signals.connect(self._received, signal=signals.bytes_received)
-        leave = request.meta.pop(PASSAGE, None)
-        pool.passage.set(leave)
-        carriers: list[Any] = []
-        pool.carriers.set(carriers if self._failures is not None else None)
-        pool.heads.set(self._heads_of(request))
+            self._begin(worker)
+        leave: Passage | None = request.meta.pop(PASSAGE, None)
+        carriers = self._tell_pool(request, leave)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
@@ -77,10 +76,12 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
         body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
+        result = "none"
         try:
             if worker.shutdown.grace_over.is_set():
                 raise Stopped(f"aborted: {request.url}")
             response = await super().download_request(request)
+            result = str(response.status)
         except asyncio.CancelledError:
             if body.aborted:
                 task.uncancel()
@@ -91,8 +92,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 task.uncancel()
                 raise Stopped(f"aborted: {request.url}") from None
             raise
-        except DownloadFailedError as error:
-            if failure := tls_failure(error):
+        except Exception as error:
+            result = "network" if isinstance(error, StaleConnection) else of_exception(error).noted or result
+            if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
                 raise TlsFailed(failure) from error
             raise
         finally:
@@ -103,11 +105,24 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 lease.fetched = ended
             waited = 0.0 if leave is None else leave.waited  # for a slot, not for the site
             request.meta[FETCH_TIME] = ended - began - waited
+            await _note(worker, request, leave, result, body.received)
         if waited:
             request.meta["download_latency"] -= waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response
+
+    def _begin(self, worker: Worker) -> None:
+        self._stop = asyncio.create_task(self._abort_after_grace(worker.shutdown.grace_over))
+        self._crawler.signals.connect(self._received, signal=signals.bytes_received)
+
+    def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
+        """Tell the pool what this task connects for; return the list that the transports come to."""
+        carriers: list[Any] = []
+        pool.passage.set(leave)
+        pool.carriers.set(carriers if self._failures is not None else None)
+        pool.heads.set(self._heads_of(request))
+        return carriers
 
     def _heads_of(self, request: Request) -> Heads | None:
         """Return where the heads of a request and its response go; None if this spider does not want them."""
@@ -141,6 +156,26 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is not None:
             self._stop.cancel()
         await super().close()
+
+
+async def _note(worker: Worker, request: Request, leave: Passage | None, result: str, received: int) -> None:
+    """Note what was requested, if a request was sent, for those who end its lease, or share its robots.txt.
+
+    Any other (`scrapy shell`) is counted here.
+    """
+    if leave is None or leave.sent is None:
+        return
+    requested = Requested(leave.slot.source, leave.sent, leave.slot.rate, result, received)
+    if (lease := request.meta.get(LEASE)) is not None:
+        lease.requested = requested
+        return
+    if SLOT in request.meta:
+        request.meta[REQUESTED] = requested
+        return
+    try:
+        await worker.state.scripts.note_request(requested)
+    except REDIS_TROUBLE as error:
+        worker.state.failed(error)
 
 
 def _wanted_bytes(worker: Worker, request: Request) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.clock import MICROS
 from crawlproject.worker import Shutdown
 
 _TRY_AGAIN_S = 0.25  # after trouble with Redis
@@ -87,6 +88,7 @@ class Passage:
         self._host = host
         self._slot = slot
         self._lease = lease
+        self.sent: int | None = None  # when its request was written, on Redis' clock (µs)
         self.waited = 0.0  # seconds that the request has waited for another slot, its connection ready
 
     @classmethod
@@ -96,6 +98,11 @@ class Passage:
         return cls(state, slot, host, lease)
 
     @property
+    def slot(self) -> Slot:
+        """The slot that the request goes out with."""
+        return self._slot
+
+    @property
     def is_open(self) -> bool:
         """Whether the request may be written now."""
         now = asyncio.get_running_loop().time()
@@ -103,6 +110,8 @@ class Passage:
 
     def use(self) -> None:
         """Note that the request is being written."""
+        late = asyncio.get_running_loop().time() - self._slot.moment
+        self.sent = self._slot.at + round(late * MICROS)
         if self._lease is not None:
             self._lease.sent = True
 

@@ -381,6 +381,8 @@ class RobotsCache:
                 retry=self.config.retry_delay,
                 retry_max=self.config.retry_delay_max,
                 maxsize=self.config.robots_maxsize,
+                source=source,
+                requested=fetched.requested,
             )
         if not kept:
             logger.debug("%s took too long, another fetches it", url, extra={"source": source})

@@ -17,7 +17,7 @@ from w3lib.url import safe_url_string
 from crawlproject.errors import AddressRefused, Excluded, NoNameServer, SlotMissed
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.models import SLOT, SOURCE
+from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
 from crawlproject.politeness.addresses import check_url
@@ -42,7 +42,8 @@ class Fetched(NamedTuple):
 
     `kind` is "rules" (in `body`), "none" (there is no robots.txt: everything is allowed), "redirect" (to the URL
     in `body`), "refused" (it leads to a refused address, see `body`), "unreachable" (see `reason`), or "" when
-    nothing was requested; it may be tried again after `wait` seconds.
+    nothing was requested; it may be tried again after `wait` seconds. `requested` is the request that was sent, if
+    one was.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Fetched(NamedTuple):
     cache_control: bytes | None = None
     reason: str = ""
     wait: float = 0.0
+    requested: Requested | None = None
 
 
 class RobotsFetcher:
@@ -81,6 +83,19 @@ class RobotsFetcher:
         `source` pays within the registrable domain of `origin`, others for themselves. `calls` bounds the
         concurrent calls to Redis.
         """
+        sent: list[Requested] = []
+        fetched = await self._fetch(url, origin, source, calls, sent)
+        return fetched._replace(requested=sent[0]) if sent else fetched
+
+    async def _fetch(
+        self,
+        url: str,
+        origin: str,
+        source: str,
+        calls: AbstractAsyncContextManager[object],
+        sent: list[Requested],
+    ) -> Fetched:
+        """Do so; what is requested comes to `sent`."""
         try:
             if refusal := await self._refusal(url):
                 return refusal
@@ -88,7 +103,7 @@ class RobotsFetcher:
                 return Fetched("", wait=_NO_ROOM_S)
             self._places += 1
             try:
-                return await self._get(url, origin, source, calls)
+                return await self._get(url, origin, source, calls, sent)
             finally:
                 self._places -= 1
         except AddressRefused as error:
@@ -111,7 +126,12 @@ class RobotsFetcher:
         return Fetched("unreachable", reason=failure) if failure else None
 
     async def _get(
-        self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
+        self,
+        url: str,
+        origin: str,
+        source: str,
+        calls: AbstractAsyncContextManager[object],
+        sent: list[Requested],
     ) -> Fetched:
         """Return the result of requesting `url`."""
         domain = domain_of_url(url)
@@ -154,6 +174,9 @@ class RobotsFetcher:
             except SlotMissed:
                 self.crawler.stats.inc_value("robots/slots_missed")
                 continue
+            finally:
+                if (requested := request.meta.get(REQUESTED)) is not None:
+                    sent.append(requested)
             return Fetched("") if response is None else await _outcome(response)
 
     async def _download(self, request: Request) -> Response | None:

@@ -40,6 +40,14 @@ async def excluded_names(state: State) -> list[ExcludedName]:
     return found
 
 
+async def noted_exclusion(state: State, name: str) -> ExcludedName:
+    """Return what is noted of the exclusion of `name`."""
+    redis: Any = state.redis
+    order = await redis.hget(state.keys.excluded_by, name)
+    comment = await redis.hget(state.keys.excluded_by_file, name)
+    return _excluded(name.encode(errors="surrogateescape"), order, comment)
+
+
 def _excluded(name: bytes, order: bytes | None, comment: bytes | None) -> ExcludedName:
     noted: Any = None
     if order is not None:

@@ -350,6 +350,23 @@ class Keys:
         return f"{self.namespace}:statuslast50req:"
 
     @property
+    def requests_of(self) -> str:
+        """Prefix + block of four days + `:` + source, hash, TTL 94 d: hour of the block to what was requested in
+        it (msgpack); `r:` + host to when its robots.txt was last fetched, and the status.
+        """
+        return f"{self.namespace}:requests:"
+
+    @property
+    def seconds_of(self) -> str:
+        """Prefix + source, string, TTL 2 min: how many requests it got in each of the last 64 seconds."""
+        return f"{self.namespace}:seconds:"
+
+    @property
+    def incidents_of(self) -> str:
+        """Prefix + source, list, TTL 90 d: its last 24 halts, holds, back-offs and resumptions, with reasons."""
+        return f"{self.namespace}:incidents:"
+
+    @property
     def pulse(self) -> str:
         """String, TTL 5 s: a leader is alive; without it no slot is granted."""
         return f"{self.namespace}:pulse"

@@ -205,6 +205,32 @@ def test_a_body_without_end_is_not_read(shared: Client) -> None:
     assert shared.ask("GET", "/")[0] == 200
 
 
+def test_the_report_of_a_source_is_a_page_that_may_load_and_run_nothing(shared: Client) -> None:
+    with redis.Redis.from_url(shared.monitor.environ["REDIS_URL"]) as client:
+        client.sadd(KEYS.sources, "museum")
+    status, headers, body = shared.ask("GET", "/report?source=museum")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "script-src" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert b"<h1>What crawlproject requested of museum</h1>" in body
+    assert shared.ask("GET", "/report?source=museum", Host="evil.example")[0] == 421
+    for wrong, why in {
+        "": "must be 1 to 128",
+        "?source=": "must be 1 to 128",
+        "?source=%ff%00<b>": "must be 1 to 128",
+        "?source=nobody.example": "nothing is known of nobody.example",
+    }.items():
+        status, headers, body = shared.ask("GET", f"/report{wrong}")
+        assert (status, headers["Content-Type"], why in json.loads(body)["error"]) == (
+            404,
+            "application/json",
+            True,
+        )
+    assert shared.ask("POST", "/report", {"source": "museum"})[0] == 405
+
+
 @pytest.mark.parametrize("rate", ["", "plenty", "-1", "nan", "inf", "1e999", "null"])
 def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str) -> None:
     status, _, said = shared.ask("POST", "/rate", {"source": "museum", "rate": rate})
@@ -229,7 +255,7 @@ def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
     client = Client(locked)
     status, headers, body = client.ask("GET", "/")
     assert (status, headers["Location"], body) == (303, "/login", b"")
-    for path in ("/events", "/thumbnails/ab/a%252Fb.jpg"):
+    for path in ("/events", "/report?source=museum", "/thumbnails/ab/a%252Fb.jpg"):
         assert client.ask("GET", path)[0] == 401
     assert client.ask("POST", "/halt", {"source": "museum"})[0] == 401
     assert client.ask("GET", "/login")[0] == 200

@@ -5,9 +5,12 @@ Judged is what must never happen. How much of its rate a source gets is judged b
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from benchmarks.politeness import Result, judge, run, silent_too_long
+from benchmarks.arrivals import Report
+from benchmarks.politeness import Result, disagreements, judge, run, silent_too_long, worst_of_clock
 from benchmarks.politeness_scenarios import (
     LAPSE_SOON,
     Outage,
@@ -33,8 +36,8 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
     "scenario",
     [
         Scenario("two-workers-skewed-clocks", SOURCES, seconds=5, skew_hours=(5, -7)),
-        Scenario("killed-leader", SOURCES, seconds=10, disturb=killed_leader, settings=LAPSE_SOON),
-        Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis),
+        Scenario("killed-leader", SOURCES, seconds=10, disturb=killed_leader, settings=LAPSE_SOON, losses=True),
+        Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis, losses=True),
         lowered(4),
         redirects(4),
         slow_tls(5),
@@ -114,3 +117,46 @@ def test_the_bound_on_a_second_holds_during_an_outage_too() -> None:
     figures = judge("museum", 10, times, [Outage(4, 6, patience=1)])
     assert figures.use == pytest.approx(1)
     assert figures.worst > 12
+
+
+def told(requests: int, received: int, peak: int, **results: int) -> dict[str, Any]:
+    totals = {"requests": requests, "bytes": received, "results": {k[1:]: n for k, n in results.items()}}
+    return {"totals": {**totals, "peak": {"requests": peak}}}
+
+
+def test_a_report_that_does_not_agree_with_its_site_is_a_violation() -> None:
+    times = [
+        *evenly(10, 2, begin=100.35),
+        100.999,
+    ]  # 8, 10 and 4 in the seconds of the clock, one of them at its turn
+    site = Report(
+        arrivals={"museum": sorted(times)},
+        late=0.0,
+        lapses=[],
+        pictures={},
+        statuses={"museum": {"200": 20, "404": 2}},
+        bytes={"museum": 5000},
+        epoch=0.0,
+    )
+    assert disagreements("museum", told(22, 5000, 10, _200=20, _404=2), site) == []
+    assert disagreements("museum", told(22, 5000, 9, _200=20, _404=2), site) == [
+        "museum: busiest second 9 by the report, 10 to 10 by the site"
+    ]
+    wrong = disagreements("museum", told(21, 4999, 10, _200=21), site)
+    words = ("21 requests by", "4999 bytes by", "{'200': 21} results by")
+    assert len(wrong) == 3
+    assert all(word in one for word, one in zip(words, wrong, strict=True))
+    assert disagreements("museum", told(21, 4999, 9, _200=21), site, losses=True) == []
+    assert disagreements("museum", told(23, 5000, 10, _200=23), site, losses=True) == [
+        "museum: 23 requests by the report, 22 by the site"
+    ]
+    nothing = told(0, 0, 0) | {"totals": {"requests": 0, "bytes": 0, "results": {}, "peak": None}}
+    assert len(disagreements("museum", nothing, site)) == 3
+    assert disagreements("nobody", nothing, site) == []
+
+
+def test_the_worst_second_of_the_clock_is_told_with_what_came_at_its_turn() -> None:
+    times = [0.9, 0.99, 1.01, 1.5, 1.99, 2.005]
+    assert worst_of_clock(times) == 3
+    assert worst_of_clock(times, 0.02) == 4
+    assert worst_of_clock(times, -0.02) == 2

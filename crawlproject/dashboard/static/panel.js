@@ -341,7 +341,9 @@ export function makePanel(spider, tag, alone, { order, askRate }) {
       order(`/${doing(s).toLowerCase()}`, { source, spider }, halt);
     });
     set.addEventListener("click", () => askRate({ source, spider }, sources.find((one) => one.source === source)));
-    row.append(make("td", { className: "actions" }, halt, set));
+    const about = { href: `/report?source=${encodeURIComponent(source)}`, target: "_blank", rel: "noopener" };
+    const report = make("a", { ...about, textContent: "Report", "aria-label": `Report on ${source}, for its admin` });
+    row.append(make("td", { className: "actions" }, halt, set, " ", report));
     return row;
   }
 

@@ -1,11 +1,12 @@
 -- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it.
--- needs: robots_sizes
+-- needs: robots_sizes, requests
 --
 -- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'short', 'none',
 --    'refused', 'redirect' (to the URL in body), 'unreachable', or '' when nothing was requested: another may try at
 --    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
 --    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest); maxsize (bytes that all
---    copies may take).
+--    copies may take). source: whose look-up it was; payer, sent (us), result, received (bytes), sent_rate (1/1000 rps) of
+--    the request: it is counted, whether the lock was lost or not (see preludes/requests.lua).
 -- Reply: 1, or 0 when the lock was lost: another may have fetched it since, so nothing was kept.
 --
 -- The last good copy stays when there is no new one. The pauses between tries double. A copy that nobody needs is
@@ -14,6 +15,12 @@
 local DAY_MS = 86400000
 local key, lock = K.robots_of .. A.url, K.robots_fetch_of .. A.url
 require_type('hash', key)
+if A.sent then
+  look_up_seconds({A.payer})
+  count_kind(note_request(A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
+  save_requests()
+  note_robots(A.source, A.url, A.result)
+end
 if attempt('GET', lock) ~= A.token then return 0 end
 if A.kind == 'unreachable' then
   redis.call('HSETNX', key, 'since', text(now))

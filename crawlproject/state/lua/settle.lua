@@ -26,6 +26,9 @@
 --    The status is noted for the source that paid, with `fine` as a sample of its circuit; without it it says nothing
 --    about the source. `slows`: slows the source down (429, 503), and holds it for `holds` if that is set. `answered`:
 --    the site has answered, by a redirect or an opt-out.
+--    sents (us), results, received (bytes of the body), sent_rates (1/1000 rps): a request was sent at that moment, and has
+--    ended so (where not as `statuses` says). forbidden: by what the site forbids it, `robots` or `opt_out`. Both count
+--    for the source that paid, see preludes/requests.lua.
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
 --
@@ -55,6 +58,7 @@ do -- blocks: Lua has room for 200 variables at a time
   look_up_circuits(names)
   look_up_rules(names)
   look_up_statuses(names)
+  if next(A.sents) then look_up_seconds(names) end
 end
 
 local reply, ended, touched, counts, buckets, looked_at = {}, 0, {}, {}, {}, {}
@@ -88,7 +92,14 @@ local function learn(index, payer, generation)
   end
   if slows then
     slow_down(payer, 0.5, 'status ' .. status)
-    if A.holds[index] then change(payer).hold = math.max(circuit.hold, now + A.holds[index]) end
+    if A.holds[index] then
+      local held, wait = circuit.hold, A.holds[index]
+      change(payer).hold = math.max(held, now + wait)
+      -- Those in flight are answered alike: one hold.
+      if held <= now or now + wait > held + 5000000 then
+        note_incident(payer, 'held', string.format('status %s, Retry-After: %.0f s', status, wait / 1000000), 'held')
+      end
+    end
   end
   if latency then
     local bucket = A.buckets[index]
@@ -111,6 +122,17 @@ local function learn(index, payer, generation)
   else
     sample(payer, generation, fine)
   end
+end
+
+-- What the report of the source says of this end.
+local function note_end(index, payer)
+  local status, sent, forbidden = A.statuses[index], A.sents[index], A.forbidden[index]
+  if sent then
+    note_request(payer, sent, A.results[index] or status or 'none', A.received[index] or 0, A.sent_rates[index])
+  elseif status and not status:find('^%d') then
+    note_kind(payer, '-' .. status, 1)
+  end
+  if forbidden then note_kind(payer, forbidden, 1) end
 end
 
 -- Gives a request back; returns whether it is outstanding still.
@@ -199,7 +221,10 @@ local function end_lease(index, id)
     elseif not A.entries[index] or not give_back(index, source) then
       ended = ended + 1
     end
-    if payer then learn(index, payer, generations[index]) end
+    if payer then
+      learn(index, payer, generations[index])
+      note_end(index, payer)
+    end
     if A.revisits[index] then note_revisit(source, A.revisit_pages[index], A.revisits[index], A.intervals[index]) end
     if payer and A.unsent[index] then
       undo_pace(payer, A.unsent[index])
@@ -224,6 +249,7 @@ schedule_all(touched)
 save_statuses()
 save_windows()
 save_circuits()
+save_requests()
 local held_back = {}
 for payer in pairs(looked_at) do
   if held_until(payer) > 0 then held_back[#held_back + 1] = payer end

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
 
@@ -56,6 +57,11 @@ _SETTLE_COLUMNS = (
         "unsent",
         "unused",
         "rates",
+        "sents",
+        "results",
+        "received",
+        "sent_rates",
+        "forbidden",
     ),
     *("streams", "events", "dead", "refusals", "images", "attempts"),
     *("entries", "names", "domains", "strays", "delays"),
@@ -261,6 +267,9 @@ class Settlement:
     was never sent: where the spider keeps a delay of its own, the next request need not wait for that. `unused` is
     the slot of one for which nobody has so much as connected, with its rate: if it was the last one, its source
     gets it back.
+
+    `requested` is the request that was sent for it, if one was; `forbidden` by what the site forbids the image or
+    page, "robots" or "opt_out". Both are for the report of the source.
     """
 
     id: str
@@ -289,6 +298,8 @@ class Settlement:
     answered: bool = False
     unsent: int | None = None
     unused: tuple[int, float] | None = None
+    requested: Requested | None = None
+    forbidden: str | None = None
 
 
 class DeadRetry(NamedTuple):
@@ -307,6 +318,16 @@ class DeadRetry(NamedTuple):
 
 def _parsed(seconds: float) -> dict[str, int]:
     return {"parses": int(seconds * MICROS), "parse_buckets": bisect_left(PARSE_BOUNDS, seconds)}
+
+
+def _reported(one: Settlement) -> dict[str, Any]:
+    """Return what the report of its source says of a settlement, by column of settle.lua."""
+    found: dict[str, Any] = {} if one.forbidden is None else {"forbidden": one.forbidden}
+    if (sent := one.requested) is not None:
+        found |= {"sents": sent.sent, "received": sent.received, "sent_rates": round(sent.rate * 1000)}
+        if sent.result != one.status:
+            found["results"] = sent.result
+    return found
 
 
 def _lost(reply: Sequence[Any]) -> list[Lost]:
@@ -484,6 +505,7 @@ class FrontierScripts(ScriptRunner):
         slot, rate = one.unused or (None, None)
         slots = {"unsent": one.unsent, "unused": slot, "rates": rate}
         found: dict[str, Any] = {name: value for name, value in slots.items() if value is not None}
+        found |= _reported(one)
         found |= {} if one.parse_s is None else _parsed(one.parse_s)
         found |= {} if one.revisit is None else one.revisit.packed()
         if one.source != one.id.partition(":")[2]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
-from crawlproject.models import Slot
+from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit
 from crawlproject.state.clock import MICROS
@@ -341,8 +341,12 @@ class SourceScripts(ScriptRunner):
         retry: float,
         retry_max: float,
         maxsize: int,
+        source: str = "",
+        requested: Requested | None = None,
     ) -> bool:
         """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds, sizes in bytes.
+
+        `requested` is the request that was sent for it, if one was: for the look-up of `source`.
 
         False when the lock of `token` was lost, and nothing was kept.
         """
@@ -360,5 +364,10 @@ class SourceScripts(ScriptRunner):
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
             maxsize=maxsize,
+            **({} if requested is None else {"source": source, "payer": requested.source, **requested.packed()}),
         )
         return bool(reply)
+
+    async def note_request(self, requested: Requested) -> None:
+        """Count a request that has neither a lease nor is for a robots.txt, for the report of its source."""
+        await self._run("note_request", source=requested.source, **requested.packed())

@@ -1,5 +1,5 @@
 -- Changes of circuits, and the events that tell of them.
--- needs: audit, circuit, rates, slots, asked_delay
+-- needs: audit, circuit, rates, slots, asked_delay, requests
 -- types: set temp_halted watchlist, stream halted_events resumed_events
 --
 -- Circuits are written once, at the end of a script, by save_circuits(), statuses by save_statuses().
@@ -96,6 +96,7 @@ local function open_circuit(source, why, results)
   local what = results and 'tripped temporary halt' or 'was put on temporary halt'
   local by = results and worker_at_work() or operator_of(source, 'halt')
   announce(K.halted_events, 'crawl_halted', source, 'temporary', what, why, by, results)
+  note_incident(source, 'opened', why, 'opened')
 end
 
 local function let_probes_out(source)
@@ -113,6 +114,7 @@ local function halt(source, why, results)
   local what = results and 'tripped permanent halt' or 'was put on permanent halt'
   local by = results and worker_at_work() or operator_of(source, 'halt')
   announce(K.halted_events, 'crawl_halted', source, 'permanent', what, why, by, results)
+  note_incident(source, 'halted', why, 'halted')
 end
 
 -- Closed, with nothing counted against it; `by_operator` also at the full rate again.
@@ -132,7 +134,9 @@ local function close_circuit(source, kind, why, by_operator)
   redis.call('SREM', K.halted, source)
   halted[source] = false
   local by = by_operator and operator_of(source, 'halt') or worker_at_work()
-  if kind then announce(K.resumed_events, 'crawl_resumed', source, kind, 'resumed from ' .. kind .. ' halt', why, by) end
+  if not kind then return end
+  announce(K.resumed_events, 'crawl_resumed', source, kind, 'resumed from ' .. kind .. ' halt', why, by)
+  note_incident(source, 'resumed', why)
 end
 
 local function close_if_passed(source)

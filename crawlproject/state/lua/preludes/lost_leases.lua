@@ -24,6 +24,7 @@ local function return_lease(lease)
   local deliveries = math.min(deliveries_of(lease.entry) + 1, 255)
   local entry = lease.entry:sub(1, 1) .. string.char(deliveries) .. lease.entry:sub(3)
   free_probe(lease.source, lease.generation)
+  note_kind(lease.source, 'lost', 1)
   if deliveries < A.max_deliveries then return put_back(lease.source, entry) end
   add_dead_letter('entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
   add(K.counts_of .. 'failed', lease.source, 1)
@@ -59,4 +60,5 @@ local function return_lost(reply)
     for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
   end end
   save_circuits()
+  save_requests()
 end

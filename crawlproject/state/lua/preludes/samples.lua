@@ -193,6 +193,7 @@ local function slow_down(source, share, why)
   if now - circuit.slowed >= SLOWED_AT_MOST_EVERY_US then
     circuit.factor, circuit.slowed = math.max(circuit.factor * share, LEAST_FACTOR), now
     circuit.why = why
+    note_incident(source, 'slowed', string.format('%s: to %.3g %% of its rate', why, 100 * circuit.factor), 'slowed')
   end
 end
 
