@@ -66,7 +66,9 @@ class Keys:
 
     @property
     def due_fast(self) -> str:
-        """Sorted set: where a former version had its sources of 10 rps and more; they leave it."""
+        """Sorted set: where a former version had its sources of 10 rps and more; they leave it. Then a string,
+        which keeps workers of that version away.
+        """
         return self._of_spider("due:fast")
 
     @property
