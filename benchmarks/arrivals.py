@@ -13,7 +13,8 @@ so nothing is written while requests come, and the report says how late this pro
 A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
 seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
 robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
-sixth is the delay of each picture (seconds).
+sixth is the delay of each picture (seconds). With a seventh, N, every host is a site of its own, and a source, of
+the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`.
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -26,12 +27,14 @@ import gc
 import io
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -44,6 +47,7 @@ from PIL import Image
 
 ROBOTS = "robots.txt"
 PICTURES = 64  # different ones
+_LEAVES = {0: "gone/", 1: "once/", 2: "moved/"}
 _PATIENCE = 10.0  # seconds to start, and to end
 _LOOK = 0.005  # seconds between two looks at how late we are
 LAPSE_S = 0.02
@@ -69,7 +73,7 @@ class Listener(NamedTuple):
     """One port: its address, its source (None if the path tells it), where its robots.txt leads to, if it does.
 
     `handshake` is how late it answers TLS handshakes (s), None where there is no TLS. `hangs` says how its site
-    hangs, "" if it does not; its pictures come after `delay` seconds.
+    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many.
     """
 
     host: str
@@ -78,6 +82,23 @@ class Listener(NamedTuple):
     handshake: float | None = None
     hangs: str = ""
     delay: float = 0.0
+    pages: int = 0
+
+
+def links_of(host: str, number: int, pages: int) -> list[str]:
+    """Return the paths that a page of a host leads to: its children in a tree, and one page before it.
+
+    A page without children may be one that is gone, fails once, or is moved to another address.
+    """
+    children = [child for child in (2 * number + 1, 2 * number + 2) if child < pages]
+    links = [_path_of(host, child, pages) for child in children]
+    return [*links, _path_of(host, number // 2, pages)]
+
+
+def _path_of(host: str, number: int, pages: int) -> str:
+    is_leaf = 2 * number + 1 >= pages
+    kind = _LEAVES.get(zlib.crc32(f"{host}/{number}".encode()) % 25, "") if is_leaf else ""
+    return f"/{kind}{number}"
 
 
 def size_of(number: int) -> tuple[int, int]:
@@ -165,6 +186,22 @@ class _Sites:
             return _FAILED
         return _PAGE if first == "page" else _image(path)
 
+    def page(self, authority: str, path: str, pages: int) -> bytes:
+        """Return the answer to a request for a page of a host."""
+        host, (kind, _, name) = authority.partition(":")[0], path[1:].rpartition("/")
+        number = int(name) if name.isdecimal() and int(name) < pages else None
+        if path.endswith(ROBOTS) or kind == "gone" or number is None:
+            return _NOT_FOUND
+        if kind == "moved":
+            return _answer("301 Moved Permanently", f"Location: http://{authority}/{number}\r\n")
+        if kind == "once" and (host, path) not in self._failed:
+            self._failed.add((host, path))
+            return _FAILED
+        links = "".join(f'<a href="{link}">{link}</a> ' for link in links_of(host, number, pages))
+        elsewhere = '<a href="http://elsewhere.example/">out of scope</a>'
+        text = f"<!DOCTYPE html><title>{host} {number}</title><p>Page {number} of {host}</p>{links}{elsewhere}"
+        return _answer("200 OK", "Content-Type: text/html\r\n", text.encode())
+
     def say(self, transport: asyncio.Transport, answer: bytes) -> None:
         """Send an answer, or keep it until the sites speak again."""
         if self.silent:
@@ -185,6 +222,9 @@ class _Sites:
         self.away = not self.away
         for transport in list(self.open):
             transport.abort()
+
+
+_HOST = re.compile(rb"\r\nhost: *([^\r\n]+)", re.IGNORECASE)
 
 
 class _Connection(asyncio.Protocol):
@@ -210,9 +250,15 @@ class _Connection(asyncio.Protocol):
         *heads, self._read = (self._read + data).split(b"\r\n\r\n")
         for head in heads:
             path = head.split(b" ", 2)[1].decode("latin-1")
-            source = self._listener.source or path[1:].partition("/")[0]
+            if self._listener.pages:
+                host = _HOST.search(head)
+                authority = host[1].decode("latin-1") if host else ""
+                source = authority.partition(":")[0]
+                answer = self._sites.page(authority, path, self._listener.pages)
+            else:
+                source = self._listener.source or path[1:].partition("/")[0]
+                answer = self._sites.answer(self._listener, path)
             self._sites.note(source, path, now)
-            answer = self._sites.answer(self._listener, path)
             self._sites.note_answer(source, answer)
             if self._listener.delay and not path.endswith(ROBOTS):
                 asyncio.get_running_loop().call_later(

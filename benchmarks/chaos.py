@@ -76,7 +76,6 @@ _WOKEN_S = 3.0  # for which a reader that was suspended may go on, if it is stil
 _OTHER_HOST = Path(__file__).parent / "other_host"
 _STALL_S = 120.0  # without an end of a seed: twice the longest way from a failed attempt to its next one
 _FEED = 50  # seeds pushed at a time
-_AHEAD_S = 6.0  # of work that wait in Redis
 _AFTERWARDS_S = 2.0  # in which an end too many would show, when all heartbeats that could lapse have
 
 
@@ -101,6 +100,9 @@ class Plan:
     heartbeat_timeout: float = 3.0  # seconds
     appendfsync: str = "always"  # when Redis writes to disk
     deadline: float = 1800.0  # seconds; a crawl that hangs is found by _STALL_S long before
+    spider: str = "images"
+    ahead: float = 6.0  # seconds of work that wait in Redis
+    disturbed: int = 0  # ends, before which faults come, also when all seeds are fed
 
     def sources(self) -> Iterator[tuple[str, int]]:
         """Yield the sources and the number of their seeds: each has work for the same time."""
@@ -165,9 +167,11 @@ class Reader:
 class Chaos:
     """A crawl under way, its supervisor, and its tormentor."""
 
-    def __init__(self, plan: Plan, crawl: Crawl, sites: Sites) -> None:
+    def __init__(self, plan: Plan, crawl: Crawl, sites: Sites, store: Path) -> None:
         self.plan = plan
         self.crawl = crawl
+        self.store = store  # where thumbnails, or pages, are kept
+        self.keys = Keys("crawl", plan.spider)
         self.redis: Any = crawl.redis
         self.sites = sites
         self.rng = Random(plan.random)
@@ -234,10 +238,9 @@ class Chaos:
 
     # The run
 
-    def run(self, seeds: Sequence[Seed], authorities: Mapping[str, str]) -> float:
-        """Crawl the seeds to the end, disturbed; return the seconds it took."""
+    def run(self, lines: Sequence[str]) -> float:
+        """Crawl from these lines of the seed list to the end, disturbed; return the seconds it took."""
         self.redis.config_set("appendfsync", self.plan.appendfsync)
-        lines = [seed.line(authorities[seed.source]) for seed in seeds]
         began = time.monotonic()
         try:
             for _ in range(self.plan.workers):
@@ -250,10 +253,10 @@ class Chaos:
             self._kill_all()
         return time.monotonic() - began
 
-    def _disturb(self, lines: list[str], deadline: float) -> None:
+    def _disturb(self, lines: Sequence[str], deadline: float) -> None:
         fed, ended, next_fault, next_look = 0, 0, time.monotonic() + 2, 0.0
         last_end = time.monotonic()
-        ahead = _AHEAD_S * sum(self.plan.rates.values())
+        ahead = self.plan.ahead * sum(self.plan.rates.values())
         while True:
             now = time.monotonic()
             if now > deadline:
@@ -266,18 +269,18 @@ class Chaos:
                 self._undo()
             if self.redis_up:
                 self._look_after()
-                if fed < len(lines) and self.redis.llen(KEYS.seeds) + self._outstanding() < ahead:
-                    self.redis.lpush(KEYS.seeds, *lines[fed : fed + _FEED])
+                if fed < len(lines) and self.redis.llen(self.keys.seeds) + self._outstanding() < ahead:
+                    self.redis.lpush(self.keys.seeds, *lines[fed : fed + _FEED])
                     fed += _FEED
                 if now > next_look:
                     next_look = now + _LOOK_S
                     before, ended = ended, self._ended()
-                    all_ended = ended >= len(lines) and not self._outstanding()
+                    all_ended = ended >= len(lines) and not self._outstanding() and not self._unread()
                     if all_ended and not self._later and not self._wanted(fed < len(lines)):
                         return
                     if all_ended or ended > before:
                         last_end = now
-            if now > next_fault and self._wanted(fed < len(lines)):
+            if now > next_fault and self._wanted(fed < len(lines) or ended < self.plan.disturbed):
                 self._strike()
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
             time.sleep(_TICK_S)
@@ -292,10 +295,10 @@ class Chaos:
         undo()
         self.struck.append((time.monotonic(), f"end of {name}"))
 
-    def _wanted(self, seeds_left: bool) -> bool:
-        """Tell whether another fault shall come."""
+    def _wanted(self, work_left: bool) -> bool:
+        """Tell whether another fault shall come; `work_left`: there is enough to disturb."""
         if self.plan.rounds is None:
-            return seeds_left
+            return work_left
         return bool(self._deck) or self._dealt < self.plan.rounds * len(self.plan.faults or FAULTS)
 
     def _strike(self) -> None:
@@ -312,7 +315,7 @@ class Chaos:
                 return
 
     def _ended(self) -> int:
-        return sum(self.redis.xlen(key) for key in (*KEYS.streams, KEYS.dead))
+        return sum(self.redis.xlen(key) for key in (*self.keys.streams, self.keys.dead))
 
     def _standstill(self) -> str:
         """End all faults; return what is left to do, and who is there to do it."""
@@ -320,23 +323,29 @@ class Chaos:
         states = Counter(worker.state for worker in self.workers)
         workers = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         return (
-            f"{self._ended()} seeds ended, {self.redis.llen(KEYS.seeds)} not read,"
+            f"{self._ended()} seeds ended, {self.redis.llen(self.keys.seeds)} not read,"
             f" {self._outstanding()} outstanding; workers: {workers};"
             f" faults to come: {', '.join(self._deck) or 'none'}"
         )
 
+    def _unread(self) -> bool:
+        """Tell whether there are seeds that are not in the frontier yet."""
+        return bool(self.redis.llen(self.keys.seeds)) or any(
+            self.redis.scan_iter(f"{self.keys.processing_of}*", count=1000)
+        )
+
     def _outstanding(self) -> int:
-        return int(self.redis.get(KEYS.outstanding) or 0)
+        return int(self.redis.get(self.keys.outstanding) or 0)
 
     # The supervisor
 
     def _start_worker(self) -> None:
         number = next(self._numbers)
-        self.workers.append(Worker(number, self.crawl.worker(number), time.monotonic()))
+        self.workers.append(Worker(number, self.crawl.worker(number, self.plan.spider), time.monotonic()))
 
     def _look_after(self) -> None:
         """Note who has come and gone, and start others in their place."""
-        registered = b" ".join(self.redis.zrange(KEYS.workers, 0, -1))
+        registered = b" ".join(self.redis.zrange(self.keys.workers, 0, -1))
         now = time.monotonic()
         for worker in list(self.workers):
             if worker.state == "starting" and f":{worker.process.pid}:".encode() in registered:
@@ -482,8 +491,8 @@ def hang_redis(chaos: Chaos) -> bool:
 
 
 def store_away(chaos: Chaos) -> bool:
-    """The folder of the thumbnails vanishes for a while."""
-    folder = chaos.crawl.thumbnails
+    """The folder of the thumbnails, or of the pages, vanishes for a while."""
+    folder = chaos.store
     if not chaos.store_up or chaos.starting or not folder.exists():
         return False
     elsewhere = folder.with_name("elsewhere")
@@ -642,8 +651,8 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
         + [f"{identifier} was never asked for" for identifier in ends.keys() - expected.keys()]
         + list(_wrong_images(crawl, images, expected))
         + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
-        + list(_left_behind(redis))
-        + list(_wrong_files(chaos, events)),
+        + list(left_behind(redis, KEYS))
+        + list(wrong_files(chaos, events)),
         [],
         crawl.totals(),
     )
@@ -666,21 +675,21 @@ def _wrong_images(crawl: Crawl, images: Sequence[dict[str, Any]], seeds: Mapping
                 yield f"thumbnail of {seed.identifier} shows another picture"
 
 
-def _left_behind(redis: Any) -> Iterator[str]:
+def left_behind(redis: Any, keys: Keys) -> Iterator[str]:
     """Yield what an empty frontier without workers has no more."""
-    for key in (KEYS.outstanding, KEYS.overflow):
+    for key in (keys.outstanding, keys.overflow):
         if left := int(redis.get(key) or 0):
             yield f"{key} is {left}"
-    patterns = (KEYS.leases_of, KEYS.processing_of, KEYS.queue_of, KEYS.overflow_of, KEYS.delayed_of)
-    for pattern in (KEYS.seeds, KEYS.quarantine, KEYS.workers, *(f"{prefix}*" for prefix in patterns)):
-        for key in redis.scan_iter(pattern):
+    patterns = (keys.leases_of, keys.processing_of, keys.queue_of, keys.overflow_of, keys.delayed_of)
+    for pattern in (keys.seeds, keys.quarantine, keys.workers, *(f"{prefix}*" for prefix in patterns)):
+        for key in redis.scan_iter(pattern, count=1000):
             yield f"{key.decode()} is left behind"
 
 
-def _wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
+def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
     """Yield a sentence for each reader whose files, together, have other events than the streams."""
     emitted = Counter(
-        (stream.rpartition(":")[2], event.get("identifier")) for stream in events for event in events[stream]
+        (stream.rpartition(":")[2], _name_of(event)) for stream in events for event in events[stream]
     )
     for name, reader in chaos.readers.items():
         written: Counter[tuple[str, str | None]] = Counter()
@@ -688,13 +697,17 @@ def _wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) -
             chaos.crawl.scrapy("events", str(path), *reader.options)
         for path in filter(Path.exists, reader.files):
             lines = map(json.loads, path.read_text().splitlines())
-            written.update((event["event"], event.get("identifier")) for event in lines)
+            written.update((event["event"], _name_of(event)) for event in lines)
         if written != emitted:
             less, more = (emitted - written).total(), (written - emitted).total()
             yield f"the files of reader {name} lack {less} events of the streams and have {more} more"
 
 
-def _too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
+def _name_of(event: Mapping[str, Any]) -> str | None:
+    return event.get("identifier") or event.get("url")
+
+
+def too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
     """Yield what is wrong with the rates, but where the sites were late themselves."""
     for source, times in report["arrivals"].items():
         most = allowed(chaos.plan.rates[source])
@@ -724,14 +737,14 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
             authorities = {
                 source: f"127.0.0.1:{port}" for source, port in zip(plan.rates, sites.ports, strict=True)
             }
-            chaos = Chaos(plan, crawl, sites)
+            chaos = Chaos(plan, crawl, sites, crawl.thumbnails)
             try:
-                seconds = chaos.run(seeds, authorities)
+                seconds = chaos.run([seed.line(authorities[seed.source]) for seed in seeds])
                 result = account(chaos, seeds, seconds)
             finally:
                 if keep is not None:
                     shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
-        result.too_fast += _too_fast(chaos, sites.report)
+        result.too_fast += too_fast(chaos, sites.report)
     return result
 
 

@@ -114,13 +114,14 @@ class Crawl:
         events = [json.loads(line) for line in path.read_text().splitlines()]
         return [event for event in events if event["event"] != "failed"]
 
-    def dead_letters(self) -> list[dict[str, Any]]:
+    def dead_letters(self, spider: str = "images") -> list[dict[str, Any]]:
         """Return the dead letters, as `scrapy dead list --json` shows them."""
-        return cast("list[dict[str, Any]]", json.loads(self.scrapy("dead", "list", "--json")))
+        listed = self.scrapy("dead", "list", "--json", "--spider", spider)
+        return cast("list[dict[str, Any]]", json.loads(listed))
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self, spider: str = "images") -> dict[str, Any]:
         """Return what `scrapy stats` prints."""
-        return cast("dict[str, Any]", json.loads(self.scrapy("stats")))
+        return cast("dict[str, Any]", json.loads(self.scrapy("stats", "--spider", spider)))
 
 
 def until(what: str, patience: float, condition: Callable[[], object]) -> None:

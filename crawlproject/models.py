@@ -532,15 +532,15 @@ def _as_json(event: ImageEvent | LinkRotEvent | PageEvent, optional: Iterable[st
 class ReadPage:
     """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen before.
 
-    `size` is the number of bytes that were read, in `parse_s` seconds. `links` counts those that this worker has
-    decided about by itself, by what became of them. `look`: it is to be looked at again.
+    `size` is the number of bytes that were read, in `parse_s` seconds. `counts`: what became of links and sitemaps
+    that Redis has not counted yet. `look`: it is to be looked at again.
     """
 
     event: PageEvent
     is_new: bool
     size: int = 0
     parse_s: float | None = None
-    links: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     look: Look | None = None
 
 
@@ -548,12 +548,11 @@ class ReadPage:
 class ReadSitemap:
     """Item: a sitemap that was read, and whose pages are stored, or that is gone or unchanged (`status`).
 
-    It has no event. `links` counts those that this worker has decided about by itself, as of a `ReadPage`, `look`
-    is as there, and `revisit` as in the event of a page.
+    It has no event. `counts` and `look` are as of a `ReadPage`, and `revisit` as in the event of a page.
     """
 
     status: int = 200
-    links: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     look: Look | None = None
     revisit: str | None = None
 

@@ -151,5 +151,5 @@ def test_every_command_and_key_that_the_runbook_names_is_there() -> None:
     ours = {path.stem for path in (ROOT / "crawlproject" / "commands").glob("*.py")}
     assert named <= ours
     keys = {spelling.rstrip(":") for _, spelling in Keys("crawl", "images").items()}
-    for key in re.findall(r"\b(crawl:[a-z0-9_]+(?::[a-z_]+)?|images:start_urls)", text):
+    for key in re.findall(r"\b(crawl:[a-z0-9_]+(?::[a-z_]+)*|images:start_urls)", text):
         assert key in keys or key.rpartition(":")[0] in keys, key

@@ -462,9 +462,8 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
 
 
 def _of_links(item: ReadPage | ReadSitemap, revisit: str | None) -> dict[str, int]:
-    """Return the counts of what was decided about links, and of looks that have found nothing new."""
-    counts = {f"links_{name}": number for name, number in item.links.items()}
-    return counts | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
+    """Return the counts of links and sitemaps, and of looks that have found nothing new."""
+    return dict(item.counts) | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

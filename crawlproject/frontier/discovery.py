@@ -50,9 +50,11 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Discovered:
     """What became of links: new; seen before; beyond the budget of their source, or the bound of the
-    overflows; of an unknown source where those are refused, or not to be stored; excluded.
+    overflows; of an unknown source where those are refused, or not to be stored; excluded; beyond the bound of
+    sitemaps (`left_out`).
 
-    `unasked` has those of them that this worker has decided without Redis, which has not counted them.
+    `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
+    was left out.
     """
 
     admitted: int = 0
@@ -60,12 +62,14 @@ class Discovered:
     over_budget: int = 0
     refused: int = 0
     excluded: int = 0
-    unasked: Mapping[str, int] = field(default_factory=dict, compare=False)
+    left_out: int = 0
+    uncounted: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 _FIELDS = {"a": "admitted", "k": "known", "b": "over_budget", "h": "over_budget", "f": "over_budget"} | {
     "r": "refused",
     "x": "excluded",
+    "s": "left_out",
 }
 
 
@@ -112,8 +116,10 @@ class Discovery:
             config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
         )
 
-    async def admit(self, links: Iterable[Link]) -> Discovered | None:
+    async def admit(self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None) -> Discovered | None:
         """Admit links; return what became of them, None if that has to wait for a leader that knows the catalogue.
+
+        `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
 
         Admitting the same links again does no harm: they are known then. So a page's lease is settled only after
         this.
@@ -126,28 +132,30 @@ class Discovery:
         if now >= self._forget_at:
             self._forget(now)
         counts: Counter[str] = Counter()
-        unasked: Counter[str] = Counter()
-        for batch in self._batches(links, now, unasked):
-            if not await self._send(batch, now, counts):
+        uncounted: Counter[str] = Counter()
+        for batch in self._batches(links, now, uncounted):
+            if not await self._send(batch, now, counts, sitemaps):
                 return None
-        return Discovered(**counts + unasked, unasked=unasked)
+        if counts["left_out"]:
+            uncounted["left_out"] = counts.pop("left_out")
+        return Discovered(**counts + uncounted, uncounted=uncounted)
 
-    def _batches(self, links: Iterable[Link], now: float, unasked: Counter[str]) -> Iterable[_Batch]:
+    def _batches(self, links: Iterable[Link], now: float, uncounted: Counter[str]) -> Iterable[_Batch]:
         """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
         batch, size = _Batch({}, {}), 0
         for link in links:
             number = hash((_known_as(link), link.url))
             if self._known[number & (_TABLE - 1)] == number:
-                unasked["known"] += 1
+                uncounted["known"] += 1
                 continue
             host = _host_of(link.url)
             if host is None:
-                unasked["refused"] += 1
+                uncounted["refused"] += 1
                 continue
             group = (link.source, domain_of(host))
             state = self._state_of(group, now)
             if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
-                unasked["over_budget"] += 1
+                uncounted["over_budget"] += 1
                 continue
             self._add(batch, group, link, host, number)
             size += 1
@@ -182,7 +190,9 @@ class Discovery:
         body: bytes = self._pack(data)
         return bytes((VERSION, 0, min(max(link.priority, 0), PRIORITIES - 1))) + body
 
-    async def _send(self, batch: _Batch, now: float, counts: Counter[str]) -> bool:
+    async def _send(
+        self, batch: _Batch, now: float, counts: Counter[str], sitemaps: tuple[str, int] | None
+    ) -> bool:
         groups = list(batch.groups.values())
         config = self._config
         try:
@@ -193,6 +203,7 @@ class Discovery:
                 refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget or None,
                 most_outstanding=self._most_outstanding,
+                sitemaps=sitemaps,
             )
         except REDIS_TROUBLE:
             self._forget(now)

@@ -15,10 +15,11 @@ from crawlproject.pages.licences import licence_of
 
 MAX_BYTES = 50 * 1024 * 1024  # without compression
 MOST_URLS = 50_000  # of a sitemap, and sitemaps of an index
-MOST_SITEMAPS = 500  # that a robots.txt leads to, in indexes and all: for the caller
+MOST_SITEMAPS = 500  # that a robots.txt leads to, and all those of a source, in indexes and all: for the caller
 INDEX_DEPTH = 2  # indexes in indexes: for the caller
 MOST_IMAGES = 1000  # of a page in a sitemap; of the whole sitemap two for each address that is read
 
+_MOST_LINES = 2 * MOST_SITEMAPS  # of a robots.txt
 _LEAVES = frozenset(("loc", "lastmod", "license", "title", "caption"))
 _ELEMENTS = _LEAVES | {"urlset", "sitemapindex", "url", "sitemap", "image"}
 _DEEPEST = 4  # elements that are listened to, in each other
@@ -58,15 +59,15 @@ class Sitemap:
 
 
 def sitemaps_of_robots(body: bytes, url: str) -> list[str]:
-    """Return the sitemaps that a robots.txt names, which is at `url`; they stand outside of its groups."""
-    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), 2 * MOST_SITEMAPS)
+    """Return the first 1,000 sitemaps that a robots.txt at `url` names; they stand outside of its groups."""
+    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), _MOST_LINES)
     found = (canonical_url(match[1].decode(errors="replace"), url) for match in lines)
-    return list(dict.fromkeys(one for one in found if one))[:MOST_SITEMAPS]
+    return list(dict.fromkeys(one for one in found if one))
 
 
 def sitemap_lines(body: bytes) -> bytes:
     """Return the lines of a robots.txt that name sitemaps."""
-    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), 2 * MOST_SITEMAPS)
+    lines = islice(_ROBOTS_LINE.finditer(_lines(body)), _MOST_LINES)
     return b"\n".join(match[0] for match in lines)
 
 

@@ -51,6 +51,7 @@ _IMAGES = "images"  # the spider that gets the images
 _ERRBACK = "failed"  # of both spiders (spiders/one_item.py)
 _RETRY_S = 0.5
 _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names them
+_LEFT_OUT = "sitemaps_left_out"  # count: sitemaps that were named and are not fetched
 _MOST_HOSTS = 50_000  # whose sitemaps this worker knows to be stored
 
 
@@ -146,7 +147,7 @@ class FoundPipeline:
         worth, reason = judge(url, depth, nofollow=nofollow, year=self.year)
         if worth is Worth.REFUSED:
             self.crawler.stats.inc_value(f"links/refused/{reason}")
-            decided["refused"] += 1
+            decided["links_refused"] += 1
             return None
         return POOR if worth is Worth.POOR else FOUND_PRIORITY
 
@@ -198,10 +199,18 @@ class FoundPipeline:
         own = [one for one in named if domain_of_url(one) == domain]
         elsewhere = [one for one in named if domain_of_url(one) != domain][:_MOST_ELSEWHERE]
         links = sitemap_links(item, own + elsewhere, scope, item.depth + 1, 0, MOST_SITEMAPS)
-        await self._admit(self.links, links, decided)
+        await self._admit_named(item, links, len(named), decided)
         if len(self._with_sitemaps) >= _MOST_HOSTS:
             self._with_sitemaps.clear()
         self._with_sitemaps.add(host)
+
+    async def _admit_named(
+        self, item: FetchedPage | FetchedSitemap, links: list[Link], named: int, decided: Counter[str]
+    ) -> None:
+        """Store sitemaps, within the bound of the source that leads there; count those of `named` left out."""
+        if named > len(links):
+            decided[_LEFT_OUT] += named - len(links)
+        await self._admit(self.links, iter(links), decided, sitemaps=(item.source, MOST_SITEMAPS))
 
     async def _read(self, item: FetchedSitemap) -> ReadSitemap | Failure:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
@@ -213,25 +222,27 @@ class FoundPipeline:
         decided: Counter[str] = Counter()
         try:
             if not rules.nofollow:
+                await self._admit_near(item, found, scope, decided)
                 await self._admit(self.links, self._listed_in(item, found, scope, decided), decided)
             if not rules.nofollow and not rules.noimages:
                 await self._admit(self.images, self._images_in(item, found, scope))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
         revisit = item.look and revisits.found(item.before, item.look.digest)
-        return ReadSitemap(links=decided, look=item.look, revisit=revisit)
+        return ReadSitemap(counts=decided, look=item.look, revisit=revisit)
+
+    async def _admit_near(self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]) -> None:
+        """Store the sitemaps of an index that are of its domain or in scope."""
+        domain = domain_of_url(item.url)
+        near = (one.url for one in found.sitemaps if domain_of_url(one.url) == domain or scope.has(one.url))
+        most = item.sitemaps if item.indexes < INDEX_DEPTH else 0
+        links = sitemap_links(item, near, scope, item.depth, item.indexes + 1, most)
+        await self._admit_named(item, links, len(found.sitemaps), decided)
 
     def _listed_in(
         self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]
     ) -> Iterator[Link]:
-        """Yield the pages of a sitemap, and the sitemaps of an index that are of its domain or in scope.
-
-        Traps are counted in `decided`.
-        """
-        if item.indexes < INDEX_DEPTH:
-            domain = domain_of_url(item.url)
-            near = (one.url for one in found.sitemaps if domain_of_url(one.url) == domain or scope.has(one.url))
-            yield from sitemap_links(item, near, scope, item.depth, item.indexes + 1, item.sitemaps)
+        """Yield the pages of a sitemap; traps are counted in `decided`."""
         meta: dict[str, Any] = {} if item.most_depth is None else {MOST_DEPTH: item.most_depth}
         if scope.kind != self.settings.pages_scope:
             meta[SCOPE] = scope.text
@@ -246,31 +257,40 @@ class FoundPipeline:
                 yield from self._images_of(item, page.images, page.url)
 
     async def _admit(
-        self, frontier: Discovery, links: Iterator[Link], decided: Counter[str] | None = None
+        self,
+        frontier: Discovery,
+        links: Iterator[Link],
+        decided: Counter[str] | None = None,
+        sitemaps: tuple[str, int] | None = None,
     ) -> None:
         """Admit links, however many, letting others have their turn; count in `decided` those settled here.
+
+        `sitemaps` is as in `Discovery.admit`.
 
         Raises:
             _Stopping: the shutdown grace is over.
 
         """
         while part := list(islice(links, LINKS_A_CALL)):
-            found = await self._admitted(frontier, part)
+            found = await self._admitted(frontier, part, sitemaps)
             if decided is not None:
-                decided.update(found)
+                for name, number in found.items():
+                    decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number
             await asyncio.sleep(0)
 
-    async def _admitted(self, frontier: Discovery, links: list[Link]) -> Mapping[str, int]:
-        """Admit links, however long it takes until there is a frontier to take them; return what was decided here.
+    async def _admitted(
+        self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None
+    ) -> Mapping[str, int]:
+        """Admit links, however long it takes until there is a frontier to take them; return those not counted yet.
 
         Raises:
             _Stopping: the shutdown grace is over.
 
         """
         while links:
-            found = await self._lasting(lambda: frontier.admit(links))
+            found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps))
             if found is not None:
-                return found.unasked
+                return found.uncounted
             await self._pause()
         return {}
 
@@ -302,18 +322,17 @@ class FoundPipeline:
 
 def sitemap_links(
     item: FetchedPage | FetchedSitemap, urls: Iterable[str], scope: Scope, depth: int, indexes: int, most: int
-) -> Iterator[Link]:
-    """Yield the first `most` sitemaps, among which what is left of that number is shared out.
+) -> list[Link]:
+    """Return the first `most` sitemaps, among which what is left of that number is shared out.
 
-    So a robots.txt leads to no more, however its indexes are nested, and nobody has to count.
+    So a robots.txt leads to no more, however its indexes are nested, and none of them takes what others need.
     """
     chosen = list(islice(urls, most))
     each = (most - len(chosen)) // max(len(chosen), 1)
     meta: dict[str, Any] = {SITEMAP: [indexes, each], SCOPE: scope.text}
     if item.most_depth is not None:
         meta[MOST_DEPTH] = item.most_depth
-    for url in chosen:
-        yield Link(url, LISTED, depth, source=_source_of(item, url), meta=meta)
+    return [Link(url, LISTED, depth, source=_source_of(item, url), meta=meta) for url in chosen]
 
 
 def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent:

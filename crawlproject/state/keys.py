@@ -66,7 +66,9 @@ class Keys:
 
     @property
     def due_fast(self) -> str:
-        """Sorted set: where a former version had its sources of 10 rps and more; they leave it."""
+        """Sorted set: where a former version had its sources of 10 rps and more; they leave it. Then a string,
+        which keeps workers of that version away.
+        """
         return self._of_spider("due:fast")
 
     @property
@@ -180,7 +182,9 @@ class Keys:
 
     @property
     def ledger(self) -> str:
-        """Hash: source to how many links found on pages it has admitted, and how many of them are poor ones."""
+        """Hash: source to how many links found on pages it has admitted, how many of them are poor ones, and, if
+        there are any, how many sitemaps it has led to.
+        """
         return self._of_spider("ledger")
 
     @property
@@ -466,8 +470,8 @@ class Keys:
     @property
     def counts_of(self) -> str:
         """Prefix + count, hash: source to fetched, thumbnails, pages, link_rot, failed, retried, bytes, answers,
-        latency_us, excluded, purged, sitemaps, revisits_unchanged, links_ + what became of them, and error_ +
-        kind.
+        latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what became of
+        them, and error_ + kind.
         """
         return self._of_spider("counts:")
 

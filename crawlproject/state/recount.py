@@ -21,7 +21,7 @@ _PAGE = 1000  # keys that are looked at in one round trip
 _SOURCES_A_CALL = 100
 _ATTEMPTS = 3
 _OF_LINKS = 3  # priorities: 0 to 2
-_LINE = re.compile(rb"\d+ \d+")  # of the ledger
+_LINE = re.compile(rb"\d+ \d+( \d+)?")  # of the ledger
 _REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:(\d+)")  # to an extent (preludes/extents.lua)
 _COUNTERS = ("outstanding", "overflow", "spilled")
 

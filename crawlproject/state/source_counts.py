@@ -65,7 +65,7 @@ async def read_spent_budgets(state: State, sources: Sequence[str]) -> list[tuple
     except ResponseError:
         reply = None
     lines = ([whole_number(part) for part in (line or b"").split(b" ")] for line in _values(reply, len(sources)))
-    return [(parts[0] or 0, parts[1] or 0) if len(parts) == 2 else (0, 0) for parts in lines]
+    return [(parts[0] or 0, parts[1] or 0) if len(parts) in {2, 3} else (0, 0) for parts in lines]
 
 
 async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, int]]:

@@ -24,6 +24,8 @@ _OF_LINKS = (
     "links_refused",
     "links_excluded",
     "overflow_lost",
+    "sitemaps",
+    "sitemaps_left_out",
     "revisits",
     "revisits_unchanged",
 )

@@ -30,13 +30,15 @@ _QUIET = Style(dim=True)
 class Column(NamedTuple):
     """A column: its head, its cell for a source, and its rank where there is no room for all.
 
-    The columns of the highest `rank` are left out first. An `elastic` column is cut before that.
+    The columns of the highest `rank` are left out first. An `elastic` column is cut before that. One that is
+    `optional` is left out where none of its cells says anything.
     """
 
     head: str
     cell: Callable[[str, Specific], str]
     rank: int
     elastic: bool = False
+    optional: bool = False
 
 
 COLUMNS = (
@@ -48,6 +50,7 @@ COLUMNS = (
     Column("queued", lambda name, source: count(source.queued + source.waiting), 2),
     Column("delayed", lambda name, source: count(source.delayed), 10),
     Column("in flight", lambda name, source: count(source.in_flight), 5),
+    Column("budget", lambda name, source: _budget(source.budget), 7, optional=True),
     Column("done", lambda name, source: count(source.successful), 3),
     Column("failed", lambda name, source: count(source.failed), 3),
     Column("eta", lambda name, source: duration(source.eta_s) if source.eta_s != 0 else "-", 6),
@@ -86,7 +89,8 @@ def cut(rows: Sequence[NamedSource], room: int, sort: str) -> Sequence[NamedSour
 
 def sources_table(rows: Sequence[NamedSource], width: int) -> Table:
     """Return the table of `rows`, `width` cells wide at most."""
-    cells = {column: [printable(column.cell(*row), 500) for row in rows] for column in COLUMNS}
+    every = {column: [printable(column.cell(*row), 500) for row in rows] for column in COLUMNS}
+    cells = {column: texts for column, texts in every.items() if any(texts) or not column.optional}
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold underline")
     shown = fitted({column: [column.head, *texts] for column, texts in cells.items()}, width)
     for column, cells_wide in shown.items():
@@ -190,6 +194,14 @@ def _links(general: General) -> list[Text]:
         *(Text(f"{count(number)} {what}") for what, number in found.items()),
         *([Text(f"{count(general.overflow_lost)} LOST", ALARM)] if general.overflow_lost else []),
     ]
+
+
+def _budget(budget: Mapping[str, int | None] | None) -> str:
+    """Return how many links a source has admitted, of how many; nothing where links have no budget."""
+    if budget is None:
+        return ""
+    used, allowed = count(budget["admitted"] or 0), budget["allowed"]
+    return used if allowed is None else f"{used}/{count(allowed)}"
 
 
 def _spilled(general: General) -> str:

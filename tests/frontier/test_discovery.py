@@ -64,7 +64,7 @@ async def test_links_are_admitted_once_and_then_known_without_asking(state: Stat
     assert await one.admit([*PAGE, *PAGE[:5]]) == Discovered(admitted=20, known=5)
     again = await one.admit(PAGE)
     assert again == Discovered(known=20)
-    assert again.unasked == {"known": 20}  # Redis has not counted them
+    assert again.uncounted == {"known": 20}  # Redis has not counted them
     assert scripts.calls == [25]
     assert await other.admit(PAGE) == Discovered(known=20)  # another worker
     assert scripts.calls == [25, 20]

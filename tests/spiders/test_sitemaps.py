@@ -8,14 +8,15 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from crawlproject.frontier import codec
-from crawlproject.pages.sitemaps import MAX_BYTES
+from crawlproject.pages.sitemaps import MAX_BYTES, MOST_SITEMAPS
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -27,6 +28,26 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one = Crawl(tmp_path, environment, redis_url)
     yield one
     one.close()
+
+
+class Beside(NamedTuple):
+    """Another site of the same source: at another port."""
+
+    home: str
+    answers: dict[str, Answer]
+    seen: list[str]
+
+
+@contextmanager
+def beside() -> Iterator[Beside]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    server.answers, server.seen = {}, []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield Beside(f"http://127.0.0.1:{server.server_port}", server.answers, server.seen)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def robots(*sitemaps: str, rules: str = "User-agent: *\nDisallow:\n") -> Answer:
@@ -202,3 +223,46 @@ def test_a_sitemap_without_end_uses_up_the_budget_of_its_source_and_no_more(craw
     assert crawl.pages().keys() == {"/", "/a", *(f"/many/{number}" for number in range(8))}, log
     assert crawl.seen.count("/many.xml") == 1
     assert totals(crawl)["links_admitted"] == 10
+
+
+def test_all_hosts_of_a_source_lead_to_a_bounded_number_of_sitemaps(crawl: Crawl) -> None:
+    with beside() as other:
+        for home, answers, lines in ((crawl.home, crawl.answers, 300), (other.home, other.answers, 10_000)):
+            answers |= {
+                "/robots.txt": robots(*(f"{home}/map/{number}" for number in range(lines))),
+                "/": Answer(html(text=home)),
+                **{f"/map/{number}": xml(urlset()) for number in range(1000)},
+            }
+        crawl.feed(f"{crawl.home}/", f"{other.home}/")
+        log = crawl.run()
+        asked = [path for path in (*crawl.seen, *other.seen) if path.startswith("/map/")]
+    assert len(asked) == MOST_SITEMAPS, log
+    counted = totals(crawl)
+    assert (counted["pages"], counted["sitemaps"]) == (2, MOST_SITEMAPS)
+    assert (
+        counted["sitemaps_left_out"] == 300 + 1000 - MOST_SITEMAPS
+    )  # 1000: no more lines of a robots.txt are read
+    assert crawl.redis.hget(KEYS.ledger, "site") == b"500 0 500"
+
+
+def test_sitemaps_without_end_come_to_one(crawl: Crawl) -> None:
+    class Endless(dict[str, Answer]):
+        """Every sitemap is an index of a hundred new ones."""
+
+        def get(self, path: str, default: Any = None) -> Any:
+            if not path.startswith("/map/"):
+                return super().get(path, default)
+            return xml(index(*(f"{crawl.home}{path}/{number}" for number in range(100))))
+
+    crawl.server.answers = Endless(
+        {"/robots.txt": robots(*(f"/map/{number}" for number in range(5))), "/": Answer(html("/a", text="home"))}
+        | {"/a": Answer(html(text="a"))}
+    )
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    assert crawl.pages().keys() == {"/", "/a"}, log
+    indexes = [path for path in crawl.seen if path.startswith("/map/")]
+    counted = totals(crawl)
+    assert 5 + 5 * 99 >= len(indexes) == counted["sitemaps"] > 400
+    # Each index names a hundred; those that were fetched are 5 of robots.txt, and others of those hundreds.
+    assert counted["sitemaps_left_out"] == 100 * len(indexes) - (len(indexes) - 5)

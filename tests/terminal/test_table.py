@@ -100,6 +100,21 @@ def test_a_row_says_how_its_source_stands() -> None:
     ]
 
 
+def test_of_pages_a_row_has_the_budget_of_its_source() -> None:
+    budget = {"admitted": 240, "poor": 12, "allowed": 1320}
+    sources = (
+        source("museum", budget=budget),
+        source("archive", budget=budget | {"allowed": None}),
+        source("rests"),
+    )
+    rows = ordered(shown(*sources).specific, "name")
+    head, *lines = rendered(sources_table(rows, 200)).splitlines()
+    end = head.index("budget") + len("budget")
+    assert [line[:end].split()[-1] for line in lines] == ["240", "240/1320", "0"]  # of the last one what is queued
+    assert "budget" not in rendered(sources_table(rows[2:], 200))
+    assert "budget" not in rendered(sources_table(rows, 60))
+
+
 def test_states_are_loud_without_colours_too() -> None:
     rows = ordered(CROWD, "trouble")
     lines = rendered(sources_table(rows, 200)).splitlines()[1:]

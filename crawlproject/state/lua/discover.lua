@@ -6,19 +6,22 @@
 --
 -- A: high_water; overflow_maxlen (most requests in all overflows; none: they are spilled to a store, and bounded only while
 --    that is down, by twice `overflow_tail`); most_outstanding (from so many on nothing is admitted; none: no such bound);
---    refuse_unknown; min_rate; budget (see preludes/budget.lua). The links come
---    in groups, of each of which at its number: sources (that their seed names; or none), domains (of their URLs), sizes
---    (how many links). Of the links, one group after the other: entries, digests (for the seen filter), hosts (32-bit
---    hash of a host below the domain, '' for one that does not count).
+--    refuse_unknown; min_rate; budget (see preludes/budget.lua); sitemaps ({source, most}: the links are sitemaps that this
+--    source leads to, of which there may be so many; none: they are no sitemaps). The links come in groups, of each of
+--    which at its number: sources (that their seed names; or none), domains (of their URLs), sizes (how many links). Of the
+--    links, one group after the other: entries, digests (for the seen filter), hosts (32-bit hash of a host below the
+--    domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `f`ull overflows or frontier, `r`efused (an unknown source), e`x`cluded; of each group 0, 1 (its source takes no
---    more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says whose they are.
+--    at their bound, `s`itemaps at theirs, `f`ull overflows or frontier, `r`efused (an unknown source), e`x`cluded; of each
+--    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
+--    whose they are.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
 -- overflow, behind those that wait there; others go to its queues.
 --
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
+-- Sitemaps beyond their bound the caller counts.
 
 local outstanding, overflow, tails, pulse = strings(K.outstanding, K.overflow, K.spilled, K.pulse)
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
@@ -38,6 +41,7 @@ for group = 1, groups do
 end
 look_up(payers)
 look_up_excluded(names)
+if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
 look_up_budgets(payers)
 open_seen_filter()
 
@@ -88,6 +92,7 @@ local function judge(source, name, index)
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end
   if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'f' end
+  if A.sitemaps and sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
   local new, key = mark_seen(A.digests[index], true)
   if not new then
     add_dead_letter('entry', entry, source, wrong(key), 0)
@@ -95,6 +100,7 @@ local function judge(source, name, index)
   end
   if new == 0 then return 'k' end
   spend_budget(source, rank, A.hosts[index])
+  if A.sitemaps then note_sitemap(A.sitemaps.source) end
   local queue = queues_of(source)[rank]
   if room > 0 then
     rooms[queue], growth = room - 1, growth + 1
@@ -119,9 +125,11 @@ for group = 1, groups do
     index = index + 1
     local letter = whole or judge(source, name, index)
     letters[index] = letter
-    local of_result = counts[RESULTS[letter]] or {}
-    counts[RESULTS[letter]] = of_result
-    of_result[source] = (of_result[source] or 0) + 1
+    if RESULTS[letter] then
+      local of_result = counts[RESULTS[letter]] or {}
+      counts[RESULTS[letter]] = of_result
+      of_result[source] = (of_result[source] or 0) + 1
+    end
     if letter == 'a' then register_source(source) end
     if letter == 'f' then whole = 'f' end
   end

@@ -1,7 +1,7 @@
 -- Drops what waits of a source, wherever it waits, a bounded part of it at a call: of an excluded source, or because an
 -- operator empties its queue.
 -- needs: exclusions, names, queues, due, audit
--- types: list quarantine dropped_extents, hash ledger, counter outstanding overflow spilled
+-- types: list quarantine dropped_extents, counter outstanding overflow spilled
 -- reads: rates slots halted
 --
 -- A: source; what ('excluded': only if that source is excluded; or 'purged'); count (requests at most; 0: only tells); by
@@ -19,6 +19,7 @@
 
 local source = A.source
 require_type('list', K.dropped)
+require_type('hash', K.ledger)
 look_up({source})
 local function quarantined()
   local found, start = {}, source .. '\n'

@@ -14,9 +14,10 @@ if outstanding > (A.halted_work or 0) or overflow > (A.halted_overflow or 0) the
 local workers = redis.call('ZRANGE', K.workers, 0, -1)
 if not A.halted_work then
   -- The count may be too low where others have put requests there, or taken some away.
-  local due = redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
+  local former = redis.call('TYPE', K.due_fast).ok == 'zset' and 1 or 0 -- else it keeps workers of former versions away
+  local due = former + redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
     K.due_14, K.due_13, K.due_12, K.due_11, K.due_10, K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-    K.due_fast, K.due_mid, K.due_slow)
+    K.due_mid, K.due_slow)
   if due > 0 then return 0 end
   if redis.call('LLEN', K.quarantine) > 0 then return 0 end
   for _, worker in ipairs(workers) do

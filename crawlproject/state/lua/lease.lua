@@ -208,12 +208,17 @@ local function give(source, slot, interval, rate, entries)
   return slot
 end
 
--- Sources that stand in the due sets of a former version, some at a call: they come to where they belong.
+-- Sources that stand in the due sets of a former version, some at a call: they come to where they belong. Then the name of
+-- one of those sets is taken, so that workers of former versions do nothing but complain of its type: they would crawl what
+-- the present seen filter knows, and what is excluded.
 local function take_over_former()
-  if redis.call('EXISTS', K.due_fast, K.due_mid, K.due_slow) == 0 then return end
+  if redis.call('TYPE', K.due_fast).ok == 'string' then return end
   for _, former in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
     local found = attempt('ZPOPMIN', former, 500) or {}
     for position = 1, #found, 2 do schedule(found[position]) end
+  end
+  if redis.call('EXISTS', K.due_fast, K.due_mid, K.due_slow) == 0 then
+    redis.call('SET', K.due_fast, 'keeps workers of former versions away: stop them')
   end
 end
 

@@ -386,11 +386,13 @@ class FrontierScripts(ScriptRunner):
         refuse_unknown: bool,
         budget: Budget | None,
         most_outstanding: int | None = None,
+        sitemaps: tuple[str, int] | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
         `overflow_maxlen` bounds what waits in Redis; None: it is spilled to a store. While `most_outstanding`
-        requests are in the frontier none is admitted; None: each source may always have a few.
+        requests are in the frontier none is admitted; None: each source may always have a few. `sitemaps`: they
+        are sitemaps that this source leads to, of which it may have so many.
         """
         reply = await self._run(
             "discover",
@@ -405,6 +407,7 @@ class FrontierScripts(ScriptRunner):
             most_outstanding=most_outstanding,
             refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),
+            sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
         )
         return DiscoverReply(reply[0].decode(), reply[1]) if reply else None
 

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
+import pytest
+from redis.exceptions import ResponseError
+
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
@@ -135,8 +138,20 @@ async def test_what_stands_in_the_sets_of_a_former_version_goes_on(state: State)
         found += names(await lease(state))
     assert found.index("b") < found.index("a")
     assert sorted(found) == ["a", "b", "c"]
+    assert await db(state).type(former.pop("museum")) == b"string"
     assert not await db(state).exists(*former.values())
     assert await stands(state) == {}
+
+
+async def test_a_former_version_can_put_nothing_into_its_sets_any_more(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 20))
+    await lease(state)
+    with pytest.raises(ResponseError, match="WRONGTYPE"):  # with which all its scripts begin, or soon end
+        await db(state).zadd(state.keys.due_fast, {"museum": 5})
+    assert await state.scripts.idle()
+    await put(state, [entry("a")])
+    assert names(await lease(state)) == ["a"]
 
 
 async def test_a_source_in_wrong_sets_is_leased_once_and_leaves_those_that_are_read(state: State) -> None:

@@ -174,6 +174,21 @@ async def test_poor_links_have_a_quarter_of_the_budget(state: State) -> None:
     assert await discover(state, group("c", "d", "e", "f", "g"), budget=small) == ("aaaab", [2])
 
 
+async def test_a_source_leads_to_a_bounded_number_of_sitemaps_wherever_they_are(state: State) -> None:
+    await lead(state)
+    most = ("museum.org", 3)
+    assert await discover(state, group("a", "b"), sitemaps=most) == ("aa", [0])
+    assert await discover(state, group("a", "b"), sitemaps=("other.org", 3)) == ("kk", [0])
+    assert await discover(state, group("c", "d", domain="other.org"), sitemaps=most) == ("as", [0])
+    assert await discover(state, group("e"), sitemaps=most, budget=None) == ("s", [0])
+    assert await discover(state, group("e"), sitemaps=("other.org", 3)) == ("a", [0])
+    assert await discover(state, group("f")) == ("a", [0])  # no sitemap
+    assert await db(state).hgetall(state.keys.ledger) == {b"museum.org": b"4 0 3", b"other.org": b"1 0 1"}
+    assert await db(state).hget(state.keys.totals, "links_admitted") == b"5"
+    await db(state).hset(state.keys.ledger, "museum.org", "4 0 three")
+    assert await discover(state, group("g"), sitemaps=most) == ("a", [0])  # junk counts as nothing
+
+
 async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State) -> None:
     await lead(state)
     small = Budget(100, 0, 100, 2)

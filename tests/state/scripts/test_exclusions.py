@@ -13,10 +13,12 @@ from scrapy import Request
 
 from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
@@ -300,6 +302,47 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
     assert (await enqueue(state, [image("http://kept.example/1")])).admitted == 1
 
 
+async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_of_its_domain(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.example", 200.0))
+    small = replace(state.config, pages_budget=8, pages_budget_per_page=0)
+
+    async def found(host: str, count: int, priority: int = 1) -> tuple[int, int]:
+        links = [Link(f"http://{host}/{priority}-{n}", priority=priority, depth=1) for n in range(count)]
+        reply = await Discovery(state.scripts, small).admit(links)
+        assert reply is not None
+        return reply.admitted, reply.over_budget
+
+    moved = {IDENTIFIER: "m", "depth": 1, "redirect_urls": ["http://museum.example/"]}  # was fetched
+    tried = {IDENTIFIER: "t", "depth": 0}  # a seed, as it comes back for another attempt
+    for meta in (moved, tried, {IDENTIFIER: "s"}):
+        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", errback=SPIDER.failed, meta=meta)
+        await enqueue(state, [new_request(request, SPIDER, SeenFilter())])
+    assert await found("museum.example", 3) == (3, 0)
+    assert await found("cdn.museum.example", 2, priority=0) == (2, 0)
+    assert await found("cdn.museum.example", 4) == (3, 1)
+    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
+    assert len((await lease(state)).grants) == 3
+    assert await db(state).hget(state.keys.ledger, "museum.example") == b"3 0"
+    assert await dropped(state, "museum.example") == 5 + 3
+    assert await found("other.museum.example", 6) == (5, 1)
+
+
+async def test_so_is_what_images_took_that_were_found(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.example", 200.0))
+    hosts = ("museum.example", "cdn.museum.example", "cdn.museum.example")
+    links = [
+        Link(f"http://{host}/{n}.jpg", priority=0, identifier=str(n), meta={"found": {"alt": "x"}})
+        for n, host in enumerate(hosts)
+    ]
+    await Discovery(state.scripts, state.config).admit(links)
+    await db(state).hset(state.keys.ledger, "museum.example", "3 3 7")  # with sitemaps: these it has led to
+    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
+    assert len((await lease(state)).grants) == 1
+    assert await db(state).hget(state.keys.ledger, "museum.example") == b"1 1 7"
+
+
 async def test_what_was_dropped_is_no_duplicate_when_its_place_is_given_up(state: State) -> None:
     await start(state)
     batch = [image(f"http://a.example/{number}") for number in range(1200)]
@@ -341,6 +384,23 @@ async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> N
         await state.scripts.acquire(source="museum", host="elsewhere.example")
     assert not await state.scripts.confirm(slot, host="elsewhere.example")
     assert await state.scripts.renew(slot, within=0.5, host="elsewhere.example") is None
+
+
+async def test_what_was_leased_before_an_exclusion_may_be_sent_for_half_a_second(state: State) -> None:
+    """Workers look at a slot where it meets the wire, and at no exclusion any more."""
+    await join(state)
+    rates = [0.2, 1.0, 5.0, 20.0, 200.0]
+    await rule(state, *((f"site{number}", rate) for number, rate in enumerate(rates)))
+    await enqueue(
+        state, (image(f"http://a.example/{of}/{n}", f"site{of}") for of in range(len(rates)) for n in range(100))
+    )
+    grants = (await lease(state, want=500)).grants
+    assert {grant.rate for grant in grants} == {*rates}
+    seconds, micros = await db(state).time()
+    last = max(grant.at + tolerance(grant.rate) * 1e6 for grant in grants)
+    assert last <= seconds * 1e6 + micros + 0.5e6
+    await state.scripts.exclude({f"site{number}": "" for number in range(len(rates))}, by="me")
+    assert (await lease(state, want=500)).grants == []
 
 
 async def test_an_exclusion_ends_when_neither_operator_nor_file_holds_it(state: State) -> None:

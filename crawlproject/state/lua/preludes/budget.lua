@@ -1,7 +1,6 @@
 -- Budgets: how many links found on pages each source may admit.
--- needs: numbers
+-- needs: ledger
 -- types: hash counts_at_rest
--- reads: ledger
 --
 -- A: budget: {base, per_page, most, hosts}, or nil: there is none. A source may admit `base` links and `per_page` more for
 --    each good page of it, `most` at most; a quarter of that may be poor ones, those of priority 0. A good page is counted when
@@ -10,19 +9,18 @@
 -- Of what good pages have earned a call takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
 -- several pages under way, the first would take what all have earned, and on a site where each leads to fifty new ones its
 -- links into the trap would keep out the real ones of the others.
---
--- Junk that is found in the ledger counts as nothing admitted.
 
 local EARNED_PARTS = 16
-local admitted_of, poor_of, allowed_of = {}, {}, {} -- source -> links admitted; poor ones; its budget, where it was asked for
+local admitted_of, poor_of, sitemaps_of = {}, {}, {} -- source -> its ledger: links admitted, poor ones, sitemaps it led to
+local allowed_of = {} -- source -> its budget, where it was asked for
 local share_ends = {} -- source -> how many it may have admitted at the end of this call, where it is beyond the base
 local hosts_of_source = {} -- source -> {host -> whether it counts already}
 local changed_budgets = {} -- source -> true
 
 local function look_up_budgets(sources)
   for index, line in ipairs(#sources > 0 and read('hash', 'HMGET', K.ledger, unpack(sources)) or {}) do
-    local all, poor = (line or ''):match('^(%d+) (%d+)$')
-    admitted_of[sources[index]], poor_of[sources[index]] = number(all) or 0, number(poor) or 0
+    local source = sources[index]
+    admitted_of[source], poor_of[source], sitemaps_of[source] = ledger_in(line)
   end
 end
 
@@ -89,6 +87,12 @@ local function spend_budget(source, rank, host)
   end
 end
 
+-- Notes that a source has led to one more sitemap.
+local function note_sitemap(source)
+  sitemaps_of[source] = sitemaps_of[source] + 1
+  changed_budgets[source] = true
+end
+
 -- 0, 1 (no more poor links) or 2 (nor any other).
 local function budget_state(source)
   return is_over_budget(source, 2) and 2 or is_over_budget(source, 1) and 1 or 0
@@ -97,7 +101,8 @@ end
 local function save_budgets()
   local fields = {}
   for source in pairs(changed_budgets) do
-    fields[#fields + 1], fields[#fields + 2] = source, text(admitted_of[source]) .. ' ' .. text(poor_of[source])
+    fields[#fields + 1] = source
+    fields[#fields + 1] = ledger_line(admitted_of[source], poor_of[source], sitemaps_of[source])
   end
   if #fields > 0 then redis.call('HSET', K.ledger, unpack(fields)) end
 end

@@ -1,5 +1,6 @@
 -- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
--- needs: dead_letters, hosts, names
+-- needs: dead_letters, hosts, names, ledger
+-- seldom: was_counted, refund
 -- reads: excluded dropped
 --
 -- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
@@ -66,10 +67,36 @@ local function count_dropped(source, what, count)
   add(K.totals, what, count)
 end
 
+-- Whether a stored request stands for a link that has taken a place in its source's budget and was not fetched yet: found on
+-- a page it has a depth, or, an image, what was found of it (frontier/discovery.py). A redirected one was fetched, and so was a
+-- page that is looked at again.
+local function was_counted(entry)
+  if not entry:find('\165depth', 1, true) and not entry:find('\165found', 1, true) then return false end
+  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
+  local meta = good and type(request) == 'table' and request.meta
+  if type(meta) ~= 'table' or meta.redirect_urls or meta.revisit then return false end
+  return type(meta.depth) == 'number' and meta.depth > 0 or type(meta.found) == 'table'
+end
+
+-- Gives a source's budget back what those of its links took of it that are dropped.
+local function refund(source, entries)
+  local line = attempt('HGET', K.ledger, source)
+  if not line then return end
+  local all, poor, sitemaps = ledger_in(line)
+  for _, entry in ipairs(entries) do
+    if was_counted(entry) then
+      all = all - 1
+      if entry:byte(3) == 0 then poor = poor - 1 end
+    end
+  end
+  redis.call('HSET', K.ledger, source, ledger_line(math.max(all, 0), math.max(poor, 0), sitemaps))
+end
+
 -- Drops requests that were taken out of the frontier.
 local function drop(source, what, entries)
   if #entries == 0 then return end
   redis.call('RPUSH', K.dropped, unpack(entries))
+  refund(source, entries)
   count_dropped(source, what, #entries)
 end
 
