@@ -336,6 +336,7 @@ async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
     assert said["ended"] is None
     assert said["looked_back"] == {
         "image_metadata_updates": "1970-01-01T01:23:20.000+00:00",
+        "image_probes": None,
         "link_rot": None,
         "dead": None,
         "thumbnails": f"none in {tmp_path}",
