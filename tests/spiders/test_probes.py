@@ -35,6 +35,7 @@ class Asked(NamedTuple):
     headers: dict[str, str | None]
     at: float
     sent: list[int]
+    port: int  # of the crawler's end of the connection
 
 
 NAMED = ("Range", "If-None-Match", "If-Modified-Since", "Accept-Encoding")
@@ -51,7 +52,7 @@ class Site(BaseHTTPRequestHandler):
         name = self.path.strip("/").partition(".")[0].replace("-", "_")
         if self.path != "/robots.txt":
             asked = {one: self.headers.get(one) for one in NAMED}
-            server.asked.append(Asked(self.path, asked, time.time(), self.sent))
+            server.asked.append(Asked(self.path, asked, time.time(), self.sent, self.client_address[1]))
         with suppress(BrokenPipeError, ConnectionResetError):
             getattr(self, f"answer_{name}", self.answer_missing)()
 
@@ -369,6 +370,14 @@ def test_a_probe_on_a_condition(crawl: Probing) -> None:
     # Only the address that has named a version is asked by it.
     for name, wanted in (("moved.jpg", None), ("parts.jpg", ETAG), ("parts.jpg?other", None)):
         assert [one.headers["If-None-Match"] for one in crawl.asked(name)] == [wanted]
+
+
+def test_an_answer_that_is_what_was_asked_for_leaves_its_connection_open(crawl: Probing) -> None:
+    for number in range(8):
+        crawl.redis.lpush(KEYS.seeds, json.dumps({"url": crawl.url(f"parts.jpg?{number}"), "probe": True}))
+    crawl.run()
+    assert len(crawl.probes()) == len(crawl.server.asked) == 8
+    assert len({one.port for one in crawl.server.asked}) <= 4  # one, unless an answer is late
 
 
 def test_a_probe_is_tried_again_and_is_no_fetch(crawl: Probing) -> None:
