@@ -52,7 +52,14 @@ class NoNameServer(CrawlprojectError, IgnoreRequest):
 
 
 class OptedOut(CrawlprojectError, IgnoreRequest):
-    """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers."""
+    """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers.
+
+    `status` is that of the response with them.
+    """
+
+    def __init__(self, reason: str, status: int = 200) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class RobotsDisallowed(CrawlprojectError, IgnoreRequest):

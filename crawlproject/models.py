@@ -42,6 +42,8 @@ SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), w
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
 EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
 SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
+PROBE = "probe"  # dict: only the beginning of the picture is wanted, of which that is known (politeness/probes.py)
+GONE = "gone"  # collection of int: statuses of link rot at the source that answered, beside 404 and 410
 REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
 
@@ -74,6 +76,10 @@ OPT_OUTS: Mapping[str, str] = {
 
 # What is known of a picture that was found on a page: fields of its event, and where they come from.
 OF_FOUND = ("found_on", "licence", "alt", "title", "creator")
+
+
+# What a row of the catalogue may call link rot, beside 404 and 410: not what says how, or how fast, we may ask.
+GONE_STATUSES = frozenset(range(400, 500)) - {408, 416, 425, 429}
 
 
 class FileType(NamedTuple):
@@ -155,7 +161,8 @@ class Seed:
     """One line of the seed list, parsed. `priority` is None where the seed does not say it.
 
     For the spider `pages`: links are followed as far as `scope` (pages/scope.py) and `depth` links away.
-    `extra` is what events and dead letter repeat, None for nothing.
+    `extra` is what events and dead letter repeat, None for nothing. With `probe`, only the picture's beginning is
+    wanted; it is what is known of it (politeness/probes.py).
     """
 
     url: str
@@ -166,6 +173,7 @@ class Seed:
     depth: int | None = None
     scope: str | None = None
     extra: Mapping[str, Any] | None = None
+    probe: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +292,22 @@ class ImageFacts:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ProbedFacts:
+    """The facts in the beginning of a picture, each None where it may stand later in the file.
+
+    `exif` is empty when there is none. `sha256` is that of the whole file, if it was all there. The others are as
+    in `ImageFacts`.
+    """
+
+    format: str
+    width: int | None = None
+    height: int | None = None
+    compression_quality: int | None = None
+    exif: Mapping[str, Any] | None = None
+    sha256: str | None = None
+
+
 class Thumbnail(NamedTuple):
     """A thumbnail, a JPEG or a WebP, and its size in pixels."""
 
@@ -348,6 +372,8 @@ class FetchedImage:
     tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
     extra: Mapping[str, Any] | None = None
+    etag: str | None = None
+    last_modified: str | None = None
     facts: ImageFacts | None = field(default=None, repr=False)
     thumbnails: tuple[StoredThumbnail, ...] = ()
     original: str | None = None
@@ -358,6 +384,19 @@ class FetchedImage:
     def thumbnail(self) -> str | None:
         """The name of the first thumbnail; an SVG has none."""
         return self.thumbnails[0].name if self.thumbnails else None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBeginning:
+    """Item of the spider: the beginning of a body that should be a picture, or the `whole` of it.
+
+    `event` lacks what the body tells; the thumbnail pipeline fills that in.
+    """
+
+    event: ProbeEvent
+    body: bytes = field(repr=False)
+    codings: tuple[str, ...]
+    whole: bool
 
 
 @dataclass(slots=True)
@@ -426,6 +465,8 @@ class ImageEvent:
         "analysis",
         "analysis_errors",
         EXTRA,
+        "etag",
+        "last_modified",
     )
 
     identifier: str
@@ -458,10 +499,48 @@ class ImageEvent:
     analysis: Mapping[str, Any] = field(default_factory=dict)
     analysis_errors: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] | None = None
+    etag: str | None = None
+    last_modified: str | None = None
 
     def to_json(self) -> str:
         """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""
         return _as_json(self, self._LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEvent:
+    """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "image_probes"
+
+    identifier: str
+    url: str
+    source: str
+    width: int | None
+    height: int | None
+    filesize: int | None
+    compression_quality: int | None
+    format: str | None
+    content_type: str | None
+    sha256: str | None
+    exif: Mapping[str, Any] | None
+    etag: str | None
+    last_modified: str | None
+    revisit: str | None
+    received: int
+    fetched_at: str
+    status: int
+    final_url: str
+    redirects: int
+    attempts: int
+    fetch_s: float | None
+    opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
+    extra: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """Return the event as JSON, without `tls_failure` and `extra` when they are empty."""
+        return _as_json(self, ("tls_failure", EXTRA))
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,10 +560,11 @@ class LinkRotEvent:
     fetch_s: float | None
     spider: str = "images"
     extra: Mapping[str, Any] | None = None
+    probe: bool = False
 
     def to_json(self) -> str:
-        """Return the event as JSON, without `extra` when it is empty."""
-        return _as_json(self, (EXTRA,))
+        """Return the event as JSON, without `extra` and `probe` when they are empty."""
+        return _as_json(self, (EXTRA, PROBE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +597,7 @@ class PageEvent:
         return _as_json(self, (EXTRA,))
 
 
-def _as_json(event: ImageEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
+def _as_json(event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
     """Return an event as JSON, without those of `optional` that are empty."""
     data = {"event": event.STREAM} | {name: getattr(event, name) for name in event.__slots__}
     if isinstance(event, ImageEvent):

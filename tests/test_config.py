@@ -48,6 +48,7 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
     "CRAWL_PAGES_DEPTH": ([("0", 0), ("20", 20)], ["-1", "21", "", "1.5"]),
     "CRAWL_PAGES_MAX_BYTES": ([("1000", 1000), ("10_000_000", 10_000_000)], ["999", "10000001", "", "250KB"]),
+    "CRAWL_PROBE_BYTES": ([("1024", 1024), ("1_048_576", 2**20)], ["1023", "1048577", "", "32KiB"]),
     "CRAWL_PAGES_IMAGES": ([("licensed", "licensed"), ("all", "all"), ("none", "none")], ["", "All", "some", 1]),
     "CRAWL_PAGES_SITEMAPS": ([("1", True), ("0", False), (True, True)], ["maybe", ""]),
     "CRAWL_PAGES_REVISIT": (

@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 from crawlproject.config import SETTINGS
 from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
-from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent
+from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent, ProbeEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sinks.rows import SCHEMA
 from crawlproject.state.keys import Keys
@@ -99,7 +99,7 @@ def test_every_file_that_the_way_of_an_image_names_is_there() -> None:
 
 def test_the_events_are_documented_field_for_field() -> None:
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-    for event in (ImageEvent, LinkRotEvent, PageEvent):
+    for event in (ImageEvent, ProbeEvent, LinkRotEvent, PageEvent):
         section = re.split(r"^## ", text.split(f"## {event.STREAM}\n")[1], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
         assert named == ["event", *(field.name for field in fields(event))]

@@ -142,6 +142,7 @@ TYPES = {
     **dict.fromkeys(
         [
             "image_events",
+            "probe_events",
             "link_rot_events",
             "failed_events",
             "page_events",

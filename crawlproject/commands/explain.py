@@ -271,12 +271,22 @@ def _outcome(said: dict[str, Any]) -> str:
         )
         return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more} (from the {ended['found_in']})"
     back = said["looked_back"]
-    kept, what = ("pages", "pages") if "pages" in back else ("image_metadata_updates", "image events")
-    events, rot, dead = (
-        f" since {back[name]}" if back[name] else " (there are none)" for name in (kept, "link_rot", "dead")
+    *looked, last = (
+        f"the {what} since {back[name]}" if back[name] else f"the {what} (there are none)"
+        for name, what in _LOOKED_BACK.items()
+        if name in back
     )
     thumbnails = f"; thumbnails: {back['thumbnails']}" if "thumbnails" in back else ""
-    return f"not known: not among the {what}{events}, the link rot{rot} or the dead letters{dead}{thumbnails}"
+    return f"not known: not among {', '.join(looked)} or {last}{thumbnails}"
+
+
+_LOOKED_BACK = {
+    "image_metadata_updates": "image events",
+    "image_probes": "probes",
+    "pages": "pages",
+    "link_rot": "link rot",
+    "dead": "dead letters",
+}
 
 
 def _source_for_people(said: dict[str, Any]) -> str:

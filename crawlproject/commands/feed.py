@@ -14,6 +14,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.ingest import files, seed_files
+from crawlproject.ingest.again import Latest
 from crawlproject.ingest.hold import Hold
 from crawlproject.ingest.positions import Position, feed_name
 from crawlproject.ingest.rows import Columns
@@ -46,8 +47,9 @@ _PASSING = (
 class Command(cli.Command):
     """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; identifier or uuid,
     source, priority, again where known), JSON lines or plain lists of URLs, gzipped or not. A FILE may be a
-    folder, a pattern, or in s3:// or gs://; - is stdin. With --kafka, put in the seeds of a topic as they come and
-    as there is room, until Ctrl-C.
+    folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, fetch only the beginnings of the images, to
+    tell their sizes and whether they are there; with --again, of those in a dataset, if they have changed. With
+    --kafka, put in the seeds of a topic as they come and as there is room, until Ctrl-C.
     """
 
     arguments = "[options] FILE... | --kafka"
@@ -55,6 +57,7 @@ class Command(cli.Command):
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
+        "scrapy feed --probe --again out/",
         "scrapy feed --kafka",
     )
     json_help = "print the counts as one JSON document"
@@ -71,6 +74,16 @@ class Command(cli.Command):
             action="store_true",
             help="go on behind the last seed of a feed of the same FILEs that broke",
         )
+        parser.add_argument(
+            "--probe",
+            action="store_true",
+            help="fetch only the beginning of each image, and make no thumbnails",
+        )
+        parser.add_argument(
+            "--again",
+            action="store_true",
+            help="with --probe: check the images of a dataset (FOLDER:parquet of scrapy events) that are not gone",
+        )
         parser.add_argument("--kafka", action="store_true", help="read a topic of Kafka, at CRAWL_KAFKA_BROKERS")
         parser.add_argument("--topic", help="the topic (default: inbound_SPIDER)")
         parser.add_argument("--group", help="the consumer group to join (default: NAMESPACE-SPIDER)")
@@ -81,18 +94,22 @@ class Command(cli.Command):
         if opts.kafka:
             if args:
                 raise UsageError("expected FILEs or --kafka, not both")
-            if opts.columns or opts.keep or opts.resume:
-                raise UsageError("--columns, --keep and --resume need FILEs: Kafka keeps its own position")
+            if opts.columns or opts.keep or opts.resume or opts.probe or opts.again:
+                raise UsageError("--columns, --keep, --resume, --probe and --again need FILEs")
             self._feed_topic(opts)
             return
         if opts.topic or opts.group:
             raise UsageError("--topic and --group need --kafka")
         if not args:
             raise UsageError("expected at least one FILE (- for stdin), or --kafka")
+        if opts.probe and opts.spider != "images":
+            raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
+        if opts.again and (not opts.probe or STDIN in args):
+            raise UsageError("--again goes with --probe and with the folder or files of a dataset")
         if opts.resume and STDIN in args:
             raise UsageError("--resume needs FILEs: stdin begins where it begins")
         try:
-            columns = Columns.of_options(opts.columns, opts.keep)
+            columns = Columns.of_options(opts.columns, opts.keep, probe=opts.probe, again=opts.again)
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._feed_files(args, opts, columns, getattr(spider, "bare_scheme", "http"))
@@ -103,6 +120,7 @@ class Command(cli.Command):
         found = seed_files.find(names, self.settings)
         feed = Feed(state, feed_name(names), resume=opts.resume)
         begin = Position.of_text(feed.position, found) if feed.position else Position()
+        latest = Latest(found) if columns.again else None
         if opts.resume:
             cli.remark(_resumed(begin, found))
         fed = rejected = 0
@@ -128,6 +146,8 @@ class Command(cli.Command):
                 for index, file in enumerate(found[begin.index :], begin.index):
                     after = begin.row if index == begin.index else 0
                     for line in files.read(file, advance, scheme, columns, after):
+                        if latest is not None and not latest.has(index, line.number):
+                            continue
                         if line.seed is None:
                             rejected += 1
                             say(f"{file.name}:{line.number}: {line.reason}")

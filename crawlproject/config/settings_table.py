@@ -315,6 +315,13 @@ class Config:
         analyses,
         "functions that look at each image, as `module:function`, and whose results go into its event",
     )
+    probe_bytes: int = _setting(
+        "CRAWL_PROBE_BYTES",
+        32_768,
+        whole(1_024, 1_048_576),
+        "how much of the beginning of an image is asked for, where it is only probed (`scrapy feed --probe`)",
+        unit="bytes",
+    )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",
         2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Self, cast
 
@@ -36,6 +36,7 @@ from crawlproject.models import (
     Lease,
     LinkRotEvent,
     PageEvent,
+    ProbeEvent,
     ReadPage,
     ReadSitemap,
 )
@@ -66,8 +67,8 @@ _RETURNED = {Becomes.HANDED_BACK, Becomes.POSTPONED, Becomes.REDELIVERED}
 class LeaseKeeper:
     """Turns the end of an item into the settlement of its lease, and keeps this worker alive in Redis.
 
-    `politeness/outcomes.py` says what follows from each end; here it is carried out. An image or link rot event
-    is emitted by the very step that ends the lease. An exception in a pipeline or in the spider is an internal
+    `politeness/outcomes.py` says what follows from each end; here it is carried out. An event is
+    emitted by the very step that ends the lease. An exception in a pipeline or in the spider is an internal
     fault. Leases that left the engine without an item are found by a sweep.
 
     The callbacks of a spider that does not promise `one_item_each` yield requests and items as they like. There a
@@ -121,8 +122,10 @@ class LeaseKeeper:
         match item:
             case ImageEvent():
                 self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
+            case ProbeEvent():
+                self._done(lease, request, item, item.status, {"probes": 1, "bytes": item.received})
             case LinkRotEvent():
-                self._done(lease, request, item, item.status, {"link_rot": 1})
+                self._done(lease, request, item, item.status, {"link_rot": 1}, gone=(item.status,))
             case ReadPage():
                 counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
                 counts |= _of_links(item, item.event.revisit)
@@ -217,9 +220,10 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | LinkRotEvent | PageEvent | None,
+        event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent | None,
         status: int,
         counts: Mapping[str, int],
+        gone: Collection[int] = (),
         **more: Any,
     ) -> None:
         settlement = Settlement(
@@ -228,7 +232,7 @@ class LeaseKeeper:
             event=None if event is None else (event.STREAM, event.to_json()),
             done=event is None,
             counts={"fetched": 1, **counts},
-            **_evidence(of_status(status), request, status),
+            **_evidence(of_status(status, gone=gone), request, status),
             **more,
         )
         self.worker.lease_queue.settle(lease, settlement)

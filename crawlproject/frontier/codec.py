@@ -34,9 +34,11 @@ from crawlproject.models import (
     OF_FOUND,
     PACED_AS,
     PRIORITIES,
+    PROBE,
     RETRIES,
     SOURCE,
 )
+from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name
 from crawlproject.texts import LONGEST_URL, without_userinfo
@@ -129,6 +131,14 @@ def _is_extra(value: Any) -> bool:
     return extra_fault(value) is None
 
 
+def _is_probe(value: Any) -> bool:
+    try:
+        Known.of(value)
+    except ValueError:
+        return False
+    return isinstance(value, dict)
+
+
 # What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
 _META: Mapping[str, Callable[[Any], bool]] = {
     IDENTIFIER: _is_text,
@@ -139,6 +149,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     AGAIN: _is_flag,
     FOUND: _is_found,
     EXTRA: _is_extra,
+    PROBE: _is_probe,
     "redirect_times": _is_count,
     "redirect_ttl": _is_count,
     "redirect_urls": _is_urls,

@@ -10,7 +10,7 @@ from typing import Any
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import EXTRA, IDENTIFIER, SOURCE
+from crawlproject.models import EXTRA, IDENTIFIER, PROBE, SOURCE
 from crawlproject.texts import shown_seed, without_userinfo
 
 _LONGEST_SEED = 1_000  # characters of an event: it may be no seed at all
@@ -68,6 +68,7 @@ def failed_event(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any] | Non
         "time": letter["time"],
         "image": letter["image"],
         "extra": letter["extra"],
+        "probe": entry is not None and PROBE in codec.peek(entry).get("meta", {}),
         "seed": letter["seed"] and letter["seed"][:_LONGEST_SEED],
     }
 

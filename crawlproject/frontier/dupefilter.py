@@ -9,7 +9,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 
-from crawlproject.models import IDENTIFIER, SITEMAP
+from crawlproject.models import IDENTIFIER, PROBE, SITEMAP
 
 
 class SeenFilter(BaseDupeFilter):
@@ -27,10 +27,10 @@ class SeenFilter(BaseDupeFilter):
 def name_in(meta: Mapping[str, Any]) -> str:
     """Return what the seen filter knows a request by, beside its URL: the identifier of its picture, if any.
 
-    A sitemap is another request than a page at its address.
+    A sitemap is another request than a page at its address, and the probe of a picture than its fetch.
     """
     name: str = meta.get(IDENTIFIER, "sitemap" if SITEMAP in meta else "")
-    return name
+    return f"probe\n{name}" if PROBE in meta else name
 
 
 def digest_of(identifier: str, url: str) -> bytes:

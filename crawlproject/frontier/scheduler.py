@@ -20,7 +20,7 @@ from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import SeedReader, check_spider, has_starts, new_request, requests_of
 from crawlproject.loops import Loops
-from crawlproject.models import LEASE, REVISIT, Lease
+from crawlproject.models import LEASE, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.politeness.slots import HORIZON_S
@@ -388,6 +388,8 @@ class FrontierScheduler(Scheduler):
         domain: str | None = domain_of_url(request.url)
         if domain == domain_of_url(codec.seed_url(request)):
             domain = None
-        redirected = lease.request is not None and lease.request.url != request.url
+        sent = lease.request
+        redirected = sent is not None and sent.url != request.url
+        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/probe.py
         source = codec.paced_as(request)
-        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected)
+        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or unparted)

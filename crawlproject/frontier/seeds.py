@@ -21,6 +21,7 @@ from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
 from crawlproject.politeness.addresses import check_url
+from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
@@ -80,6 +81,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
         depth=_depth(data.get("depth")),
         scope=_scope(data.get("scope"), url),
         extra=_extra(data.get("extra")),
+        probe=_probe(data.get("probe")),
     )
 
 
@@ -159,6 +161,15 @@ def _extra(value: Any) -> Mapping[str, Any] | None:
     if value is not None and (fault := codec.extra_fault(value)):
         raise BadSeed(fault)
     return value or None
+
+
+def _probe(value: Any) -> Mapping[str, Any] | None:
+    if value is None or value is False:
+        return None
+    try:
+        return Known.of(value).stored
+    except ValueError as error:
+        raise BadSeed(str(error)) from None
 
 
 class SeedReader:

@@ -70,7 +70,7 @@ def analyse(
     if not body:
         raise UnreadableImage("empty body")
     load_plugins(*formats)
-    names = [name for name in formats if name != "SVG" and _begins_like(name, body)]
+    names = [name for name in formats if name != "SVG" and begins_like(name, body)]
     name = names[0] if names else "SVG"
     image: ImageFile.ImageFile | None = None
     facts: ImageFacts | None = None
@@ -79,16 +79,16 @@ def analyse(
         if not names:
             if "SVG" in formats and (size := svg.read_size(body)) is not None:
                 return Analysis(_bare_facts("SVG", size, body))
-            raise UnreadableImage(_unsupported(body, formats))
+            raise UnreadableImage(unsupported(body, formats))
         if name in headers.BOUNDS:
             with suppress(struct.error, OverflowError):  # Pillow will say what is broken
                 headers.BOUNDS[name](body)
         if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
-            _check_size(name, header[:2], max_pixels, memory, header.memory)
+            check_size(name, header[:2], max_pixels, memory, header.memory)
         image = _open(body, names)
         for size in _sizes(image):
             needed = size[0] * size[1] * _bytes_a_pixel(image)
-            _check_size(str(image.format), size, max_pixels, memory, needed)
+            check_size(str(image.format), size, max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
             headers.bound_scans(body)
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
@@ -102,7 +102,7 @@ def analyse(
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
-        reason = str(error) if isinstance(error, UnreadableImage) else _reason(name, error)
+        reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
 
@@ -152,7 +152,7 @@ def _open(body: bytes, formats: list[str]) -> ImageFile.ImageFile:
         return Image.open(io.BytesIO(body.replace(b"Exif\0\0", b"Fixe\0\0")), formats=formats)
 
 
-def _check_size(form: str, size: tuple[int, int], max_pixels: int, memory: float, needed: int) -> None:
+def check_size(form: str, size: tuple[int, int], max_pixels: int, memory: float, needed: int) -> None:
     """Refuse a picture that would take too much memory to decode."""
     width, height = size
     if width * height > max_pixels:
@@ -185,16 +185,16 @@ def _codec(image: ImageFile.ImageFile) -> str:
     return image.tile[0].codec_name if image.tile else ""
 
 
-def _reason(name: str, error: Exception) -> str:
+def reason_of(name: str, error: Exception) -> str:
     """Return one line on why the body could not be read, in Pillow's own words if it has any."""
     if isinstance(error, (UnidentifiedImageError, IndexError, StopIteration)):
         return f"{name}: broken header, or no width or height"
     return f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}"
 
 
-def _unsupported(body: bytes, formats: Collection[str]) -> str:
+def unsupported(body: bytes, formats: Collection[str]) -> str:
     """Return one line on a body that begins like none of the formats."""
-    known = next((name for name in IMAGE_FORMATS if name not in formats and _begins_like(name, body)), None)
+    known = next((name for name in IMAGE_FORMATS if name not in formats and begins_like(name, body)), None)
     if known is not None:
         return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
     return f"not a picture in a supported format ({', '.join(formats)}), begins with {body[:16]!r}"
@@ -208,7 +208,8 @@ _BEGINNINGS = {
 }
 
 
-def _begins_like(name: str, body: bytes) -> bool:
+def begins_like(name: str, body: bytes) -> bool:
+    """Tell whether a body begins like a picture of this format; a TGA is known by its end."""
     if name in _BEGINNINGS:
         return _BEGINNINGS[name].match(body[:256]) is not None
     if name == "TGA":

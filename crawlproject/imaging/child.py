@@ -24,6 +24,7 @@ from crawlproject.imaging import analyses, sandbox, svg
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins
+from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 _GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
@@ -53,14 +54,18 @@ def main() -> None:
     # Silence stderr, too: from here on only C libraries write there, and nothing of use.
     os.dup2(1, 2)
     while request := stream.read(protocol.REQUEST.size):
-        expected, memory, analysed, names, length = protocol.REQUEST.unpack(request)
+        expected, memory, wanted, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             _limit_memory(idle + memory)
         # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
         signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
         signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
-        reply = _look(codings, _receive(stream, length), job, expected, functions if analysed else {})
+        body = _receive(stream, length)
+        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
+            reply = _probe(codings, body, job, whole=wanted == protocol.Wanted.WHOLE)
+        else:
+            reply = _look(codings, body, job, expected, functions if wanted == protocol.Wanted.ANALYSED else {})
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
@@ -91,6 +96,19 @@ def _look(
     if job.return_bodies and codings:
         made = replace(made, body=body)
     return protocol.ANALYSIS, *protocol.packed(made)
+
+
+def _probe(codings: list[str], body: bytes, job: protocol.Job, *, whole: bool) -> tuple[bytes, str, bytes]:
+    try:
+        if codings:
+            body = content_codings.decoded_beginning(body, codings, job.beginning)
+            whole = whole and len(body) < job.beginning
+        facts = read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
+    except UnreadableImage as error:
+        return protocol.UNREADABLE, json.dumps([str(error), None]), b""
+    except MemoryError as error:
+        return protocol.NO_MEMORY, json.dumps([str(error), 0]), b""
+    return protocol.PROBED, json.dumps(asdict(facts)), b""
 
 
 def _address_space() -> int | None:

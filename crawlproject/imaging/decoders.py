@@ -40,14 +40,17 @@ from crawlproject.imaging.messages import (
     BAD_ANALYSIS,
     MAX_MEMORY,
     NO_MEMORY,
+    PROBED,
     REPLY,
     REQUEST,
     TOO_LARGE,
     UNREADABLE,
     Job,
+    Wanted,
+    probed,
     unpacked,
 )
-from crawlproject.models import Analysis, ImageFacts
+from crawlproject.models import Analysis, ImageFacts, ProbedFacts
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +148,30 @@ class Decoders:
                 # The decoder's figure is believed only once: it may be unknown, or a lie.
                 expected = memory = wanted if memory == SHARE and wanted > expected else MAX_MEMORY
 
+    async def probe(
+        self, body: bytes, codings: Sequence[str] = (), *, whole: bool, turn: Turn = nullcontext
+    ) -> ProbedFacts:
+        """Return the facts in the beginning of a picture, or in the `whole` of it, as `analyse` does.
+
+        One that crashes its decoder is tried once more, in a fresh process. Raises the same errors.
+        """
+        fresh = False
+        while True:
+            try:
+                async with turn(), self._decoder(fresh) as decoder:
+                    return await decoder.probe(codings, body, whole=whole)
+            except MemoryNeeded as error:
+                raise UnreadableImage("needs too much memory to read its header") from error
+            except (DecoderCrashed, NoDecoder) as error:
+                if self._stopped:
+                    raise DecodersStopped from error
+                if isinstance(error, NoDecoder):
+                    await self._close_idle()
+                    raise
+                if fresh:
+                    raise UnreadableImage(f"crashes the decoder: {error}") from error
+                fresh = True
+
     def begin(self) -> None:
         """Start all processes without waiting for them, so that the first pictures need not wait either."""
         with suppress(NoDecoder):  # the first picture will report it
@@ -193,15 +220,22 @@ class Decoders:
     async def _analyse(
         self, codings: Sequence[str], body: bytes, expected: int, memory: int, fresh: bool, analysed: bool
     ) -> Analysis:
+        async with self._decoder(fresh) as decoder:
+            try:
+                return await decoder.analyse(codings, body, expected, memory, analysed)
+            except MemoryNeeded as error:
+                if self._job.analyses and not error.needed:  # they may hold what is missing
+                    await decoder.close()
+                raise
+
+    @asynccontextmanager
+    async def _decoder(self, fresh: bool) -> AsyncIterator[Decoder]:
+        """Take a decoder, a `fresh` one or whichever is idle."""
         if fresh and self._idle:
             await self._discard(self._idle.pop())
         decoder = self._idle.pop() if self._idle and not fresh else self._new()
         try:
-            return await decoder.analyse(codings, body, expected, memory, analysed)
-        except MemoryNeeded as error:
-            if self._job.analyses and not error.needed:  # they may hold what is missing
-                await decoder.close()
-            raise
+            yield decoder
         finally:
             if decoder.running and decoder.pictures < _PICTURES:
                 self._idle.append(decoder)
@@ -305,14 +339,33 @@ class Decoder:
         Decoding is refused if expected to take more than `expected` bytes; `memory` is the hard limit. Raises
         UnreadableImage, MemoryNeeded, and DecoderCrashed. After the last, or a time-out, the process is gone.
         """
+        wanted = Wanted.ANALYSED if analysed else Wanted.PLAIN
+        return await self._answer(wanted, codings, body, expected, memory, ANALYSIS, unpacked)
+
+    async def probe(self, codings: Sequence[str], body: bytes, *, whole: bool) -> ProbedFacts:
+        """Return the facts in the beginning of a picture, or in the `whole` of it; raises as `analyse` does."""
+        wanted = Wanted.WHOLE if whole else Wanted.BEGINNING
+        return await self._answer(wanted, codings, body, 0, SHARE, PROBED, lambda text, _: probed(text))
+
+    async def _answer(
+        self,
+        wanted: Wanted,
+        codings: Sequence[str],
+        body: bytes,
+        expected: int,
+        memory: int,
+        good: bytes,
+        read: Callable[[bytes, bytes], T],
+    ) -> T:
+        """Send a request; return what its reply says, if that is `good`."""
         await self.wait_until_ready()
         self.pictures += 1
         names = ",".join(codings).encode()
-        request = REQUEST.pack(expected, memory, analysed, len(names), len(body)) + names
+        request = REQUEST.pack(expected, memory, wanted, len(names), len(body)) + names
         try:
             kind, text, data = await _within(self.job.timeout, self._exchange(request, body))
-            if kind == ANALYSIS:
-                return unpacked(text, data)
+            if kind == good:
+                return read(text, data)
             if kind == NO_MEMORY:
                 reason, needed = json.loads(text)
                 raise MemoryNeeded(str(reason), int(needed))

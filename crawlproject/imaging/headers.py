@@ -72,7 +72,7 @@ def bound_scans(body: bytes) -> None:
     if frame is None or not frame.in_scans:  # only the first is read
         return
     most = min(MAX_SCANS, max(MAX_SCANNED // (frame.width * frame.height), 1))
-    scans = (kind for kind, _ in _segments(body) if kind == _SCAN)
+    scans = (kind for kind, _ in segments(body) if kind == SCAN)
     if next(islice(scans, most, None), None) is not None:
         raise UnreadableImage(f"JPEG: more than {most} scans of {frame.width} x {frame.height} pixels")
 
@@ -90,12 +90,12 @@ def _frame(body: bytes) -> _Frame | None:
     """Read what comes before the first scan; None if it is broken."""
     frame, scan = b"", b""
     parts, end = 0, 2
-    for kind, at in _segments(body):
+    for kind, at in segments(body):
         parts = _counted("JPEG", parts + 1 + at - 2 - end, "segments, or bytes between them")
-        if kind == _SCAN:
+        if kind == SCAN:
             scan = body[at : at + 3]
             break
-        if kind in _FRAMES:
+        if kind in FRAMES:
             frame = body[at - 1 : at + 8 + 3 * 255]  # with its kind
         end = at + int.from_bytes(body[at : at + 2])
     if len(frame) < 9 or len(scan) < 3:
@@ -110,13 +110,13 @@ def _frame(body: bytes) -> _Frame | None:
 
 
 # Kinds of segments: SOF0 to SOF15, and those of them that are progressive.
-_SCAN = 0xDA
-_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+SCAN = 0xDA
+FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)  # none of them without a length, but EOI
 
 
-def _segments(body: bytes) -> Iterator[tuple[int, int]]:
+def segments(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield kind and place, after the marker, of a JPEG's segments; what is between them is passed over."""
     at = 2
     while (found := _MARKER.search(body, at)) is not None and found[1] != b"\xd9":
@@ -205,7 +205,7 @@ def icon(body: bytes) -> Header:
 
 def jpeg2000(body: bytes) -> Header:
     """Read the size of the codestream (ITU-T T.800, A.5.1), which is what is decoded, whatever the boxes say."""
-    at = 0 if body.startswith(_CODESTREAM) else next(at for kind, at in _boxes(body) if kind == b"jp2c")
+    at = 0 if body.startswith(_CODESTREAM) else next(at for kind, at in boxes(body) if kind == b"jp2c")
     magic, right, lower, left, upper, across, down, tiles_left, tiles_upper, components = struct.unpack_from(
         ">4s4x8IH", body, at
     )
@@ -237,7 +237,7 @@ def jxl(body: bytes) -> Header:
     """Read the size in the codestream (ISO 18181-1, SizeHeader), which may be in boxes (18181-2)."""
     at = 0
     if not body.startswith(b"\xff\x0a"):
-        at = next(at + 4 * (kind == b"jxlp") for kind, at in _boxes(body) if kind in (b"jxlc", b"jxlp"))
+        at = next(at + 4 * (kind == b"jxlp") for kind, at in boxes(body) if kind in (b"jxlc", b"jxlp"))
         if not body.startswith(b"\xff\x0a", at):
             raise ValueError("no codestream")
     bits = _Bits(body[at + 2 : at + 14])
@@ -271,7 +271,7 @@ class _Bits:
         return 8 * (1 + self.read(5)) if small else 1 + self.read((9, 13, 18, 30)[self.read(2)])
 
 
-def _boxes(body: bytes) -> Iterator[tuple[bytes, int]]:
+def boxes(body: bytes) -> Iterator[tuple[bytes, int]]:
     """Yield kind and beginning of the boxes of a JP2 or a JPEG XL (ISO 14496-12, 4.2)."""
     at = 0
     while at + 8 <= len(body):

@@ -174,19 +174,19 @@ class _Texts:
             if len(row) > len(header):
                 yield Line(number, None, f"{len(row)} columns, more than the header's {len(header)}")
                 continue
-            yield line_of(number, layout.seed_in(row, str.strip), self.scheme)
+            yield line_of(number, layout.seed_in(row, str.strip), self.scheme, self.columns)
 
     def _plain(self, number: int, line: str) -> Line:
         text = line.strip()
         if not text.startswith(("{", "[", '"')):
-            return line_of(number, {"url": text}, self.scheme)
+            return line_of(number, {"url": text}, self.scheme, self.columns)
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             return Line(number, None, f"not JSON: {error}")
         if not isinstance(data, dict):
             return Line(number, None, "JSON, but not an object with a url")
-        return line_of(number, self.columns.of_object(data), self.scheme)
+        return line_of(number, self.columns.of_object(data), self.scheme, self.columns)
 
 
 def _header(line: str, dialect: type[csv.Dialect]) -> list[str]:

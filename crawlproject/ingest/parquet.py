@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, time
 from typing import Any
 
-from crawlproject.ingest.rows import Columns, Layout, Line, line_of
+from crawlproject.ingest.rows import Columns, Line, line_of
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 MAGIC = b"PAR1"
@@ -45,11 +45,8 @@ def _rows(
 ) -> Iterator[Line]:
     names: list[str] = table.schema_arrow.names
     layout = columns.layout(file.name, names)
-    read = [names[index] for index in sorted({*layout.keys.values(), *layout.kept.values()})]
-    layout = Layout(
-        {key: read.index(names[index]) for key, index in layout.keys.items()},
-        {column: read.index(column) for column in layout.kept},
-    )
+    read = [names[index] for index in layout.read]
+    layout = layout.among(layout.read)
     number, groups = _groups_behind(table.metadata, after)
     told, total = 0, max(table.metadata.num_rows, 1)
     for batch in table.iter_batches(_ROWS, row_groups=groups, columns=read, use_threads=False):
@@ -61,7 +58,7 @@ def _rows(
             except ValueError as error:
                 yield Line(at, None, str(error))
             else:
-                yield line_of(at, data, scheme)
+                yield line_of(at, data, scheme, columns)
         number += batch.num_rows
         report(file.size * number // total - told)
         told = file.size * number // total

@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from crawlproject.errors import BadInput, BadSeed
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.models import EXTRA
+from crawlproject.models import AGAIN, EXTRA, PROBE
 from crawlproject.texts import printable, without_userinfo
 
 SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
 
+_KNOWN = ("etag", "last_modified", "final_url", "filesize")  # columns of our datasets: what a probe knows
 _SHOWN = 30  # columns of a file, in a message
 _WHOLE = re.compile(r"-?\d{1,18}")
 _SCHEME = re.compile(r"[^/?#]*://")
@@ -36,14 +37,19 @@ class Columns:
     """Which columns of a file are what of a seed.
 
     `named`: keys of a seed to columns; an empty column leaves the key out. Keys that are not in it are columns of
-    their own name, in any case. `kept`: columns that become the seed's `extra`.
+    their own name, in any case. `kept`: columns that become the seed's `extra`. `probe`: all seeds are probes;
+    `again`: of rows of our own datasets, which tell what is known.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    probe: bool = False
+    again: bool = False
 
     @classmethod
-    def of_options(cls, columns: str | None, keep: str | None) -> Self:
+    def of_options(
+        cls, columns: str | None, keep: str | None, *, probe: bool = False, again: bool = False
+    ) -> Self:
         """Return what `url=URL,uuid=key` and `TEXT,LICENSE` say.
 
         Raises:
@@ -60,7 +66,7 @@ class Columns:
             named[key] = column
         if named.get("url") == "":
             raise ValueError("--columns url=: a seed has a URL: name its column")
-        return cls(named, tuple(dict.fromkeys(_listed(keep))))
+        return cls(named, tuple(dict.fromkeys(_listed(keep))), probe, again)
 
     @property
     def are_named(self) -> bool:
@@ -88,26 +94,49 @@ class Columns:
                 f"{name} has no column {missing!r:.80}, only {printable(has, 1000)}: "
                 "name columns as in --columns url=URL --keep TEXT"
             )
-        return Layout(keys, {column: places[column] for column in self.kept})
+        known = {name: places[name] for name in _KNOWN if name in places} if self.again else {}
+        return Layout(keys, {column: places[column] for column in self.kept}, known)
 
     def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the seed in an object of JSON lines, which may have an `extra` of its own."""
         found = {
             key: data[column]
-            for key in (*SEED_KEYS, EXTRA)
+            for key in (*SEED_KEYS, EXTRA, PROBE)
             if (column := self.named.get(key, key)) and column in data
         }
         if self.kept:
             found[EXTRA] = {name: data[name] for name in self.kept if data.get(name) not in (None, "")}
         return found
 
+    def marked(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return a seed with what holds for all."""
+        if self.probe:
+            data[PROBE] = data.get(PROBE) or True
+        if self.again:
+            data[AGAIN] = True
+        return data
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the values of a seed are in a row: its keys, and the columns of its `extra`, each with an index."""
+    """Where the values of a seed are in a row, each with an index: its keys, the columns of its `extra`, and those
+    that a probe knows.
+    """
 
     keys: Mapping[str, int]
     kept: Mapping[str, int]
+    known: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def read(self) -> list[int]:
+        """The indices, each once, in order."""
+        return sorted({*self.keys.values(), *self.kept.values(), *self.known.values()})
+
+    def among(self, read: Sequence[int]) -> Layout:
+        """Return where they are in rows of only the columns with these indices."""
+        places = {index: place for place, index in enumerate(read)}
+        parts = (self.keys, self.kept, self.known)
+        return Layout(*({name: places[index] for name, index in part.items()} for part in parts))
 
     def seed_in(self, row: Sequence[Any], plain: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the seed in a row, whose values `plain` makes JSON of; empty ones are left out."""
@@ -121,6 +150,10 @@ class Layout:
         if self.kept:
             values = {name: plain(row[index]) for name, index in self.kept.items() if index < len(row)}
             data[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
+        if self.known:
+            values = {name: plain(row[index]) for name, index in self.known.items()}
+            is_said = {"final_url": values.get("final_url") != data.get("url")}
+            data[PROBE] = {name: value for name, value in values.items() if value and is_said.get(name, True)}
         return data
 
 
@@ -137,8 +170,9 @@ def _typed(key: str, text: str) -> Any:
     return text
 
 
-def line_of(number: int, data: dict[str, Any], scheme: str) -> Line:
+def line_of(number: int, data: dict[str, Any], scheme: str, columns: Columns) -> Line:
     """Return the line of a seed; a URL without a scheme gets `scheme`."""
+    data = columns.marked(data)
     url = data.get("url")
     if isinstance(url, str) and (url := url.strip()) and not _SCHEME.match(url):
         url = url.removeprefix("//")

@@ -42,11 +42,16 @@ class _Count(NamedTuple):
 _COUNTS = (
     _Count("fetched", "crawl_fetched", "Responses of sources, errors among them."),
     _Count("thumbnails", "crawl_images", "Images fetched, read and stored."),
+    _Count("probes", "crawl_probes", "Images probed, and there."),
     _Count("pages", "crawl_pages", "Pages fetched and read."),
-    _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410)."),
+    _Count("link_rot", "crawl_link_rot", "Images that are gone (404, 410, or as the catalogue says)."),
     _Count("failed", "crawl_failed", "Requests that became dead letters."),
     _Count("retried", "crawl_retried", "Failed attempts that are retried."),
-    _Count("bytes", "crawl_image_bytes", "Bytes of the images that were stored, or of the pages that were read."),
+    _Count(
+        "bytes",
+        "crawl_image_bytes",
+        "Bytes of images stored or probed, or of the pages that were read.",
+    ),
 )
 _TOTALS = (
     _Count("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),

@@ -14,6 +14,8 @@ from crawlproject.errors import OptedOut
 from crawlproject.models import IDENTIFIER, OPT_OUT, OPT_OUTS
 from crawlproject.politeness.optouts import opt_outs
 
+_KEPT = {200, 206, 304}  # statuses by which something is kept: 206 and 304 of probes
+
 
 class OptOutMiddleware:
     """Drops a picture if its headers declare an opt-out in `CRAWL_OPT_OUTS`; records all others.
@@ -37,11 +39,11 @@ class OptOutMiddleware:
 
         """
         # Only pictures: other responses, robots.txt above all, may well declare "noindex" for themselves.
-        if response.status != 200 or IDENTIFIER not in request.meta:
+        if response.status not in _KEPT or IDENTIFIER not in request.meta:
             return response
         declared = opt_outs(response.headers, datetime.now(UTC))
         if refused := [f"{name} ({OPT_OUTS[name]})" for name in declared if name in self.forbidding]:
-            raise OptedOut(", ".join(refused))
+            raise OptedOut(", ".join(refused), response.status)
         if declared:
             request.meta[OPT_OUT] = sorted({*declared, *request.meta.get(OPT_OUT, ())})
         return response

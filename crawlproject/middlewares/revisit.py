@@ -9,7 +9,8 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.models import REVISIT
-from crawlproject.pages.revisits import CONDITIONS, Look
+from crawlproject.pages.revisits import Look
+from crawlproject.politeness.conditions import CONDITIONS
 
 
 class RevisitMiddleware:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from crawlproject.pages.rules import Headers, header
+from crawlproject.politeness.conditions import Version
 
-CONDITIONS = ("If-None-Match", "If-Modified-Since")
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
 LONGEST_S = 30 * 86_400.0  # between two looks; as in state/lua/preludes/revisits.lua
 
-_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,254}"')
-_DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
 _TEXTS = {"digest": 64, "url": 65_536, "kept_at": 40, "sha1": 32}  # and their longest
 
 
@@ -47,13 +44,13 @@ class Look(NamedTuple):
             return None
         if any(len(getattr(look, name)) > most for name, most in _TEXTS.items()):
             return None
-        is_fine = _etag(look.etag) == look.etag and _date(look.modified) == look.modified
+        is_fine = Version.of(look.etag, look.modified) == (look.etag, look.modified)
         return look if is_fine else None
 
     @property
     def conditions(self) -> Mapping[str, str]:
         """The headers by which a site is asked for `url` only if it has changed (RFC 9110, section 13)."""
-        return {name: text for name, text in zip(CONDITIONS, (self.etag, self.modified), strict=True) if text}
+        return Version(self.etag, self.modified).conditions
 
     def after(self, before: Look | None, shortest: float) -> Look:
         """Return this look with the time until the next one, between `shortest` and 30 days.
@@ -75,24 +72,10 @@ def found(before: Look | None, digest: str) -> str | None:
 
 def look_of(url: str, headers: Headers, digest: str) -> Look:
     """Return what is known of a page that `url` has answered with."""
-    return Look(
-        LONGEST_S,
-        digest,
-        url,
-        etag=_etag(header(headers, "etag") or ""),
-        modified=_date(header(headers, "last-modified") or ""),
-    )
+    return Look(LONGEST_S, digest, url, *Version.of(header(headers, "etag"), header(headers, "last-modified")))
 
 
 def is_home(url: str) -> bool:
     """Tell whether a page is the home page of its host."""
     parts = urlsplit(url)
     return parts.path in {"", "/"} and not parts.query
-
-
-def _etag(text: str) -> str:
-    return text if _ETAG.fullmatch(text) else ""
-
-
-def _date(text: str) -> str:
-    return text if _DATE.fullmatch(text) else ""

@@ -35,4 +35,6 @@ class MetadataPipeline:
             original=item.original,
             analysis=item.analysis,
             analysis_errors=item.analysis_errors,
+            etag=item.etag,
+            last_modified=item.last_modified,
         )

@@ -6,10 +6,11 @@ import asyncio
 import atexit
 import hashlib
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from scrapy.crawler import Crawler
 
@@ -20,12 +21,23 @@ from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import Job
-from crawlproject.models import Analysis, Failure, FetchedImage, StoredThumbnail, Thumbnail
+from crawlproject.models import (
+    Analysis,
+    Failure,
+    FetchedBeginning,
+    FetchedImage,
+    ProbedFacts,
+    ProbeEvent,
+    StoredThumbnail,
+    Thumbnail,
+)
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
 from crawlproject.worker import worker_of
+
+T = TypeVar("T")
 
 _WIDTH, _HEIGHT = 256, 192  # of the picture that analyses are tried on at the start
 
@@ -47,6 +59,7 @@ def job_of(settings: config.Config) -> Job:
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,
         analyses=settings.analyses,
+        beginning=settings.probe_bytes,
     )
 
 
@@ -141,20 +154,18 @@ class ThumbnailPipeline:
         atexit.unregister(self.decoders.stop)
 
     async def process_item(self, item: Any) -> Any:
-        """Return a `FetchedImage` with facts and thumbnail instead of a body, or a failure; other items as is."""
+        """Return a `FetchedImage` with facts and thumbnail instead of a body, or a failure; other items as is.
+
+        A `FetchedBeginning` becomes the event of a probe, or a failure.
+        """
+        if isinstance(item, FetchedBeginning):
+            facts = await self._looked(self._header_of(item), item.event, item.event.status)
+            return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
         if not isinstance(item, FetchedImage):
             return item
-        try:
-            analysis = await self._decode(item)
-        except DecodersStopped:
-            reason = "the worker stops and decodes no more pictures"
-            return Failure(item.identifier, item.url, item.source, STOPPED, reason)
-        except NoDecoder as error:
-            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
-        except UnreadableImage as error:
-            return Failure(
-                item.identifier, item.url, item.source, UNREADABLE, str(error), status=200, facts=error.facts
-            )
+        analysis = await self._looked(self._decode(item), item, 200)
+        if isinstance(analysis, Failure):
+            return analysis
         body = analysis.body or item.body
         item.body = b""
         item.facts = analysis.facts
@@ -183,8 +194,29 @@ class ThumbnailPipeline:
 
     async def _decode(self, item: FetchedImage) -> Analysis:
         """Decode a picture when it is its source's turn."""
+        return await self.decoders.analyse(item.body, item.codings, lambda: self._turn(item.source))
+
+    async def _header_of(self, item: FetchedBeginning) -> ProbedFacts:
+        """Read the header of a picture when it is its source's turn."""
+        turn = partial(self._turn, item.event.source)
+        return await self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
+
+    async def _looked(self, look: Awaitable[T], of: FetchedImage | ProbeEvent, status: int) -> T | Failure:
+        """Return what a decoder has found, or the failure that becomes of the picture."""
+        failure = partial(Failure, of.identifier, of.url, of.source)
         try:
-            return await self.decoders.analyse(item.body, item.codings, lambda: self._turn(item.source))
+            return await self._reported(look)
+        except DecodersStopped:
+            return failure(STOPPED, "the worker stops and decodes no more pictures")
+        except NoDecoder as error:
+            return failure(STORAGE_UNAVAILABLE, str(error))
+        except UnreadableImage as error:
+            return failure(UNREADABLE, str(error), status=status, facts=error.facts)
+
+    async def _reported(self, look: Awaitable[T]) -> T:
+        """Return what a decoder has found; report it if none can be started."""
+        try:
+            return await look
         except _Outage as error:
             raise NoDecoder(str(error)) from None
         except NoDecoder as error:

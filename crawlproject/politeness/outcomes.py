@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Literal, NamedTuple, get_args
 
@@ -57,6 +58,8 @@ class Becomes(Enum):
 
     IMAGE = "an image event"
     LINK_ROT = "a link rot event"
+    PROBE = "a probe event"
+    WHOLE = "to the head of its queue, to be asked for without a range: not a part, but the whole picture"
     DEAD_LETTER = "a dead letter, at once"
     RETRY = "tried again at the cost of a retry; a dead letter once these are spent"
     FREE_RETRY = "tried again, the first times at no cost (politeness/retry.py)"
@@ -99,12 +102,18 @@ STOPPED = Outcome(Becomes.HANDED_BACK, Sample.NONE)
 DROPPED = Outcome(Becomes.DEAD_LETTER, Sample.NONE)  # by a pipeline, on purpose
 INTERNAL_FAULT = Outcome(Becomes.REDELIVERED, Sample.NONE, "ours")
 
+# HTTP statuses of probes, where they differ from those of whole pictures. A picture with any of these is there.
+_PROBED = Outcome(Becomes.PROBE, Sample.FINE)
+_NOT_IN_PARTS = Outcome(Becomes.WHOLE, Sample.ANSWER)
+
+_GONE = Outcome(Becomes.LINK_ROT, Sample.FINE)
+
 # HTTP statuses: each by itself, else by its class; an invalid one is treated as 5xx (RFC 9110, section 15)
 _503_WITH_RETRY_AFTER = Outcome(Becomes.FREE_RETRY, Sample.ERROR, "http_5xx", slows=True)
 _BY_STATUS = {
     200: Outcome(Becomes.IMAGE, Sample.FINE),
-    404: Outcome(Becomes.LINK_ROT, Sample.FINE),
-    410: Outcome(Becomes.LINK_ROT, Sample.FINE),
+    404: _GONE,
+    410: _GONE,
     429: Outcome(Becomes.FREE_RETRY, Sample.ERROR, "http_4xx", slows=True),
     503: Outcome(Becomes.RETRY, Sample.ERROR, "http_5xx", slows=True),
 }
@@ -138,11 +147,36 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
 }
 
 
-def of_status(status: int, retry_after: float | None = None) -> Outcome:
-    """Return the outcome of a response with `status`, whose Retry-After is `retry_after` seconds."""
+def of_status(status: int, retry_after: float | None = None, gone: Collection[int] = ()) -> Outcome:
+    """Return the outcome of a response with `status`, whose Retry-After is `retry_after` seconds.
+
+    `gone` are further statuses that stand for link rot at its source.
+    """
+    if status in gone:
+        return _GONE
     if status == 503 and retry_after is not None:
         return _503_WITH_RETRY_AFTER
     return _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _INVALID)
+
+
+def of_probe(
+    status: int,
+    retry_after: float | None = None,
+    gone: Collection[int] = (),
+    *,
+    begins: bool | None,
+    conditional: bool,
+) -> Outcome:
+    """Return the outcome of a response to a probe, as `of_status` does to other requests.
+
+    `begins`: whether what a 206 brings is the beginning of the picture; None: the whole of it was asked for.
+    `conditional`: it was asked for on a condition, which a 304 answers.
+    """
+    if status == 200 or (status == 206 and begins) or (status == 304 and conditional):
+        return _PROBED
+    if begins is not None and status in {206, 416}:
+        return _NOT_IN_PARTS
+    return of_status(status, retry_after, gone)
 
 
 def of_exception(error: BaseException) -> Outcome:

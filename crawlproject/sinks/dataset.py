@@ -83,7 +83,7 @@ class _Footer(NamedTuple):
 
 
 class Dataset:
-    """Writes the events of images, link rot and failures as the rows of numbered parts.
+    """Writes the events of images, probes, link rot and failures as the rows of numbered parts.
 
     The Parquet file of a part appears whole and in one step, under a number that is given once. Its footer says
     which entry of each stream is the last in it, and nothing else does: a process that starts reads the newest
@@ -135,7 +135,7 @@ class Dataset:
         with self._parts.opened():
             identity, name = self._identity()
             keys = self._state.keys
-            streams = (keys.image_events, keys.link_rot_events, keys.failed_events)
+            streams = (keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events)
             self.streams = StreamReader(self._state, name, self._parts.place, identity, streams)
             positions, noted = self.streams.take()
             try:

@@ -44,7 +44,13 @@ SCHEMA = pa.schema(
         ("analysis", pa.string()),
     ]
 )
-STATUSES: Mapping[str, str] = {"image_metadata_updates": "ok", "link_rot": "gone", "failed": "failed"}
+UNCHANGED = "unchanged"
+STATUSES: Mapping[str, str] = {
+    "image_metadata_updates": "ok",
+    "image_probes": "probed",  # or unchanged
+    "link_rot": "gone",
+    "failed": "failed",
+}
 _AS_IN_EVENT = frozenset(SCHEMA.names) - {
     *("source", "status", "http_status", "sha256", "fetch_ms", "at", "exif", "extra", "analysis")
 }
@@ -61,7 +67,7 @@ def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
         facts = known if isinstance(known, dict) else {}
         row |= {column: facts.get(column) for column in _FACTS}
     row["source"] = event.get("source")
-    row["status"] = STATUSES[name]
+    row["status"] = UNCHANGED if event.get("revisit") == UNCHANGED else STATUSES[name]
     row["http_status"] = event.get("status")
     row["sha256"] = _bytes(facts.get("sha256"))
     took = event.get("fetch_s")
@@ -70,7 +76,7 @@ def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(stored, list) and stored and isinstance(stored[0], dict):
         row |= {f"thumbnail_{side}": stored[0].get(side) for side in ("width", "height")}
     row["at"] = _moment(event.get("fetched_at") or event.get("time"))
-    row["exif"] = _json(facts.get("exif"))
+    row["exif"] = "{}" if facts.get("exif") == {} else _json(facts.get("exif"))
     row["extra"] = _json(_extra(event))
     row["analysis"] = _json(event.get("analysis"))
     return row

@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.dataset import name_of
 from crawlproject.sinks.parquet import ParquetFile, writing
-from crawlproject.sinks.rows import row_of
+from crawlproject.sinks.rows import UNCHANGED, row_of
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import Parts
 from crawlproject.texts import one_line
@@ -223,5 +223,7 @@ def _outcome(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
     """Return what became of an event, as img2dataset's `status_dict` counts it."""
     if row["status"] == "ok":
         return "success" if row.get("key") else "no thumbnail"
+    if row["status"] in ("probed", UNCHANGED):
+        return str(row["status"])
     status = row["http_status"]
     return str(event.get("kind") or row["reason"]) if status in {None, 200} else f"HTTP Error {status}"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from crawlproject.config import CircuitRules
 from crawlproject.errors import CatalogueError
+from crawlproject.models import GONE_STATUSES
 from crawlproject.sources.domains import domain_of, domain_of_url, normal_host
 from crawlproject.sources.names import source_name
 from crawlproject.sources.rates import rate_for
@@ -47,9 +48,9 @@ class BadRow(NamedTuple):
 class Row(NamedTuple):
     """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
-    The JSON has `circuit` (rules as the scripts read them), and `robots` ("ignore") with the `hosts` that it is
-    for, and for those below them. `domains` are the registrable domains of its `hosts`, with a blank before and
-    after each, or that of its `source_url` where it has no hosts, which `has_hosts` says.
+    The JSON has `circuit` (rules as the scripts read them), `gone` (statuses), and `robots` ("ignore") with the
+    `hosts` that it is for, and for those below them. `domains` are the registrable domains of its `hosts`, with a
+    blank before and after each, or that of its `source_url` where it has no hosts, which `has_hosts` says.
     """
 
     source: str
@@ -362,4 +363,11 @@ def _options(row: Mapping[str, Any]) -> dict[str, Any]:
         options["robots"] = "ignore"
     elif robots is not None:
         raise ValueError(f'robots can be "ignore", where the source has given permission, not {robots!r}')
+    gone = row.get("gone")
+    if gone is not None:
+        if not isinstance(gone, list) or not all(type(one) is int and one in GONE_STATUSES for one in gone):
+            raise ValueError(
+                f"gone must be a list of statuses, 400 to 499 but 408, 416, 425 and 429, not {gone!r:.80}"
+            )
+        options["gone"] = sorted(set(gone))
     return options

@@ -22,7 +22,7 @@ MAGIC = b"PAR1"  # what such a file begins with
 
 _CHUNK = 65_536  # bytes
 _BATCH = 1000  # rows
-_COLUMNS = ("source_name", "image_count", "media_count", "source_url", "hosts", "circuit", "robots")
+_COLUMNS = ("source_name", "image_count", "media_count", "source_url", "hosts", "circuit", "robots", "gone")
 _LONGEST_COMPLAINT = 1000  # characters
 
 

@@ -2,37 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Self
 
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.settings import BaseSettings
 
+from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
     AGAIN,
     EXTRA,
     FOUND,
+    GONE,
     IDENTIFIER,
     OPT_OUT,
+    PROBE,
     SOURCE,
     TLS_FAILURE,
+    FetchedBeginning,
     FetchedImage,
+    ProbeEvent,
     Seed,
     utc_now,
 )
+from crawlproject.politeness.conditions import Version
+from crawlproject.politeness.failures import retry_after_of
+from crawlproject.politeness.outcomes import Outcome, of_status
+from crawlproject.politeness.probes import Known, Part, outcome_of
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import printable, without_userinfo
 
+_MIDDLEWARES = {
+    "crawlproject.middlewares.probe.ProbeMiddleware": 510,
+    "crawlproject.middlewares.gone.GoneMiddleware": 520,
+}
+
 
 class ImagesSpider(OneItemSpider):
-    """Fetches the pictures that `images:start_urls` names.
+    """Fetches the pictures that `images:start_urls` names, or the beginnings of those that are only probed.
 
-    Every response and every failure becomes exactly one item: a picture to analyse, link rot, or a failure.
+    Every response and every failure becomes exactly one item: a picture to analyse, a beginning, link rot, or a
+    failure.
     """
 
     name = "images"
     needs_meta = frozenset({IDENTIFIER})  # what a stored request must have (frontier/codec.py)
+
+    probe_bytes = 0  # of a picture that is probed
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        """Return the spider with its settings."""
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.probe_bytes = config.load(crawler.settings).probe_bytes
+        return spider
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Have requests and responses go through the middlewares of pictures."""
+        super().update_settings(settings)
+        middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
+        settings.set("DOWNLOADER_MIDDLEWARES", {**middlewares, **_MIDDLEWARES}, priority="spider")
+
+    def wanted_bytes(self, request: Request) -> int:
+        """Return how many bytes of a body are read, 0 for all; the rest is not downloaded (net/handler.py).
+
+        One more than a site is asked for: with the last byte of an answer its connection may serve the next one.
+        """
+        return self.probe_bytes + 1 if PROBE in request.meta else 0
 
     def request_for(self, seed: Seed) -> Request:
         """Return the request of a seed."""
@@ -43,6 +84,8 @@ class ImagesSpider(OneItemSpider):
             meta[AGAIN] = True
         if seed.extra is not None:
             meta[EXTRA] = seed.extra
+        if seed.probe is not None:
+            meta[PROBE] = dict(seed.probe)
         return Request(seed.url, errback=self.failed, meta=meta, priority=seed.priority or 0)
 
     def who(self, request: Request) -> dict[str, Any]:
@@ -54,12 +97,21 @@ class ImagesSpider(OneItemSpider):
             "source": meta[SOURCE],
         }
 
-    def fetched(self, response: Response, request: Request) -> FetchedImage:
-        """Return the item of a picture to analyse."""
-        content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
+    def outcome_of(self, response: Response, request: Request) -> Outcome:
+        """Return the outcome of a response, by its status and what its source calls link rot."""
+        gone = request.meta.get(GONE, ())
+        if PROBE in request.meta:
+            return outcome_of(response, request, Known.of(request.meta[PROBE]), gone)
+        return of_status(response.status, retry_after_of(response), gone)
+
+    def fetched(self, response: Response, request: Request) -> FetchedImage | FetchedBeginning | ProbeEvent:
+        """Return the item of a picture to analyse, or of one that is probed."""
+        if PROBE in request.meta:
+            return self._probed(response, request)
+        version = _version_of(response)
         return FetchedImage(
             **self.who(request),
-            content_type=content_type.partition(";")[0].strip().lower() or None,
+            content_type=_content_type(response),
             fetched_at=utc_now(),
             fetch=fetch_of(response, request),
             body=response.body,
@@ -68,4 +120,65 @@ class ImagesSpider(OneItemSpider):
             tls_failure=request.meta.get(TLS_FAILURE),
             found=request.meta.get(FOUND, {}),
             extra=request.meta.get(EXTRA),
+            etag=version.etag or None,
+            last_modified=version.modified or None,
         )
+
+    def _probed(self, response: Response, request: Request) -> FetchedBeginning | ProbeEvent:
+        """Return the item of a picture that is there; one that has not changed has sent nothing to look at."""
+        known, version = Known.of(request.meta[PROBE]), _version_of(response)
+        codings = content_codings(response.headers.getlist("Content-Encoding"))
+        is_unchanged = response.status == 304
+        body = response.body[: self.probe_bytes]
+        total, whole = _extent(response, len(body))
+        filesize = None if codings else total  # a coded size is not the picture's
+        if is_unchanged:  # a site need not repeat what it was asked by
+            filesize = known.filesize if known.filesize >= 0 else None
+            version = Version(version.etag or known.etag, version.modified or known.last_modified)
+        event = ProbeEvent(
+            **self.who(request),
+            width=None,
+            height=None,
+            filesize=filesize,
+            compression_quality=None,
+            format=None,
+            content_type=_content_type(response),
+            sha256=None,
+            exif=None,
+            etag=version.etag or None,
+            last_modified=version.modified or None,
+            revisit="unchanged" if is_unchanged else known.found(version, filesize),
+            received=len(response.body),
+            fetched_at=utc_now(),
+            status=response.status,
+            **asdict(fetch_of(response, request)),
+            opt_out=tuple(request.meta.get(OPT_OUT, ())),
+            tls_failure=request.meta.get(TLS_FAILURE),
+            extra=request.meta.get(EXTRA),
+        )
+        if is_unchanged:
+            return event
+        return FetchedBeginning(event, body, codings, whole)
+
+
+def _extent(response: Response, kept: int) -> tuple[int | None, bool]:
+    """Return how many bytes the body has in all, None for unknown, and whether the first `kept` are all of it."""
+    received = len(response.body)
+    if response.status == 206:
+        part = Part.of(response.headers.get("Content-Range"))
+        if part is None or part.total is None or part.total < received:  # the last is none
+            return None, False
+        return part.total, part.total == kept
+    if "download_stopped" not in response.flags:
+        return received, received == kept
+    length = response.headers.get("Content-Length") or b""
+    return int(length) if length.isdigit() and len(length) < 19 else None, False
+
+
+def _content_type(response: Response) -> str | None:
+    content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
+    return content_type.partition(";")[0].strip().lower() or None
+
+
+def _version_of(response: Response) -> Version:
+    return Version.of(response.headers.get("ETag"), response.headers.get("Last-Modified"))

@@ -18,6 +18,7 @@ from crawlproject.models import (
     EXTRA,
     FETCH_TIME,
     FREE_RETRIES,
+    PROBE,
     RETRIES,
     Failure,
     Fetch,
@@ -26,7 +27,7 @@ from crawlproject.models import (
     utc_now,
 )
 from crawlproject.politeness.failures import reason_of, retry_after_of
-from crawlproject.politeness.outcomes import Becomes, of_exception, of_status
+from crawlproject.politeness.outcomes import Becomes, Outcome, of_exception, of_status
 from crawlproject.texts import without_userinfo
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
@@ -79,7 +80,11 @@ class OneItemSpider(Spider):
 
     @abstractmethod
     def fetched(self, response: Response, request: Request) -> Any:
-        """Return the item of a response with status 200."""
+        """Return the item of a response with what was asked for: as a rule with status 200."""
+
+    def outcome_of(self, response: Response, request: Request) -> Outcome:
+        """Return the outcome of a response, by its status."""
+        return of_status(response.status, retry_after_of(response))
 
     def parse(self, response: Response) -> Any:
         """Return the item of a response."""
@@ -87,12 +92,12 @@ class OneItemSpider(Spider):
         assert request is not None
         status = response.status
         wait = retry_after_of(response)
-        outcome = of_status(status, wait)
+        outcome = self.outcome_of(response, request)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(fetch_of(response, request))
-            how |= {"spider": self.name, "extra": request.meta.get(EXTRA)}
+            how |= {"spider": self.name, "extra": request.meta.get(EXTRA), "probe": PROBE in request.meta}
             return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
-        if outcome.becomes is not Becomes.IMAGE:
+        if outcome.becomes not in {Becomes.IMAGE, Becomes.PROBE}:
             reason = f"status {status}"
             return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)
         return self.fetched(response, request)
@@ -106,7 +111,7 @@ class OneItemSpider(Spider):
             **self.who(request),
             outcome=outcome,
             reason=reason_of(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
-            status=200 if isinstance(error, OptedOut) else None,
+            status=error.status if isinstance(error, OptedOut) else None,
             retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
         )
 

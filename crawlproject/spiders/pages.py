@@ -30,7 +30,8 @@ from crawlproject.models import (
 )
 from crawlproject.pages import sitemaps
 from crawlproject.pages.canonical import canonical_url
-from crawlproject.pages.revisits import CONDITIONS, Look
+from crawlproject.pages.revisits import Look
+from crawlproject.politeness.conditions import CONDITIONS
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import without_userinfo
 

@@ -273,7 +273,7 @@ class Keys:
 
     @property
     def options(self) -> str:
-        """Hash: source to what else the catalogue says about it (JSON: circuit, robots, hosts)."""
+        """Hash: source to what else the catalogue says about it (JSON: circuit, gone, robots, hosts)."""
         return f"{self.namespace}:options"
 
     @property
@@ -408,6 +408,11 @@ class Keys:
         return f"{self.namespace}:image_metadata_updates"
 
     @property
+    def probe_events(self) -> str:
+        """Stream: event `image_probes`."""
+        return f"{self.namespace}:image_probes"
+
+    @property
     def link_rot_events(self) -> str:
         """Stream: event `link_rot`."""
         return f"{self.namespace}:link_rot"
@@ -469,9 +474,9 @@ class Keys:
 
     @property
     def counts_of(self) -> str:
-        """Prefix + count, hash: source to fetched, thumbnails, pages, link_rot, failed, retried, bytes, answers,
-        latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what became of
-        them, and error_ + kind.
+        """Prefix + count, hash: source to fetched, thumbnails, probes, pages, link_rot, failed, retried, bytes,
+        answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what
+        became of them, and error_ + kind.
         """
         return self._of_spider("counts:")
 
@@ -525,6 +530,7 @@ class Keys:
         """The streams that carry events."""
         return (
             self.image_events,
+            self.probe_events,
             self.link_rot_events,
             self.failed_events,
             self.page_events,

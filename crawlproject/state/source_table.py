@@ -5,6 +5,7 @@ Operators and others write here, too: a name is decoded whatever it is, a rate t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -63,6 +64,17 @@ async def stored(state: State, sources: list[str]) -> list[Stored]:
         pipe.mget([keys.override_rate_of + name for name in sources])
         pipe.hmget(keys.rates, sources)
         return [Stored(*columns) for columns in zip(*await pipe.execute(), strict=True)]
+
+
+async def gone_statuses(state: State, source: str) -> frozenset[int]:
+    """Return the statuses that the catalogue calls link rot at a source, beside those that are anywhere."""
+    redis: Any = state.redis
+    options = await redis.hget(state.keys.options, source)
+    try:
+        gone = json.loads(options or b"{}")["gone"]
+        return frozenset(status for status in gone if isinstance(status, int))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return frozenset()
 
 
 async def has_rates(state: State) -> bool:

@@ -14,7 +14,18 @@ from crawlproject.state.scripts import Histograms
 from crawlproject.state.source_counts import counts_in
 from crawlproject.state.workers import alive_workers
 
-_COUNTS = ("fetched", "thumbnails", "pages", "link_rot", "failed", "retried", "bytes", "excluded", "purged")
+_COUNTS = (
+    "fetched",
+    "thumbnails",
+    "probes",
+    "pages",
+    "link_rot",
+    "failed",
+    "retried",
+    "bytes",
+    "excluded",
+    "purged",
+)
 _PAGE = 1000  # fields a call
 _OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
 _OF_LINKS = (

@@ -18,7 +18,7 @@ _DEAD_LETTERS_A_PAGE = 50
 
 
 class Ended(NamedTuple):
-    """How a URL has ended: `outcome` is `image`, `page`, `link_rot` or `dead_letter`; `time` is UTC, ISO 8601.
+    """How a URL has ended: `outcome` is `image`, `probe`, `page`, `link_rot` or `dead_letter`; `time` is ISO 8601.
 
     `thumbnail` is a name in IMAGES_STORE, `status` that of the response, `reason` that of a dead letter; None
     where there is none. `extra` is that of the seed. `found_in` is `events`, `dead letters` or `thumbnails`.
@@ -41,9 +41,9 @@ async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ende
     found: list[Ended] = []
     since: dict[str, str | None] = {}
     is_page = state.keys.spider == "pages"
-    kept = (state.keys.page_events, _page) if is_page else (state.keys.image_events, _image)
+    images = ((state.keys.image_events, _image), (state.keys.probe_events, _probe))
     for stream, read, page_size, most_bytes in (
-        (*kept, _EVENTS_A_PAGE, inf),
+        *((*kept, _EVENTS_A_PAGE, inf) for kept in (((state.keys.page_events, _page),) if is_page else images)),
         (state.keys.link_rot_events, _link_rot, _EVENTS_A_PAGE, inf),
         (state.keys.dead, _dead_letter, _DEAD_LETTERS_A_PAGE, MOST_BYTES),
     ):
@@ -79,6 +79,11 @@ def _image(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | N
     if event is None:
         return None
     return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event), extra=_extra(event))
+
+
+def _probe(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
+    event = _event(fields, url, identifier)
+    return None if event is None else Ended("probe", time_of(at), status=_status(event), extra=_extra(event))
 
 
 def _page(at: str, fields: Mapping[bytes, bytes], url: str, _: str | None) -> Ended | None:

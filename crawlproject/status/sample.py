@@ -20,7 +20,18 @@ from crawlproject.status.source_status import source_statuses
 
 MOST_SOURCES = 1000  # read one by one
 COUNTS = (
-    *("fetched", "thumbnails", "pages", "link_rot", "failed", "retried", "bytes", "answers", "latency_us"),
+    *(
+        "fetched",
+        "thumbnails",
+        "probes",
+        "pages",
+        "link_rot",
+        "failed",
+        "retried",
+        "bytes",
+        "answers",
+        "latency_us",
+    ),
     *(f"error_{kind}" for kind in ERROR_KINDS),
 )
 _BATCH = 200  # sources a call

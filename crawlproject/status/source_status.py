@@ -17,7 +17,7 @@ from crawlproject.state.scripts import Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import scrapy_command
 
-SUCCESSES = ("thumbnails", "pages")  # counts: what a spider is for; each has one of them
+SUCCESSES = ("thumbnails", "probes", "pages")  # counts: what a spider is for
 LINK_RESULTS = (
     "admitted",
     "known",

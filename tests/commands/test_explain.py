@@ -336,6 +336,7 @@ async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
     assert said["ended"] is None
     assert said["looked_back"] == {
         "image_metadata_updates": "1970-01-01T01:23:20.000+00:00",
+        "image_probes": None,
         "link_rot": None,
         "dead": None,
         "thumbnails": f"none in {tmp_path}",
@@ -393,7 +394,7 @@ async def test_of_large_dead_letters_it_reads_few_at_a_time_and_no_more_than_som
     ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/200", None)
     assert (ended, since["dead"]) == (None, "1970-01-01T00:03:21.000+00:00")
     calls = (await museum.redis.info("commandstats"))["cmdstat_xrevrange"]["calls"]
-    assert calls == 2 * (1 + 1 + 2)  # of the two streams of events, which are empty, and twice 50 dead letters
+    assert calls == 2 * (3 + 2)  # of the three streams of events, which are empty, and twice 50 dead letters
 
 
 async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:

@@ -285,7 +285,11 @@ def test_a_killed_feed_is_resumed_exactly(
     ("args", "reason"),
     [
         (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
-        (("--kafka", "--resume"), "--columns, --keep and --resume need FILEs"),
+        (("--kafka", "--resume"), "--columns, --keep, --resume, --probe and --again need FILEs"),
+        (("--kafka", "--probe"), "--columns, --keep, --resume, --probe and --again need FILEs"),
+        (("--again", "out/"), "--again goes with --probe and with the folder or files of a dataset"),
+        (("--probe", "--again", "-"), "--again goes with --probe and with the folder or files of a dataset"),
+        (("--probe", "--spider", "pages", "-"), "--probe is for the spider images: pages fetches no images"),
         (
             ("a.csv", "--columns", "link=URL"),
             "--columns 'link=URL': expected KEY=COLUMN, each key once, of url, uuid",

@@ -47,7 +47,16 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
 
     said = scrapy("stats", "--json")
     assert (said.returncode, said.stderr) == (0, "")
-    nothing = {"fetched": 0, "thumbnails": 0, "pages": 0, "link_rot": 0, "failed": 0, "retried": 0, "bytes": 0}
+    nothing = {
+        "fetched": 0,
+        "thumbnails": 0,
+        "probes": 0,
+        "pages": 0,
+        "link_rot": 0,
+        "failed": 0,
+        "retried": 0,
+        "bytes": 0,
+    }
     nothing |= {"excluded": 0, "purged": 0}
     museum = nothing | {"fetched": 3, "thumbnails": 1, "link_rot": 1, "failed": 1, "bytes": 3_000_000_000}
     assert json.loads(said.stdout) == museum | {

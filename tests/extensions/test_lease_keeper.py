@@ -149,6 +149,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
         "event": "failed", "identifier": "a", "url": "http://museum/first.jpg", "source": "museum",
         "spider": "images", "reason": "unreadable (after 2 attempts)", "kind": "decode", "status": 200,
         "final_url": URL, "redirects": 1, "attempts": 2, "fetch_s": None, "extra": None, "seed": None,
+        "probe": False,
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from scrapy import Request
 
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of, name_in
-from crawlproject.models import IDENTIFIER, RETRIES, SITEMAP
+from crawlproject.models import IDENTIFIER, PROBE, RETRIES, SITEMAP
 
 SEEN = SeenFilter()
 
@@ -56,3 +56,11 @@ def test_all_bits_of_digests_vary() -> None:
     many = [int.from_bytes(digest(str(number))) for number in range(2000)]
     for bit in range(256):
         assert 850 < sum(number >> bit & 1 for number in many) < 1150
+
+
+def test_a_probe_is_another_request_than_a_fetch_whatever_is_known() -> None:
+    probes = [
+        Request("https://museum.org/a.jpg", meta={IDENTIFIER: "1", PROBE: known})
+        for known in ({}, {"filesize": 1})
+    ]
+    assert len({*map(SEEN.digest, probes), digest("1")}) == 2

@@ -72,6 +72,9 @@ def test_a_plain_url(line: str, url: str) -> None:
         ({"uuid": "x" * LONGEST_IDENTIFIER}, {"identifier": "x" * LONGEST_IDENTIFIER}),
         ({"extra": {"TEXT": "ž", "n": [1, {}]}}, {"extra": {"TEXT": "ž", "n": [1, {}]}}),
         ({"extra": {}}, {}),
+        ({"probe": True}, {"probe": {}}),
+        ({"probe": False}, {}),
+        ({"probe": {"etag": '"1"', "filesize": 9, "final_url": None}}, {"probe": {"etag": '"1"', "filesize": 9}}),
         ({"extra": None}, {}),
         ({"source": "Flickr"}, {"source": "flickr"}),
         ({"source": " museum "}, {"source": "museum"}),
@@ -199,6 +202,14 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "priority": true}', "priority"),
         ('{"url": "http://a/", "again": "true"}', "again"),
         ('{"url": "http://a/", "again": 1}', "again"),
+        (
+            '{"url": "http://a/", "probe": "x"}',
+            "probe must be true, or an object of etag, last_modified, final_url, f",
+        ),
+        (
+            '{"url": "http://a/", "probe": {"etag": "x\\r\\nA: b"}}',
+            "etag or last_modified of a probe is no header",
+        ),
         ('{"url": "http://a/", "extra": "x"}', "extra must be a JSON object: 'x'"),
         (
             '{"url": "http://a/", "extra": ["http://me:secret@a/"]}',

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import io
 import os
 import signal
@@ -195,6 +197,22 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_harms_no_oth
     crashed, good = await asyncio.gather(crash(), read())
     assert crashed == {"crashes the decoder: killed by SIGSEGV"}
     assert len(good) == 1
+
+
+async def test_a_probe_is_looked_at_in_a_decoder_like_any_picture(make: Make) -> None:
+    one = make(formats=("JPEG", "GIF"))
+    facts = await one.probe(GOOD[:400], whole=False)
+    assert (facts.width, facts.height, facts.sha256) == (90, 60, None)
+    facts = await one.probe(gzip.compress(GOOD), ("gzip",), whole=True)
+    assert facts.sha256 == hashlib.sha256(GOOD).hexdigest()
+    for body, reason in (
+        (picture("GIF", comment=CRASH), "crashes the decoder: killed by SIGSEGV"),
+        (b"<html>", "not a picture in a supported format"),
+        (picture("PNG"), "not a picture in a supported format: PNG, which CRAWL_FORMATS leaves out"),
+    ):
+        with pytest.raises(UnreadableImage, match=reason):
+            await one.probe(body, whole=False)
+    assert (await one.probe(GOOD, whole=True)).width == 90
 
 
 async def test_a_crash_that_does_not_recur_in_a_fresh_process_is_forgiven(make: Make) -> None:

@@ -72,11 +72,18 @@ def test_a_response_without_opt_outs_leaves_no_note() -> None:
     assert OPT_OUT not in sent.meta
 
 
-@pytest.mark.parametrize("status", [206, 301, 304, 403, 404, 410, 429, 500])
+@pytest.mark.parametrize("status", [301, 403, 404, 410, 429, 500])
 def test_other_statuses_pass_as_there_is_no_picture_to_keep(status: int) -> None:
     sent, answer = request(), response({"X-Robots-Tag": "noai"}, status)
     assert middleware().process_response(sent, answer) is answer
     assert OPT_OUT not in sent.meta
+
+
+@pytest.mark.parametrize("status", [206, 304])
+def test_a_probe_keeps_no_more_than_a_fetch(status: int) -> None:
+    with pytest.raises(OptedOut) as caught:
+        middleware().process_response(request(), response({"X-Robots-Tag": "noai"}, status))
+    assert caught.value.status == status
 
 
 def test_other_responses_may_declare_noindex_for_themselves() -> None:

@@ -121,6 +121,27 @@ def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) 
     }  # fmt: skip
 
 
+def test_a_probe_is_a_row_that_says_what_is_known(client: redis.Redis, tmp_path: Path) -> None:
+    known = {
+        "event": "image_probes",
+        "etag": '"1"',
+        "last_modified": "Sun, 22 Nov 2026 10:30:00 GMT",
+        "revisit": None,
+    }
+    for more in ({"exif": {}, "status": 206}, {"exif": None, "revisit": "changed"}, {"revisit": "unchanged"}):
+        one = {name: value for name, value in image(0).items() if name not in {"thumbnail", "sha256", "exif"}}
+        client.xadd(KEYS.probe_events, {"event": json.dumps(one | known | more)})
+    drain(client, tmp_path)
+    rows = pq.read_table(parts(tmp_path)[0]).to_pylist()
+    assert [(row["status"], row["exif"], row["sha256"]) for row in rows] == [
+        ("probed", "{}", None),
+        ("probed", None, None),
+        ("unchanged", None, None),
+    ]
+    assert {(row["etag"], row["last_modified"]) for row in rows} == {(known["etag"], known["last_modified"])}
+    assert (rows[0]["http_status"], rows[0]["width"]) == (206, 1600)
+
+
 def test_what_is_of_another_spider_or_is_no_event_is_no_row(client: redis.Redis, tmp_path: Path) -> None:
     out = tmp_path / "out"
     client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(1, spider="pages"))})
@@ -135,7 +156,7 @@ def test_what_is_of_another_spider_or_is_no_event_is_no_row(client: redis.Redis,
         [reader] = readers(of(client))
         assert (reader.behind, set(reader.positions)) == (
             0,
-            {KEYS.image_events, KEYS.link_rot_events, KEYS.failed_events},
+            {KEYS.image_events, KEYS.probe_events, KEYS.link_rot_events, KEYS.failed_events},
         )
     assert one.skipped == 1
 
@@ -174,7 +195,11 @@ def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path
     drain(client, tmp_path)
     footer = json.loads(pq.read_metadata(parts(tmp_path)[-1]).metadata[FOOTER])
     db: Any = client
-    newest = {stream: db.xrevrange(stream, count=1)[0][0].decode() for stream in footer["last"]}
+    newest = {
+        stream: at.decode()
+        for stream in footer["last"]
+        for at, _ in db.xrevrange(stream, count=1) or [(b"0-0", {})]
+    }
     assert (footer["last"], footer["number"], footer["rows"]) == (newest, 1, 4)
     client.delete(KEYS.readers, *client.scan_iter(KEYS.reader_of + "*"))  # Redis has forgotten
     emit(client, range(8, 10))

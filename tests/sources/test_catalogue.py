@@ -100,7 +100,7 @@ def test_a_row_says_which_domains_it_holds_for() -> None:
 def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> None:
     rows = [
         row("photos", 10**9, robots="ignore", circuit={"errors": 0.5}, source_url="https://photos.org/"),
-        row("museum", 1, robots="ignore", hosts=["museum.org"]),
+        row("museum", 1, robots="ignore", hosts=["museum.org"], gone=[403, 400, 403]),
         row(
             "large",
             1,
@@ -108,14 +108,14 @@ def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> No
             hosts=["IMG.large.org:80", "*.cdn.large.org", "::1"],
             source_url="http://a.b",
         ),
-        row("archive", 1, circuit={"errors": 0.5}, hosts=[]),
+        row("archive", 1, gone=[403], hosts=[]),
     ]
     catalogue = parse(json.dumps(rows))
     assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "large": 0.2, "archive": 0.2}
     found = {one.source: one.options for some in catalogue.rows(9) for one in some}
     assert found == {
         "photos": "",
-        "museum": '{"robots": "ignore", "hosts": ["museum.org"]}',
+        "museum": '{"robots": "ignore", "gone": [400, 403], "hosts": ["museum.org"]}',
         "large": '{"robots": "ignore", "hosts": ["::1", "cdn.large.org", "img.large.org"]}',
         "archive": "",
     }
@@ -125,7 +125,7 @@ def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> No
     )
     assert [tuple(one) for one in catalogue.refusals] == [
         (1, "photos", f'its "circuit" and "robots" are not followed, {why}'),
-        (4, "archive", f'its "circuit" is not followed, {why}'),
+        (4, "archive", f'its "gone" is not followed, {why}'),
     ]
 
 
@@ -193,6 +193,10 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
         (row("museum", 1, robots="obey"), "robots can be"),
+        *(
+            (row("museum", 1, gone=gone), "gone must be a list of")
+            for gone in (403, ["403"], [200], [429], [500], [True])
+        ),
         (row("GOOD", 1), "good is listed twice"),
     ],
 )

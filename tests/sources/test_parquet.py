@@ -39,7 +39,13 @@ def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
             "source_url": "https://flickr.com",
         },
         {"source_name": "museum", "media_count": 5_000, "image_count": None, "hosts": ["img.museum.org"]},
-        {"source_name": "archive", "image_count": 1, "hosts": ["a.example", "b.example"], "robots": "ignore"},
+        {
+            "source_name": "archive",
+            "image_count": 1,
+            "hosts": ["a.example", "b.example"],
+            "robots": "ignore",
+            "gone": [403],
+        },
         {
             "source_name": "shaky",
             "image_count": 1,
@@ -57,7 +63,7 @@ def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
     }
     assert found["flickr"].domains == " flickr.com "
     assert found["museum"].domains == " museum.org "
-    assert '"robots": "ignore"' in found["archive"].options
+    assert '"robots": "ignore", "gone": [403]' in found["archive"].options
     assert "circuit" in found["shaky"].options
 
 

@@ -1,12 +1,12 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
 -- needs: belonging, exclusions, leases, samples, due, revisits
--- types: stream image_events link_rot_events page_events, hash totals latencies, zset active revisits, counter outstanding overflow
+-- types: stream image_events link_rot_events page_events probe_events, hash totals latencies, zset active revisits, counter outstanding overflow
 -- reads: halted options
 --
 -- A: worker; high_water; min_rate; circuit; pace; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff (whether slow
 --    answers slow a source down); ids, of leases. What else there is of a settlement stands at its number in:
---    streams, events                          done: the event goes to that stream (1: images, 2: link rot, 3: pages)
+--    streams, events                          done: the event goes to that stream (1: images, 2: link rot, 3: pages, 4: probes)
 --    nothing of what stands here              done, without an event
 --    dead, entries, images, attempts (or none), refusals  a dead letter, for that reason, with what is known of its image
 --                                             and of the last attempt;
@@ -40,7 +40,7 @@
 
 local leases = K.leases_of .. A.worker
 require_type('hash', leases)
-local event_streams = {K.image_events, K.link_rot_events, K.page_events}
+local event_streams = {K.image_events, K.link_rot_events, K.page_events, K.probe_events}
 
 local payers, generations = {}, {}
 do -- blocks: Lua has room for 200 variables at a time

@@ -56,7 +56,8 @@ class ScriptRunner:
         self._pace = int(delay * MICROS)
         self._overflow_tail = overflow_tail
         self._emitted = [
-            key.rpartition(":")[2] for key in (keys.image_events, keys.link_rot_events, keys.page_events)
+            key.rpartition(":")[2]
+            for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
         ]  # as in settle.lua
         self._known = keys
         self._clock = clock

@@ -1,9 +1,9 @@
 -- Readers of the event streams: how far each has come, and who reads as it at present.
 -- needs: numbers
--- types: hash readers, stream image_events link_rot_events failed_events page_events halted_events resumed_events
+-- types: hash readers, stream image_events probe_events link_rot_events failed_events page_events halted_events resumed_events
 
 local EVENT_STREAMS = {
-  K.image_events, K.link_rot_events, K.failed_events, K.page_events, K.halted_events, K.resumed_events
+  K.image_events, K.probe_events, K.link_rot_events, K.failed_events, K.page_events, K.halted_events, K.resumed_events
 }
 
 -- Whether Redis denies what needs memory; to be called before the first write.

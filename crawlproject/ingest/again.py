@@ -1,0 +1,81 @@
+"""Which rows of our own datasets are checked again."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from crawlproject.errors import BadInput
+from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
+
+_COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
+_GONE = "gone"  # a status, as in sinks/rows.py
+_ROWS = 16_384  # of a batch
+_BUCKETS = 256
+_FIELDS = 3  # of a row in its bucket
+
+
+class Latest:
+    """Of each image the row that is the latest, unless that says that it is gone.
+
+    A dataset has a row for each time that an image was fetched or probed. This takes 25 bytes for each of them.
+    """
+
+    def __init__(self, files: Sequence[SeedFile]) -> None:
+        """Read the files.
+
+        Raises:
+            BadInput: one is not of a dataset.
+            OSError: one cannot be read, or is damaged.
+
+        """
+        self._begins: list[int] = []  # of each file, in all rows
+        buckets = [array("q") for _ in range(_BUCKETS)]  # of a row: hash, time, number and whether it is gone
+        count = 0
+        for file in files:
+            self._begins.append(count)
+            for identifier, url, status, at in _rows(file):
+                is_out = status == _GONE or url is None  # of an invalid seed
+                key = hash((identifier, url))
+                buckets[key % _BUCKETS].extend((key, -1 if at is None else at, 2 * count + is_out))
+                count += 1
+        self._kept = bytearray(count)
+        for bucket in buckets:
+            for number in _latest(bucket):
+                self._kept[number] = True
+
+    def has(self, file: int, row: int) -> bool:
+        """Tell whether the row with this number, from 1, of the file with this index is one."""
+        return bool(self._kept[self._begins[file] + row - 1])
+
+
+def _latest(bucket: array[int]) -> Iterator[int]:
+    """Yield the numbers of rows."""
+    found: dict[int, tuple[int, int]] = {}
+    for at in range(0, len(bucket), _FIELDS):
+        key, *moment = bucket[at : at + _FIELDS]
+        found[key] = max(found.get(key, (-2, 0)), (moment[0], moment[1]))
+    return (number // 2 for _, number in found.values() if not number % 2)
+
+
+def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:
+    with needs_pyarrow(file.name):
+        from pyarrow import ArrowException, int64
+        from pyarrow.parquet import ParquetFile
+
+    try:
+        with file.opened_at_random() as stream:
+            table = ParquetFile(stream, pre_buffer=False)
+            for name in (*_COLUMNS, "etag", "last_modified"):
+                if name not in table.schema_arrow.names:
+                    raise BadInput(f"{file.name} {_NEEDED}: it has no column {name}")
+            for batch in table.iter_batches(_ROWS, columns=_COLUMNS, use_threads=False):
+                columns = [batch.column(name) for name in _COLUMNS]
+                columns[-1] = columns[-1].cast(int64())
+                yield from zip(*(column.to_pylist() for column in columns), strict=True)
+    except (ArrowException, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"{file.name} {_NEEDED}: {error!s:.300}") from None
+
+
+_NEEDED = "is no file of a dataset that scrapy events has written as FOLDER:parquet, which --again needs"

@@ -1,0 +1,93 @@
+"""Which rows of a dataset are checked again, and what is known of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet as pq
+
+from crawlproject.errors import BadInput
+from crawlproject.ingest import again
+from crawlproject.ingest.again import Latest
+from crawlproject.ingest.files import read
+from crawlproject.ingest.rows import Columns
+from crawlproject.ingest.seed_files import SeedFile, find
+from crawlproject.sinks.rows import Rows
+
+DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
+
+
+def dataset(folder: Path, *parts: list[dict[str, Any]]) -> list[SeedFile]:
+    """Write parts as `scrapy events` does, of rows named by one letter each."""
+    for number, part in enumerate(parts):
+        rows = Rows()
+        for row in part:
+            url = f"https://museum.org/{row['identifier']}.jpg"
+            rows.add({"url": url, "final_url": url, "source": "museum", "status": "ok", "at": 0} | row)
+        pq.write_table(rows.take(), folder / f"{number:08d}.parquet")
+    return find([str(folder)], {})
+
+
+def seeds(files: list[SeedFile]) -> list[Any]:
+    columns, latest = Columns(probe=True, again=True), Latest(files)
+    found = []
+    for index, file in enumerate(files):
+        for line in read(file, lambda _: None, columns=columns):
+            if latest.has(index, line.number):
+                assert line.seed is not None, line.reason
+                found.append(json.loads(line.seed))
+    return found
+
+
+def test_the_latest_row_of_each_image_says_what_is_known(tmp_path: Path) -> None:
+    files = dataset(
+        tmp_path,
+        [
+            {"identifier": "a", "etag": '"1"', "at": 1},
+            {"identifier": "b", "last_modified": DATE, "filesize": 7, "final_url": "https://cdn.org/b"},
+            {"identifier": "c", "etag": '"1"', "at": 9},
+            {"identifier": "a", "etag": '"2"', "at": 5, "status": "probed"},
+        ],
+        [
+            {"identifier": "c", "etag": '"0"', "at": 8},
+            {"identifier": "d", "status": "gone", "at": 1},
+            {"identifier": "e", "at": 1},
+            {"identifier": "e", "at": 2, "status": "gone"},
+            {"identifier": "f", "at": 1, "status": "gone"},
+            {"identifier": "f", "at": 2, "status": "failed"},
+            {"identifier": None, "url": None, "status": "failed"},
+        ],
+    )
+    found = {seed["identifier"]: seed for seed in seeds(files)}
+    assert {name: seed["probe"] for name, seed in found.items()} == {
+        "a": {"etag": '"2"'},
+        "b": {"last_modified": DATE, "filesize": 7, "final_url": "https://cdn.org/b"},
+        "c": {"etag": '"1"'},
+        "f": True,
+    }
+    assert found["a"] == {
+        "url": "https://museum.org/a.jpg", "identifier": "a", "source": "museum", "again": True,
+        "probe": {"etag": '"2"'},
+    }  # fmt: skip
+
+
+def test_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again, "_ROWS", 1_000)
+    parts = [[{"identifier": str(n), "at": part * n} for n in range(3_000)] for part in (1, 3, 2)]
+    latest = Latest(dataset(tmp_path, *parts))
+    kept = [sum(latest.has(file, row) for row in range(1, 3_001)) for file in range(3)]
+    assert kept == [0, 2_999, 1]  # of the first image, whose times are the same, the last
+
+
+@pytest.mark.parametrize("name", ["seeds.csv", "other.parquet", "junk.parquet"])
+def test_files_that_are_no_dataset_are_refused(tmp_path: Path, name: str) -> None:
+    import pyarrow as pa
+
+    (tmp_path / "seeds.csv").write_text("url\nhttps://museum.org/a.jpg\n")
+    pq.write_table(pa.table({"identifier": ["a"], "url": ["https://a/"]}), tmp_path / "other.parquet")
+    (tmp_path / "junk.parquet").write_bytes(b"PAR1junk")
+    with pytest.raises(BadInput, match=f"{name} is no file of a dataset"):
+        Latest(find([str(tmp_path / name)], {}))
