@@ -1,6 +1,7 @@
 """Does every seed end in exactly one way, whatever fails meanwhile?
 
     python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
+        [--datasets]
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
@@ -8,6 +9,9 @@ streams, the dead letters, and the files of two readers, `scrapy events --follow
 too: one is recreated with its file, the other without, each on a host of another name. Ends with 1 when a
 seed was lost or has more than one outcome, an event tells of another picture than its seed's, a thumbnail is
 missing, a worker did not stop as it should, or something is left behind in Redis. Takes some six minutes.
+
+With `--datasets` the seeds come out of Parquet files, and two more readers write a dataset each, of Parquet files
+and of WebDataset's shards (chaos_datasets.py): each seed must be one row of either, each image one sample.
 
 A sliding second with too many requests is only told: three workers that start again and again keep two cores so
 busy that what left in time may arrive late. benchmarks/politeness.py is the judge of that.
@@ -41,6 +45,7 @@ from typing import Any
 
 from PIL import Image
 
+from benchmarks import chaos_datasets
 from benchmarks.arrivals import Listener, Report, Sites, size_of
 from benchmarks.ours import ROOT, SCRAPY, Crawl, until
 from benchmarks.politeness import allowed, seconds_from, size_for
@@ -51,6 +56,8 @@ from crawlproject.state.scripts.readers import LEASE_S
 from crawlproject.state.streams import EventEntry
 
 KEYS = Keys("crawl", "images")
+# Each seed ends as an event in one of these streams; by the status of its row in a dataset.
+_OUTCOMES = {"ok": KEYS.image_events, "gone": KEYS.link_rot_events, "failed": KEYS.failed_events}
 SETTINGS: dict[str, object] = {
     "CRAWL_RETRY_DELAY": 4,  # half of it at least, which outlasts a fault of the store
     "CRAWL_MAX_RETRIES": 4,
@@ -103,6 +110,7 @@ class Plan:
     spider: str = "images"
     ahead: float = 6.0  # seconds of work that wait in Redis
     disturbed: int = 0  # ends, before which faults come, also when all seeds are fed
+    datasets: bool = False  # from Parquet, and into datasets, too
 
     def sources(self) -> Iterator[tuple[str, int]]:
         """Yield the sources and the number of their seeds: each has work for the same time."""
@@ -134,7 +142,9 @@ class Seed:
             self.number
         )
         url = f"http://{authority}/{path}"
-        return json.dumps({"url": url, "uuid": self.identifier, "source": self.source})
+        caption = chaos_datasets.caption_of(self.source, self.number)
+        extra = {} if caption is None else {"TEXT": caption}
+        return json.dumps({"url": url, "uuid": self.identifier, "source": self.source, "extra": extra})
 
 
 # The disturbance
@@ -152,10 +162,14 @@ class Worker:
 
 @dataclass
 class Reader:
-    """A reader of the events: the files that it has written, one after the other, and its process."""
+    """A reader of the events: the files that it has written, one after the other, and its process.
+
+    With a `form` it writes a dataset, and its file is that folder.
+    """
 
     options: Sequence[str]
     files: list[Path]
+    form: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -178,6 +192,10 @@ class Chaos:
         self.workers: list[Worker] = []
         kept = crawl.home / "events.jsonl"  # as in a container that is recreated with its volume
         self.readers = {"kept": Reader((), [kept]), "moving": Reader(("--reader", "moving"), [])}
+        if plan.datasets:
+            for form, how in chaos_datasets.FORMS.items():
+                self.readers[form] = Reader(how, [crawl.home / form], form)
+        self.feeds: chaos_datasets.Feeds | None = None
         self.sleepers: list[
             subprocess.Popen[bytes]
         ] = []  # readers that were suspended: others read in their place
@@ -211,7 +229,8 @@ class Chaos:
         number, reader = next(self._numbers), self.readers[name]
         if name == "moving":
             reader.files.append(self.crawl.home / f"events-{number}.jsonl")
-        command = [*SCRAPY, "events", str(reader.files[-1]), "--follow", *reader.options]
+        output = f"{reader.files[-1]}:{reader.form}" if reader.form else str(reader.files[-1])
+        command = [*SCRAPY, "events", output, "--follow", *reader.options]
         environ = {"PYTHONPATH": str(_OTHER_HOST), "HOST_NAME": f"container-{number}"}
         with (self.crawl.home / f"reader-{name}.log").open("ab") as log:
             reader.process = subprocess.Popen(
@@ -232,6 +251,11 @@ class Chaos:
         self.redis_up = False
 
     @property
+    def datasets(self) -> list[Reader]:
+        """The readers that write datasets."""
+        return [reader for reader in self.readers.values() if reader.form]
+
+    @property
     def faults(self) -> Counter[str]:
         """How often each fault has struck."""
         return Counter(name for _, name in self.struck if name in FAULTS)
@@ -241,6 +265,8 @@ class Chaos:
     def run(self, lines: Sequence[str]) -> float:
         """Crawl from these lines of the seed list to the end, disturbed; return the seconds it took."""
         self.redis.config_set("appendfsync", self.plan.appendfsync)
+        if self.plan.datasets:
+            self.feeds = chaos_datasets.Feeds(self.crawl, lines, self.rng)
         began = time.monotonic()
         try:
             for _ in range(self.plan.workers):
@@ -269,7 +295,11 @@ class Chaos:
                 self._undo()
             if self.redis_up:
                 self._look_after()
-                if fed < len(lines) and self.redis.llen(self.keys.seeds) + self._outstanding() < ahead:
+                has_room = self.redis.llen(self.keys.seeds) + self._outstanding() < ahead
+                if self.feeds is not None:
+                    self.feeds.go_on(has_room=has_room)
+                    fed = len(lines) if self.feeds.is_done else 0
+                elif fed < len(lines) and has_room:
                     self.redis.lpush(self.keys.seeds, *lines[fed : fed + _FEED])
                     fed += _FEED
                 if now > next_look:
@@ -315,7 +345,9 @@ class Chaos:
                 return
 
     def _ended(self) -> int:
-        return sum(self.redis.xlen(key) for key in (*self.keys.streams, self.keys.dead))
+        keys = self.keys
+        ends = (keys.image_events, keys.page_events, keys.link_rot_events, keys.failed_events)
+        return sum(self.redis.xlen(key) for key in ends)
 
     def _standstill(self) -> str:
         """End all faults; return what is left to do, and who is there to do it."""
@@ -391,6 +423,8 @@ class Chaos:
                 self.broken.append(f"worker {worker.number} does not stop")
 
     def _kill_all(self) -> None:
+        if self.feeds is not None:
+            self.feeds.stop()
         processes = [worker.process for worker in self.workers] + [one.process for one in self.readers.values()]
         for process in [*processes, *self.sleepers]:
             if process is not None:
@@ -551,14 +585,19 @@ def stop_reader(chaos: Chaos) -> bool:
 def sleep_reader(chaos: Chaos) -> bool:
     """SIGSTOP of a reader for longer than its lease, then SIGCONT; meanwhile another reads under its name.
 
-    Another file, that is: the one that it writes is locked.
+    Into another file, that is: the one that it writes is locked. A dataset that sleeps has no other reader.
     """
     reader = chaos.readers["moving"]
+    if chaos.plan.datasets:
+        reader = chaos.rng.choice([reader, *chaos.datasets])
     process = reader.process
     if process is None or not reader.runs or not chaos.redis_up:
         return False
     process.send_signal(signal.SIGSTOP)
     chaos.sleepers.append(process)
+    if reader.form:
+        chaos.after(LEASE_S + chaos.rng.uniform(0.5, 4), lambda: process.send_signal(signal.SIGCONT))
+        return True
     chaos.start_reader("moving")
 
     def wake() -> None:
@@ -610,6 +649,7 @@ class Account:
     broken: list[str]  # all else that is not as promised
     too_fast: list[str]  # sources that saw more than their rate allows
     totals: Mapping[str, Any]  # scrapy stats
+    notes: Sequence[str] = ()
 
     def text(self, random: int) -> str:
         """Return it for people."""
@@ -619,6 +659,7 @@ class Account:
             f"{sum(self.faults.values())} faults: {faults}",
             *(f"{number:8} {what}" for what, number in self.outcomes.items()),
             f"deliveries lost with workers: {self.totals.get('deliveries_lost', 0)}",
+            *self.notes,
             *(f"BROKEN: {what}" for what in self.broken),
             *(f"TOO FAST: {what}" for what in self.too_fast),
             *(f"LOST: {identifier}" for identifier in self.lost[:20]),
@@ -652,9 +693,11 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
         + list(_wrong_images(crawl, images, expected))
         + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
         + list(left_behind(redis, KEYS))
-        + list(wrong_files(chaos, events)),
+        + list(wrong_files(chaos, events))
+        + list(_wrong_datasets(chaos, expected, events)),
         [],
         crawl.totals(),
+        list(_notes(chaos)),
     )
 
 
@@ -692,6 +735,8 @@ def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) ->
         (stream.rpartition(":")[2], _name_of(event)) for stream in events for event in events[stream]
     )
     for name, reader in chaos.readers.items():
+        if reader.form:
+            continue
         written: Counter[tuple[str, str | None]] = Counter()
         for path in filter(Path.exists, reader.files):  # what a process wrote before it died is settled then
             chaos.crawl.scrapy("events", str(path), *reader.options)
@@ -705,6 +750,25 @@ def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) ->
 
 def _name_of(event: Mapping[str, Any]) -> str | None:
     return event.get("identifier") or event.get("url")
+
+
+def _wrong_datasets(
+    chaos: Chaos, seeds: Mapping[str, Seed], events: Mapping[str, Sequence[dict[str, Any]]]
+) -> Iterator[str]:
+    """Yield what is wrong with the datasets, all of whose events are written now."""
+    folders = {reader.form: reader.files[-1] for reader in chaos.datasets}
+    chaos_datasets.finish(chaos.crawl, folders)
+    yield from chaos_datasets.faults_in(
+        folders,
+        {identifier: (seed.source, seed.number) for identifier, seed in seeds.items()},
+        {status: Counter(event["identifier"] for event in events[key]) for status, key in _OUTCOMES.items()},
+    )
+
+
+def _notes(chaos: Chaos) -> Iterator[str]:
+    if chaos.feeds is not None:
+        yield f"{chaos.feeds.count} Parquet files fed, {chaos.feeds.killed} feeds killed meanwhile"
+    yield from chaos_datasets.counts_of({reader.form: reader.files[-1] for reader in chaos.datasets})
 
 
 def too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
@@ -755,14 +819,20 @@ def main() -> int:
     parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
+    parser.add_argument("--datasets", action="store_true", help="seeds from Parquet, events into datasets, too")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
     print(f"random {random}", flush=True)
-    result = run(
-        Plan(options.seeds, random, faults=options.only or (), appendfsync=options.appendfsync), options.keep
+    plan = Plan(
+        options.seeds,
+        random,
+        faults=options.only or (),
+        appendfsync=options.appendfsync,
+        datasets=options.datasets,
     )
+    result = run(plan, options.keep)
     print(result.text(random))
     return 1 if result.lost or result.doubled or result.broken else 0
 

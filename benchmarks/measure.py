@@ -95,9 +95,9 @@ def measure(
         ]
         random.Random(0).shuffle(seeds)
         with crawler(seeds, home) as run:
-            busy, began = _busy(), time.monotonic()
+            busy, began = busy_seconds(), time.monotonic()
             cpu, memory = run_to_end(run, home / "output.txt")
-            others = (_busy() - busy - cpu) / (time.monotonic() - began) / (os.cpu_count() or 1)
+            others = (busy_seconds() - busy - cpu) / (time.monotonic() - began) / (os.cpu_count() or 1)
         first = min(arrivals[0].time for arrivals in site.arrivals().values() if arrivals)
     made = [(seed.picture, file) for seed, file in zip(seeds, run.thumbnails, strict=True) if file.exists()]
     last = max(file.stat().st_mtime for _, file in made)
@@ -110,7 +110,7 @@ def start_and_end(crawler: Crawler, pictures: Sequence[Path], home: Path) -> flo
     return measure(crawler, smallest, home)[0].cpu
 
 
-def _busy() -> float:
+def busy_seconds() -> float:
     """Return the CPU seconds that this machine has worked since it started, all cores together."""
     user, nice, system, _, _, interrupts, soft_interrupts, *_ = Path("/proc/stat").read_text().split()[1:]
     ticks = sum(map(int, (user, nice, system, interrupts, soft_interrupts)))

@@ -46,6 +46,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def without_pyarrow(what: str, error: ImportError) -> str:
+    """Return what to tell an operator where pyarrow cannot be imported, and `what` needs it."""
+    return f"{what} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"
+
+
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:
     """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
 

@@ -79,7 +79,6 @@ _OF_SLOW_TESTS = {
     "moto",
     "outcome",
     "pair",
-    "s3",
     "server",
     "shared",
 }

@@ -27,7 +27,7 @@ from crawlproject.state.health import fault_of, known_fault
 from crawlproject.state.readers import ReaderStatus, forget, readers
 from crawlproject.storage.blobs import lookup_of
 from crawlproject.storage.parts import parts_of
-from crawlproject.texts import counted, printable
+from crawlproject.texts import counted, printable, without_pyarrow
 
 _BLOCK_S = 1.0
 _TIMEOUT_S = 5.0  # for an answer of Redis
@@ -40,10 +40,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 class Command(cli.Command):
     """Append the events since the last time to FILE, one JSON object a line, each exactly once. FILE.position,
     beside it, remembers how far it got. FOLDER:parquet makes a dataset of them: Parquet files of a row for each
-    image, exactly once; FOLDER:webdataset tar files of the thumbnails, with such a Parquet file beside each. A
-    FOLDER may be s3://BUCKET/PREFIX. With --kafka, send them to the topics of their names instead, each at least
-    once. Each of these is a reader: what it has not read is kept. --readers lists all readers, --forget gives one
-    up.
+    image, exactly once; FOLDER:webdataset tar files of the thumbnails, or the originals, with such a Parquet file
+    beside each. A FOLDER may be s3://BUCKET/PREFIX. With --kafka, send them to the topics of their names instead,
+    each at least once. Each of these is a reader: what it has not read is kept. --readers lists all readers,
+    --forget gives one up.
     """
 
     arguments = "[options] FILE | FOLDER:parquet | FOLDER:webdataset | --kafka | --readers | --forget NAME"
@@ -82,6 +82,11 @@ class Command(cli.Command):
             "--caption",
             metavar="FIELD",
             help="of a WebDataset: the key of the event, or of its extra, that is the caption, as in alt or title",
+        )
+        parser.add_argument(
+            "--originals",
+            action="store_true",
+            help="of a WebDataset: samples have the images themselves, as CRAWL_KEEP_ORIGINALS kept them",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
@@ -147,13 +152,14 @@ def _check_options(form: str | None, opts: argparse.Namespace) -> None:
         UsageError: one does not go with the rest, or is out of range.
 
     """
-    for name, of in (("rows", FORMS), ("every", FORMS), ("samples", FORMS[1:]), ("caption", FORMS[1:])):
+    of_which = {"rows": FORMS, "every": FORMS, **dict.fromkeys(("samples", "caption", "originals"), FORMS[1:])}
+    for name, of in of_which.items():
         value = getattr(opts, name)
-        if value is None:
+        if value is None or value is False:
             continue
         if form not in of:
             raise UsageError(f"--{name} goes with {' or '.join(f'FOLDER:{one}' for one in of)}")
-        if name != "caption" and not 0 < value <= MOST[name]:
+        if name in MOST and not 0 < value <= MOST[name]:
             raise UsageError(f"--{name} {value}: expected more than 0, and {MOST[name]:,} at most")
 
 
@@ -165,9 +171,7 @@ def _write_dataset(
         from crawlproject.sinks.parquet import ParquetForm
         from crawlproject.sinks.webdataset import WebDatasetForm
     except ImportError as error:
-        raise CrawlprojectError(
-            f"FOLDER:{form} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"
-        ) from None
+        raise CrawlprojectError(without_pyarrow(f"FOLDER:{form}", error)) from None
     parts = parts_of(uri, settings)
     rows = opts.rows or ROWS
     if rows > state.config.stream_maxlen // 2:
@@ -176,10 +180,17 @@ def _write_dataset(
             "at which the crawl would wait for it: lower --rows, or raise that setting"
         )
     about = {}
+    store, column = "IMAGES_STORE", "thumbnail"
     if form == "webdataset":
-        thumbnails = lookup_of(state.config.images_store, settings)
-        written: Any = WebDatasetForm(parts, thumbnails, rows, opts.samples or SAMPLES, opts.caption)
-        about = {"caption": opts.caption}
+        place = state.config.images_store
+        if opts.originals:
+            store, column = "CRAWL_KEEP_ORIGINALS", "original"
+            if state.config.keep_originals is None:
+                raise UsageError(f"--originals needs the setting {store}: where the crawl has kept them")
+            place = state.config.keep_originals
+        look_up = lookup_of(place, settings, store)
+        written: Any = WebDatasetForm(parts, look_up, rows, opts.samples or SAMPLES, opts.caption, column)
+        about = {"caption": opts.caption, "pictures": f"{column}s"}
     else:
         written = ParquetForm(parts, rows)
     with cli.stoppable() as stop:
@@ -196,7 +207,7 @@ def _write_dataset(
             _drain(dataset.drain, stop, opts.follow)
             dataset.commit()
     if missing := getattr(written, "missing", 0):
-        cli.remark(f"{counted(missing, 'thumbnail')} not found in IMAGES_STORE: rows without a sample")
+        cli.remark(f"{counted(missing, column)} not found in {store}: rows without a sample")
     _report(dataset.written, dataset.skipped, opts, f"written to {uri}")
 
 

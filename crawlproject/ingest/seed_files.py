@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawlproject.errors import BadInput
+from crawlproject.texts import without_pyarrow
 
 STDIN = "-"
 REMOTE = ("s3://", "gs://")
@@ -68,9 +69,7 @@ def needs_pyarrow(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise BadInput(
-            f"{name:.200}: pyarrow is needed to read it ({error}): pip install 'crawlproject[parquet]'"
-        ) from None
+        raise BadInput(without_pyarrow(f"{name:.200}", error)) from None
 
 
 def find(names: Sequence[str], settings: Any) -> list[SeedFile]:

@@ -45,15 +45,15 @@ class Form(Protocol):
         """The rows in the part that is being written."""
 
     def look_up(self, entries: list[tuple[EventEntry, dict[str, Any]]]) -> None:
-        """Learn which events come next, to fetch at once what they need.
-
-        Raises:
-            StorageDown: that cannot be had at present: none of them is lost.
-
-        """
+        """Learn which events come next, to fetch at once what they need."""
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
-        """Add an event to part `number`; `name` is that of its stream."""
+        """Add an event to part `number`; `name` is that of its stream.
+
+        Raises:
+            StorageDown: what it needs cannot be had at present: it is not added.
+
+        """
 
     def is_full(self) -> bool:
         """Tell whether the part must not become larger."""

@@ -1,4 +1,4 @@
-"""A dataset of tar files as WebDataset reads them: thumbnail, caption and facts of each image."""
+"""A dataset of tar files as WebDataset reads them: thumbnail or original, caption and facts of each image."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import io
 import json
 import tarfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
@@ -23,7 +23,9 @@ from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import Parts
 from crawlproject.texts import one_line
 
-_THREADS = 8  # that read thumbnails
+_THREADS = 8  # that read pictures
+_READ_BYTES = 64 * 2**20  # of pictures that are read at a time
+_USUAL_BYTES = 2**16  # of a picture of which nothing says how large it is
 _MOST_BYTES = 4 * 2**30  # of a tar file; S3 takes five at once
 _MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of events
 
@@ -77,8 +79,36 @@ class _Shard:
         }
 
 
+class _Pictures:
+    """Stored pictures, read by several threads, some megabytes ahead of when they are needed."""
+
+    def __init__(self, look_up: Callable[[str], bytes | None]) -> None:
+        self._look_up = look_up
+        self._next: deque[tuple[str, int]] = deque()
+        self._read: dict[str, bytes | None] = {}
+
+    def expect(self, pictures: Iterable[tuple[str, int]]) -> None:
+        """Learn the names and bytes of those that will be taken next, in their order."""
+        self._next = deque(pictures)
+
+    def take(self, name: str) -> bytes | None:
+        """Return a picture, None if there is none of that name. Raises the errors of `look_up`."""
+        if name not in self._read:
+            names, size = {name: None}, 0
+            while self._next and size < _READ_BYTES:
+                one, its_size = self._next.popleft()
+                names[one] = None
+                size += its_size
+            self._read = {}
+            with ThreadPoolExecutor(_THREADS) as pool:
+                self._read = dict(zip(names, pool.map(self._look_up, names), strict=True))
+        return self._read[name]
+
+
 class WebDatasetForm:
     """Parts of up to `samples` samples and `rows` rows: `N.tar`, with the rows of all events in `N.parquet`.
+
+    The picture of a sample is what `look_up` has of the name in `column`, "thumbnail" or "original".
 
     The tar file is put first, the Parquet file makes the part, and `N_stats.json` follows. Where two processes may
     write at a time (S3), the tar file is not replaced, and is put with a note of how far it goes: a process that
@@ -90,17 +120,18 @@ class WebDatasetForm:
     def __init__(
         self,
         parts: Parts,
-        thumbnails: Callable[[str], bytes | None],
+        look_up: Callable[[str], bytes | None],
         rows: int,
         samples: int,
         caption: str | None = None,
+        column: Literal["thumbnail", "original"] = "thumbnail",
     ) -> None:
-        self.missing = 0  # thumbnails
+        self.missing = 0  # pictures
         self._parts = parts
-        self._thumbnails = thumbnails
+        self._pictures = _Pictures(look_up)
         self._most_rows, self._most_samples = rows, samples
         self._caption = caption
-        self._pictures: dict[str, bytes | None] = {}
+        self._column = column
         self._shard: _Shard | None = None
         self._begun: tuple[int, int] | None = None  # part whose tar file is there, and its samples
 
@@ -110,33 +141,46 @@ class WebDatasetForm:
         return 0 if self._shard is None else self._shard.parquet.rows
 
     def look_up(self, entries: list[tuple[EventEntry, dict[str, Any]]]) -> None:
-        """Read the thumbnails of these events."""
-        names = {name for _, event in entries if isinstance(name := event.get("thumbnail"), str)}
-        with ThreadPoolExecutor(_THREADS) as pool:
-            self._pictures = dict(zip(names, pool.map(self._thumbnails, names), strict=True))
+        """Learn which pictures come next."""
+        events = [event for _, event in entries if isinstance(event.get(self._column), str)]
+        self._pictures.expect((event[self._column], self._size_in(event)) for event in events)
+
+    def _size_in(self, event: Mapping[str, Any]) -> int:
+        size = event.get("filesize") if self._column == "original" else None
+        return size if isinstance(size, int) else _USUAL_BYTES
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
-        """Add an event; it is a sample if it has a thumbnail."""
-        shard = self._shard = self._shard or _Shard(self._parts, number)
+        """Add an event; it is a sample if its picture is there."""
         row = row_of(name, event)
-        thumbnail = row["thumbnail"]
-        picture = self._pictures.pop(thumbnail, None) if isinstance(thumbnail, str) else None
-        if name == "image_metadata_updates" and thumbnail is not None and picture is None:
+        stored = row[self._column]
+        picture = self._pictures.take(stored) if isinstance(stored, str) else None
+        shard = self._shard = self._shard or _Shard(self._parts, number)
+        has_one = stored is not None or self._column == "original"  # an SVG has no thumbnail
+        if name == "image_metadata_updates" and has_one and picture is None:
             self.missing += 1
         if self._caption is not None:
             row["caption"] = self._caption_of(event)
         if picture is not None:
-            row["thumbnail_width"], row["thumbnail_height"] = _size_of(picture)
-            ending = thumbnail[thumbnail.rindex(".") :]
-            files = {ending: picture, ".json": b""}
+            if self._column == "thumbnail" and row["thumbnail_width"] is None:  # an event of an older version
+                row["thumbnail_width"], row["thumbnail_height"] = _size_of(picture)
+            files = {stored[stored.rindex(".") :]: picture, ".json": b""}
             if self._caption is not None:
                 files[".txt"] = (row["caption"] or "").encode(errors="replace")
             row["key"] = f"{number:08d}{shard.samples:05d}"
             files[".json"] = _facts(row, event).encode(errors="replace")
             shard.add_sample(files, (row["at"] or 0) // 1000)
         shard.parquet.add(row)
-        shard.outcomes[_outcome(row, event)] += 1
+        shard.outcomes[self._outcome(row, event)] += 1
         shard.unreadable += event.get("kind") == "decode"
+
+    def _outcome(self, row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+        """Return what became of an event, as img2dataset's `status_dict` counts it."""
+        if row["status"] == "ok":
+            return "success" if row.get("key") else f"no {self._column}"
+        if row["status"] in ("probed", UNCHANGED):
+            return str(row["status"])
+        status = row["http_status"]
+        return str(event.get("kind") or row["reason"]) if status in {None, 200} else f"HTTP Error {status}"
 
     def _caption_of(self, event: Mapping[str, Any]) -> str | None:
         assert self._caption is not None
@@ -179,7 +223,7 @@ class WebDatasetForm:
         if samples != shard.samples:
             raise CrawlprojectError(
                 f"{name_of(number, '.tar')} in {self._parts.place}, of a process that died, has {samples} samples "
-                f"but {shard.samples} of its events have a thumbnail now: remove it, and start again"
+                f"but {shard.samples} of its events have a picture now: remove it, and start again"
             )
 
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:
@@ -217,13 +261,3 @@ def _size_of(picture: bytes) -> tuple[int | None, int | None]:
             return image.size
     except (UnidentifiedImageError, OSError, ValueError):
         return None, None
-
-
-def _outcome(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
-    """Return what became of an event, as img2dataset's `status_dict` counts it."""
-    if row["status"] == "ok":
-        return "success" if row.get("key") else "no thumbnail"
-    if row["status"] in ("probed", UNCHANGED):
-        return str(row["status"])
-    status = row["http_status"]
-    return str(event.get("kind") or row["reason"]) if status in {None, 200} else f"HTTP Error {status}"

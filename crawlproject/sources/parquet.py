@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from crawlproject.errors import CatalogueError
+from crawlproject.texts import without_pyarrow
 
 MAGIC = b"PAR1"  # what such a file begins with
 
@@ -61,8 +62,8 @@ def main(path: str) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        sys.exit("a catalogue in Parquet needs pyarrow, which is not installed: pip install 'pyarrow>=26,<27'")
+    except ImportError as error:
+        sys.exit(without_pyarrow("a catalogue in Parquet", error))
     try:
         pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # it keeps less: 20 MB at a million rows
         # Page by page, not a whole group of rows, which may be the whole file.

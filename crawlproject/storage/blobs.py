@@ -88,16 +88,17 @@ def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
     return lambda name: bucket().read(name)
 
 
-def lookup_of(uri: str, settings: Any) -> Callable[[str], bytes | None]:
-    """Return a function that reads a thumbnail by its name: None where there is none of that name.
+def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callable[[str], bytes | None]:
+    """Return a function that reads a picture by its name: None where there is none of that name.
 
-    It blocks, may be called from several threads, and raises
+    `setting` is what names the storage. The function blocks, may be called from several threads, and raises
 
         StorageDown: the storage fails at present.
         CrawlprojectError: it refuses, until an operator acts.
 
     """
     read, in_folder = reader_of(uri, settings), not uri.startswith("s3://")
+    place = f"{setting}={printable(uri, 500)}"
 
     def look_up(name: str) -> bytes | None:
         from botocore.exceptions import ClientError
@@ -107,20 +108,20 @@ def lookup_of(uri: str, settings: Any) -> Callable[[str], bytes | None]:
         except FileNotFoundError as error:
             if folder_of(uri).is_dir():
                 return None
-            raise StorageDown(f"IMAGES_STORE={printable(uri, 500)} is not there: {described(error)}") from None
+            raise StorageDown(f"{place} is not there: {described(error)}") from None
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "NoSuchKey":
                 return None
-            raise _refusal(uri, error, S3Storage(uri, settings).is_permanent(error)) from None
+            raise _refusal(place, error, S3Storage(uri, settings).is_permanent(error)) from None
         except Exception as error:  # whatever boto and the file system find wrong
             permanent = is_permanent(error) if in_folder else S3Storage(uri, settings).is_permanent(error)
-            raise _refusal(uri, error, permanent) from None
+            raise _refusal(place, error, permanent) from None
 
     return look_up
 
 
-def _refusal(uri: str, error: Exception, permanent: bool) -> CrawlprojectError:
-    what = f"IMAGES_STORE={printable(uri, 500)} cannot be read"
+def _refusal(place: str, error: Exception, permanent: bool) -> CrawlprojectError:
+    what = f"{place} cannot be read"
     if permanent:
         return ConfigError(f"{what}: {described(error)}")
     return StorageDown(f"{what} at the moment: {described(error)}")

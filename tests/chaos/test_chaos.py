@@ -1,10 +1,10 @@
-"""The chaos benchmark in small (benchmarks/chaos.py): every fault once, over some hundred seeds."""
+"""The chaos benchmark in small (benchmarks/chaos.py): every fault over some hundred seeds; then with datasets."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.chaos import FAULTS, Plan, run
+from benchmarks.chaos import FAULTS, Account, Plan, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,29 @@ def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
     )
     result = run(plan)
     assert result.faults.keys() == FAULTS.keys()
+    is_whole(result)
+
+
+@pytest.mark.timeout(900)
+def test_every_seed_from_parquet_is_one_row_and_one_sample_whoever_is_killed() -> None:
+    plan = Plan(
+        seeds=400,
+        random=5,
+        heartbeat_timeout=1.5,
+        workers=2,
+        rates={"fast": 25.0, "modest": 8.0},
+        faults=("kill", "kill-reader", "stop-reader", "sleep-reader"),
+        rounds=3,
+        pause=(0.5, 1.5),
+        deadline=600,
+        datasets=True,
+    )
+    result = run(plan)
+    assert result.faults == dict.fromkeys(plan.faults, 3)
+    is_whole(result)
+
+
+def is_whole(result: Account) -> None:
     assert result.broken == []  # that nothing more happens among it, which would count the rest as lost
     assert result.lost == []
     assert result.doubled == []

@@ -309,6 +309,8 @@ def test_a_dataset_is_followed_killed_and_finished(
         (("x.jsonl", "--rows", "5"), "--rows goes with FOLDER:parquet or FOLDER:webdataset"),
         (("out:parquet", "--caption", "alt"), "--caption goes with FOLDER:webdataset"),
         (("out:webdataset", "--samples", "100001"), "--samples 100001: expected more than 0, and 100,000 at most"),
+        (("out:parquet", "--originals"), "--originals goes with FOLDER:webdataset"),
+        (("out:webdataset", "--originals"), "--originals needs the setting CRAWL_KEEP_ORIGINALS"),
         (("out:parquet", "--rows", "0"), "--rows 0: expected more than 0"),
         (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
     ],

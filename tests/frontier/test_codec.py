@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import math
 import os
 import pickle
 import random
@@ -275,6 +277,22 @@ def test_any_entry_is_bad_or_a_request_that_can_be_stored_again(
             codec.encode(request, SPIDER)
         codec.renewed(entry)
         assert time.thread_time() - began < 1
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=40)
+LONG = st.builds(lambda char, count: char * count, st.sampled_from("xž馬"), st.integers(600, 2_060))
+VALUES = ANY_TEXT | LONG | st.integers() | st.floats() | st.none() | st.booleans() | st.lists(st.integers(0, 9))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(ANY_TEXT, VALUES, max_size=6))
+def test_an_extra_is_refused_by_its_stored_size_and_if_json_cannot_have_it(extra: dict[str, Any]) -> None:
+    try:
+        json.dumps(extra, allow_nan=False)
+        size: float = len(msgpack.packb(extra))
+    except (ValueError, OverflowError):
+        size = math.inf
+    assert (codec.extra_fault(extra) is None) == (size <= codec.LONGEST_EXTRA)
 
 
 @pytest.mark.parametrize(

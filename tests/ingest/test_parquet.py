@@ -158,5 +158,5 @@ def test_a_damaged_file_is_reported_by_name(tmp_path: Path, damage: str) -> None
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path / "seeds", {"url": [A]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadInput, match=r"seeds: pyarrow is needed .* pip install 'crawlproject\[parquet\]'"):
+    with pytest.raises(BadInput, match=r"seeds needs pyarrow .* pip install 'crawlproject\[parquet\]'"):
         lines(file)

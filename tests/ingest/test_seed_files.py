@@ -148,7 +148,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadInput, match=r"s3://a/b: pyarrow is needed .* pip install 'crawlproject\[parquet\]'"):
+    with pytest.raises(BadInput, match=r"s3://a/b needs pyarrow .* pip install 'crawlproject\[parquet\]'"):
         names("s3://a/b")
 
 

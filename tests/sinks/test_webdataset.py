@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import boto3
 import pyarrow.parquet as pq
@@ -20,13 +21,14 @@ from scrapy.settings import Settings
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
+from crawlproject.sinks import webdataset as webdataset_sink
 from crawlproject.sinks.dataset import Dataset
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.sinks.webdataset import WebDatasetForm
 from crawlproject.state.client import BlockingState
-from crawlproject.storage.blobs import lookup_of
+from crawlproject.storage.blobs import lookup_of, original_name
 from crawlproject.storage.parts import FolderParts, Parts, S3Parts, parts_of
-from tests.sinks.events import KEYS, emit, status_of
+from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
 from tests.sinks.test_dataset import dies, let_leases_end
 from tests.storage.s3_gate import Gate, aws
@@ -65,10 +67,11 @@ def drain(
     samples: int = 4,
     rows: int = 100,
     caption: str | None = "alt",
+    column: Literal["thumbnail", "original"] = "thumbnail",
 ) -> WebDatasetForm:
-    form = WebDatasetForm(parts, lookup_of(thumbnails, Settings()), rows, samples, caption)
+    form = WebDatasetForm(parts, lookup_of(thumbnails, Settings()), rows, samples, caption, column)
     state = BlockingState(config.load({}), client, KEYS)
-    one = Dataset(state, parts, form, every=600, about={"caption": caption})
+    one = Dataset(state, parts, form, every=600, about={"caption": caption, "pictures": f"{column}s"})
     with one.opened():
         one.drain()
         one.commit()
@@ -153,6 +156,69 @@ def test_a_missing_thumbnail_is_a_row_and_counted(client: redis.Redis, tmp_path:
     assert form.missing == 1
     assert of_samples(samples_of(tmp_path / "out")) == [1, 3, 4]
     assert rows_of(tmp_path / "out") == list(range(6))
+
+
+def originals(folder: Path, client: redis.Redis, bodies: Sequence[tuple[str, bytes]]) -> str:
+    """Store originals as the crawl does, each once, and emit an event of each; return the folder."""
+    for number, (form, body) in enumerate(bodies):
+        digest = hashlib.sha256(body).hexdigest()
+        name = original_name(digest, form)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(body)
+        facts = {"original": name, "sha256": digest, "filesize": len(body), "format": form}
+        client.xadd(KEYS.image_events, {"event": json.dumps(image(number, **facts))})
+    return str(folder)
+
+
+def test_a_sample_has_the_original_as_it_is_stored(client: redis.Redis, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bodies = [("JPEG", b"first"), ("PNG", b"second"), ("JPEG", b"first"), ("SVG", b"<svg>")]
+    kept = originals(tmp_path / "kept", client, bodies)
+    emit(client, range(8, 10))  # an image whose original was not kept, and one that is gone
+    form = drain(client, FolderParts(out), kept, samples=100, column="original")
+    samples = samples_of(out)
+    endings = {"JPEG": "jpg", "PNG": "png", "SVG": "svg"}
+    assert [(sample[endings[kind]], sample["txt"]) for sample, (kind, _) in zip(samples, bodies, strict=True)] == [
+        (body, f"馬 {number}".encode()) for number, (_, body) in enumerate(bodies)
+    ]
+    assert all(
+        json.loads(sample["json"])["sha256"] == hashlib.sha256(body).hexdigest()
+        for sample, (_, body) in zip(samples, bodies, strict=True)
+    )
+    assert rows_of(out) == [0, 1, 2, 3, 8, 9]
+    assert form.missing == 1
+    stats = json.loads((out / "00000000_stats.json").read_text())
+    assert stats["status_dict"] == {"success": 4, "HTTP Error 410": 1, "no original": 1}
+
+
+def test_originals_are_read_some_megabytes_at_a_time(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many events come at once: an image may have fifty megabytes."""
+    monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 1000)
+    kept = originals(tmp_path / "kept", client, [("JPEG", bytes([number]) * 300) for number in range(40)])
+    look_up, ahead = lookup_of(kept, Settings()), []
+
+    def counting(name: str) -> bytes | None:
+        ahead.append(len(ahead) + 1 - form.rows)
+        return look_up(name)
+
+    parts = FolderParts(tmp_path / "out")
+    form = WebDatasetForm(parts, counting, rows=100, samples=100, column="original")
+    one = Dataset(BlockingState(config.load({}), client, KEYS), parts, form, every=600)
+    with one.opened():
+        one.drain()
+        one.commit()
+    assert of_samples(samples_of(tmp_path / "out")) == list(range(40))
+    assert len(ahead) == 40
+    assert max(ahead) <= 5  # the one that is wanted, and those up to 1,000 bytes behind it
+
+
+def test_thumbnails_and_originals_are_not_mixed(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(3))
+    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(3)))
+    with pytest.raises(CrawlprojectError, match="is a dataset of pictures thumbnails, not originals"):
+        drain(client, FolderParts(tmp_path / "out"), str(tmp_path / "thumbs"), column="original")
 
 
 def test_a_store_that_is_away_loses_nothing(client: redis.Redis, tmp_path: Path) -> None:

@@ -126,5 +126,6 @@ def test_without_pyarrow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest
     absent.mkdir(parents=True)
     (absent / "__init__.py").write_text("raise ImportError\n")
     monkeypatch.syspath_prepend(absent.parent)
-    with pytest.raises(CatalogueError, match=r"needs pyarrow, which is not installed: pip install 'pyarrow"):
+    needed = r"a catalogue in Parquet needs pyarrow .*: pip install 'crawlproject\[parquet\]'"
+    with pytest.raises(CatalogueError, match=needed):
         check_catalogue(str(path))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import boto3
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
 from scrapy.settings import Settings
 
 from crawlproject.errors import ConfigError
@@ -38,6 +36,7 @@ from crawlproject.storage.blobs import (
 )
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
+from tests.storage.s3_gate import aws
 
 HEX = "0123456789abcdef"
 
@@ -289,41 +288,21 @@ def test_a_reader_never_sees_half_a_thumbnail_though_many_write_it(tmp_path: Pat
 # S3
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-def aws(endpoint: str) -> Settings:
-    return Settings(
-        {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION_NAME": "us-east-1",
-        }
-    )
-
-
 def bucket(endpoint: str, name: str) -> Any:
     resource = boto3.resource(
         "s3",
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="id",
-        aws_secret_access_key="secret",
+        aws_secret_access_key="S3CRET",
     )
     return resource.create_bucket(Bucket=name)
 
 
 @pytest.mark.parametrize(("uri", "prefix"), [("s3://one/", ""), ("s3://two/some/prefix/", "some/prefix/")])
-def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str) -> None:
-    made = bucket(s3, uri.split("/")[2])
-    store = open_storage(uri, aws(s3))
+def test_s3_storage_puts_objects_under_its_prefix(moto: str, uri: str, prefix: str) -> None:
+    made = bucket(moto, uri.split("/")[2])
+    store = open_storage(uri, aws(moto))
     names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
     names.append(thumbnail_name("6f1c", "WebP"))
     for name in names:
@@ -336,9 +315,9 @@ def test_s3_storage_puts_objects_under_its_prefix(s3: str, uri: str, prefix: str
         assert found["ContentType"] == ("image/webp" if name.endswith(".webp") else "image/jpeg")
 
 
-def test_s3_has_what_is_there_in_its_whole_size(s3: str) -> None:
-    made = bucket(s3, "had")
-    store = open_storage("s3://had/originals/", aws(s3))
+def test_s3_has_what_is_there_in_its_whole_size(moto: str) -> None:
+    made = bucket(moto, "had")
+    store = open_storage("s3://had/originals/", aws(moto))
     assert not store.has("00/x.png", 5)
     store.write("00/x.png", b"whole")
     assert store.has("00/x.png", 5)
@@ -346,12 +325,12 @@ def test_s3_has_what_is_there_in_its_whole_size(s3: str) -> None:
     assert made.Object("originals/00/x.png").get()["ContentType"] == "image/png"
 
 
-def test_it_is_known_when_a_thumbnail_was_stored(s3: str, tmp_path: Path) -> None:
-    bucket(s3, "three")
+def test_it_is_known_when_a_thumbnail_was_stored(moto: str, tmp_path: Path) -> None:
+    bucket(moto, "three")
     for uri in ("s3://three/prefix/", str(tmp_path / "folder")):
         before = datetime.now(UTC) - timedelta(seconds=1)  # S3 counts whole seconds
-        open_storage(uri, aws(s3)).write("00/x.jpg", b"x")
-        find = finder_of(uri, aws(s3))
+        open_storage(uri, aws(moto)).write("00/x.jpg", b"x")
+        find = finder_of(uri, aws(moto))
         assert find("00/y.jpg") is None
         stored = find("00/x.jpg")
         assert stored is not None
@@ -360,8 +339,8 @@ def test_it_is_known_when_a_thumbnail_was_stored(s3: str, tmp_path: Path) -> Non
         finder_of("s3://three/", aws("http://127.0.0.1:9"))("00/x.jpg")
 
 
-def test_a_missing_bucket_is_an_error_of_the_storage(s3: str) -> None:
-    store = open_storage("s3://nowhere/", aws(s3))
+def test_a_missing_bucket_is_an_error_of_the_storage(moto: str) -> None:
+    store = open_storage("s3://nowhere/", aws(moto))
     with pytest.raises(Exception, match="NoSuchBucket"):
         store.write("00/x.jpg", b"x")
 
@@ -383,9 +362,9 @@ def test_a_dead_endpoint_delays_a_write_for_seconds_and_not_for_minutes() -> Non
     assert (config.connect_timeout + config.read_timeout) * attempts <= 30
 
 
-def test_s3_is_tried_before_the_crawl(s3: str) -> None:
-    made = bucket(s3, "checked")
-    assert check_storage("s3://checked/p/", aws(s3)) is None
+def test_s3_is_tried_before_the_crawl(moto: str) -> None:
+    made = bucket(moto, "checked")
+    assert check_storage("s3://checked/p/", aws(moto)) is None
     assert [item.key for item in made.objects.all()] == ["p/.probe"]
 
 
@@ -397,23 +376,23 @@ def test_s3_is_tried_before_the_crawl(s3: str) -> None:
         ("s3://checked/", {"AWS_ENDPOINT_URL": "no endpoint"}, "Invalid endpoint"),
     ],
 )
-def test_a_permanent_error_refuses_the_start(s3: str, uri: str, settings: dict[str, str], reason: str) -> None:
-    given_settings = aws(s3)
+def test_a_permanent_error_refuses_the_start(moto: str, uri: str, settings: dict[str, str], reason: str) -> None:
+    given_settings = aws(moto)
     given_settings.update(settings)
     with pytest.raises(ConfigError, match=f"IMAGES_STORE={uri}.*{reason}") as caught:
         check_storage(uri, given_settings)
     assert "\n" not in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "S3CRET" not in str(caught.value)
 
 
-def test_without_credentials_the_start_is_refused(s3: str, tmp_path: Path) -> None:
+def test_without_credentials_the_start_is_refused(moto: str, tmp_path: Path) -> None:
     code = (
         "import sys; from scrapy.settings import Settings; from crawlproject.storage.blobs import check_storage;"
         "check_storage('s3://checked/', Settings({'AWS_ENDPOINT_URL': sys.argv[1]}))"
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environ |= {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
-    command = [sys.executable, "-c", code, s3]
+    command = [sys.executable, "-c", code, moto]
     done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True, env=environ)
     assert "ConfigError: IMAGES_STORE=s3://checked/" in done.stderr
     assert "Unable to locate credentials" in done.stderr
