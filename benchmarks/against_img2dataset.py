@@ -1,7 +1,7 @@
 """crawlproject against img2dataset: the same pictures from the same server into WebDataset's shards, in one run.
 
     python -m benchmarks.against_img2dataset --python PYTHON [--rounds N] [--images N] [--kinds KIND,...]
-        [--longer-than PIXELS]
+        [--longer-than PIXELS] [--imaging]
 
 PYTHON is the interpreter of an environment that has img2dataset. Both read URLs and captions from one Parquet
 file, make pictures of at most 640 pixels, never enlarged, as JPEG of quality 85, with EXIF and SHA-256, and end
@@ -42,37 +42,41 @@ from benchmarks.site import Site, link
 
 OURS, THEIRS = "crawlproject", "img2dataset"
 _IMAGES_CLAIMED = 500_000_000  # by each source: 200 requests a second, so that the worker's own speed is the limit
+_MOST_PIXELS = 100_000_000  # by CRAWL_MAX_PIXELS; img2dataset takes 13 GB for a PNG of 168 million with alpha
 _PROCESSES = 2
 _THREADS = 32  # of each of img2dataset's processes: its default, 256, is slower here
 
 _IMAGING = {
     OURS: """
 from crawlproject.imaging.analyse import analyse
-def look(body): analyse(body, max_pixels=10**9)
+def look(body): return analyse(body, max_pixels=10**9).thumbnails[0].data
 """,
     THEIRS: """
 import exifread, hashlib, io, json
 from img2dataset.resizer import Resizer
 resizer = Resizer(640, "keep_ratio_largest", True, encode_quality=85)
 def look(body):
-    assert resizer(io.BytesIO(body))[5] is None
+    made = resizer(io.BytesIO(body))
+    assert made[5] is None
     json.dumps({k: str(v).strip() for k, v in exifread.process_file(io.BytesIO(body), details=False).items()})
     hashlib.sha256(body).hexdigest()
+    return made[0]
 """,
 }
 _LOOK_AT = """
 import sys, time
 from pathlib import Path
 made = took = 0
-for line in sys.stdin.read().splitlines():
+for number, line in enumerate(sys.stdin.read().splitlines()):
     body = Path(line).read_bytes()
     began = time.process_time()
     try:
-        look(body)
+        picture = look(body)
     except Exception:
         continue
     took += time.process_time() - began
     made += 1
+    (Path(sys.argv[1]) / f"{number}.jpg").write_bytes(picture)
 print(made, took)
 """
 
@@ -193,18 +197,26 @@ def measured(
     return Made(samples, parts, fixed, last - first, memory, others, size, made)
 
 
-def imaging(name: str, pictures: Sequence[Path], python: str) -> tuple[int, float]:
-    """Return how many of the pictures the imaging of one of the two has made, and its CPU ms for each."""
+def imaging(name: str, pictures: Sequence[Path], python: str, home: Path) -> dict[Path, Path]:
+    """Have the imaging of one of the two make the pictures; print its CPU ms for each, and return them."""
+    home.mkdir()
     code = _IMAGING[name] + _LOOK_AT
     done = subprocess.run(
-        [sys.executable if name == OURS else python, "-c", code],
+        [sys.executable if name == OURS else python, "-c", code, str(home)],
         input="\n".join(map(str, pictures)),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     made, took = done.stdout.split()[-2:]
-    return int(made), float(took) / int(made) * 1000
+    print(f"{name}, imaging alone: {float(took) / int(made) * 1000:.2f} CPU ms, {made} pictures", flush=True)
+    files = {path: home / f"{number}.jpg" for number, path in enumerate(pictures)}
+    return {path: file for path, file in files.items() if file.exists()}
+
+
+def _pixels(picture: Path) -> int:
+    with Image.open(picture) as image:
+        return image.width * image.height
 
 
 def is_upright(picture: Path) -> bool:
@@ -242,7 +254,9 @@ def main() -> int:
     pictures = [
         path.resolve()
         for path in corpus.pictures(options.corpus)
-        if corpus.kind_of(path) in kinds and thumbnails.longest_side(path) > options.longer_than
+        if corpus.kind_of(path) in kinds
+        and thumbnails.longest_side(path) > options.longer_than
+        and _pixels(path) <= _MOST_PIXELS
     ]
     images = list(islice(cycle(pictures), options.images or len(pictures)))
     size = sum(path.stat().st_size for path in images)
@@ -252,6 +266,13 @@ def main() -> int:
     smallest = sorted(pictures, key=lambda path: path.stat().st_size)[:SOURCES]
     runs: dict[str, list[Made]] = {THEIRS: [], OURS: []}
     with tempfile.TemporaryDirectory(prefix="crawl-") as temporary:
+        alone = {
+            name: imaging(name, images if options.imaging else pictures, options.python, Path(temporary) / name)
+            for name in runs
+        }
+        if options.imaging:
+            compare_pictures(alone, options.sample)
+            return 0
         for number in range(options.rounds):
             for name, some in runs.items():
                 homes = [Path(temporary) / f"{number}-{name}-{what}" for what in ("fixed", "all")]
@@ -266,9 +287,6 @@ def main() -> int:
                     flush=True,
                 )
         report(runs)
-        for name in runs:
-            count, took = imaging(name, pictures, options.python)
-            print(f"{name}, imaging alone: {took:.2f} CPU ms a picture, {count} pictures", flush=True)
         compare_pictures({name: some[0].pictures for name, some in runs.items()}, options.sample)
     ratio = _median(runs[OURS], lambda one: one.cpu) / _median(runs[THEIRS], lambda one: one.cpu)
     return 1 if ratio > 1 else 0
@@ -298,6 +316,7 @@ def _options() -> argparse.Namespace:
         prog="python -m benchmarks.against_img2dataset", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--python", required=True, help="the interpreter of an environment that has img2dataset")
+    parser.add_argument("--imaging", action="store_true", help="compare that alone, without any crawl")
     parser.add_argument("--rounds", type=int, default=3, help="of each, in turn")
     parser.add_argument("--images", type=int, help="how many to fetch (default: each picture once)")
     parser.add_argument("--kinds", help="only these, such as jpeg,webp (default: all)")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from redis import RedisError
 from redis import exceptions as redis_errors
@@ -180,7 +180,8 @@ def _write_dataset(
             "at which the crawl would wait for it: lower --rows, or raise that setting"
         )
     about = {}
-    store, column = "IMAGES_STORE", "thumbnail"
+    store = "IMAGES_STORE"
+    column: Literal["thumbnail", "original"] = "thumbnail"
     if form == "webdataset":
         place = state.config.images_store
         if opts.originals:

@@ -197,7 +197,8 @@ def test_originals_are_read_some_megabytes_at_a_time(
     """However many events come at once: an image may have fifty megabytes."""
     monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 1000)
     kept = originals(tmp_path / "kept", client, [("JPEG", bytes([number]) * 300) for number in range(40)])
-    look_up, ahead = lookup_of(kept, Settings()), []
+    look_up = lookup_of(kept, Settings())
+    ahead: list[int] = []
 
     def counting(name: str) -> bytes | None:
         ahead.append(len(ahead) + 1 - form.rows)
