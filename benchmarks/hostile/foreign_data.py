@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -597,8 +598,8 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
         return
     assert refused, "nothing was refused"
     named = f"WRONGTYPE {spelling} is a {kind}, not a"
-    # Not a script's words, but a command's
-    assert all(named in words or words.startswith("WRONGTYPE") for words in refused), refused
+    # Not a script's words, but a command's, alone or of a pipeline
+    assert all(named in words or re.match("WRONGTYPE|Command # .*WRONGTYPE", words) for words in refused), refused
     await db(crawl).delete(spelling)
     await crawl.scripts.heartbeat(ME, join=True, timeout=30, max_deliveries=3)
     assert await goes_on(crawl), "the sound source does not go on"

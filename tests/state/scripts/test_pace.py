@@ -45,7 +45,8 @@ async def score(pages: State, source: str = "museum") -> float | None:
 
 async def pass_time(state: State, seconds: float) -> None:
     """Bring all that is to come closer by so much."""
-    for key in (state.keys.paced, state.keys.slots, *await db(state).keys(f"{state.keys.namespace}:*:due:*")):
+    sets = [name async for name in db(state).scan_iter(f"{state.keys.namespace}:*:due:*", _type="zset")]
+    for key in (state.keys.paced, state.keys.slots, *sets):
         for member, at in await db(state).zrange(key, 0, -1, withscores=True):
             await db(state).zadd(key, {member: at - seconds * US})
 

@@ -1,5 +1,6 @@
 -- Budgets: how many links found on pages each source may admit.
 -- needs: ledger
+-- reads: ledger
 -- types: hash counts_at_rest
 --
 -- A: budget: {base, per_page, most, hosts}, or nil: there is none. A source may admit `base` links and `per_page` more for

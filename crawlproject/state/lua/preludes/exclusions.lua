@@ -1,7 +1,6 @@
 -- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
 -- needs: dead_letters, hosts, names, ledger
--- seldom: was_counted, refund
--- reads: excluded dropped
+-- reads: excluded dropped ledger
 --
 -- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
 -- without a dot is no domain that others are below: "museum" is a source, not all of .museum. It stands for seeds that

@@ -1,6 +1,5 @@
 -- The ledger: what of its budget each source has used (preludes/budget.lua).
 -- needs: numbers
--- reads: ledger
 --
 -- A line is `links poor`, or `links poor sitemaps`: how many links found on pages it has admitted, how many of them are poor
 -- ones, and how many sitemaps it has led to. Junk that is found there counts as nothing.
