@@ -498,7 +498,13 @@ def spoilt_keys(name: str, spelling: str) -> list[str]:
 async def contents(state: State) -> dict[bytes, bytes]:
     """Return all that is in Redis, but for what ends by itself."""
     client = db(state)
-    return {key: await client.dump(key) for key in await client.keys("*") if await client.pttl(key) == -1}
+    keys = await client.keys("*")
+    async with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.pttl(key)
+            pipe.dump(key)
+        found = await pipe.execute()
+    return {key: dump for key, ttl, dump in zip(keys, found[::2], found[1::2], strict=True) if ttl == -1}
 
 
 WRONG = ["string", "list", "set", "zset", "hash", "stream"]

@@ -229,6 +229,7 @@ async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
     await overflow.spill()
     packs.parts.rename(packs.folder / "unmounted")
     await overflow.keep_spilling()  # notes why
+    await db(crawl).hset(crawl.keys.rates, SITE, "1")  # so that its next slot is not 50 s away
     [grant] = (await lease(crawl)).grants
     await crawl.scripts.settle("w", [Settlement(grant.id, SITE, done=True)])
     await discover(crawl, 300, first=400)
