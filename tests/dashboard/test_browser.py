@@ -358,8 +358,8 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
 def report_on(crawl: Crawl, source: str, hours: int) -> None:
     """Have a report tell of so many hours, and of what a hostile site can put there."""
     now = int(time.time()) // 3600
-    for hour in range(now - hours + 1, now + 1):
-        busy = 40 + 30 * (hour % 24 > 12)
+    for ago in range(hours):
+        hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
         kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"txt", 1, b"robots", 12, b"opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
@@ -413,7 +413,7 @@ def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
     assert "the 2 s between requests that it asks for" in text
     assert "more characters are not shown" in text
     assert "Contact: mailto:tests@example.org" in text
-    assert "203,400" in text
+    assert "183,600" in text
     assert text.count("# x") < 60
     assert not {"\u202e", "\0", "\x1b"} & set(text)
     for scheme in ("light", "dark"):
