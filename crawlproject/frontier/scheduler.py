@@ -32,7 +32,7 @@ from crawlproject.state.seen import seen_filter_notes
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
 from crawlproject.texts import printable, without_userinfo
-from crawlproject.worker import Leasing, Shutdown, Worker
+from crawlproject.worker import Leasing, Shutdown, Worker, collect_rarely
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -162,6 +162,7 @@ class FrontierScheduler(Scheduler):
             leasing=self.leasing,
             shutdown=self.shutdown,
         )
+        collect_rarely()
         await self.state.scripts.heartbeat(
             self.state.worker_id,
             join=True,
