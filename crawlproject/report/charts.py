@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
@@ -51,21 +51,27 @@ def bars(data: Sequence[Bar], title: str) -> Element:
     return svg
 
 
-def shares(counts: Mapping[str, int], title: str) -> Element:
+def shares(counts: Mapping[str, int], title: str, gone: Collection[int]) -> Element:
     """Return one bar with the share of each of `counts`, coloured by what it is: see `kind_of`."""
     whole, left = max(sum(counts.values()), 1), 0.0
     svg = make("svg", make("title", title), viewBox=f"0 0 {_WIDTH} 16", role="img", class_="shares")
     for name, count in counts.items():
         width = _WIDTH * count / whole
         says = make("title", f"{name}: {count}")
-        svg.append(make("rect", says, class_=kind_of(name), x=_at(left), y=0, width=_at(width), height=16))
+        svg.append(make("rect", says, class_=kind_of(name, gone), x=_at(left), y=0, width=_at(width), height=16))
         left += width
     return svg
 
 
-def kind_of(result: str) -> str:
-    """Return the class of a result: `good`, `moved`, `missing` or `bad`."""
-    return {"2": "good", "3": "moved"}.get(result[:1], "missing" if result in {"404", "410"} else "bad")
+def kind_of(result: str, gone: Collection[int]) -> str:
+    """Return the class of a result: `good`, `moved`, `missing` or `bad`.
+
+    `gone` are statuses that stand for link rot at this source, beside 404 and 410. A 416 is no error, as only
+    probes ask for a part (politeness/outcomes.py).
+    """
+    if result in {"404", "410", *map(str, gone)}:
+        return "missing"
+    return "moved" if result == "416" else {"2": "good", "3": "moved"}.get(result[:1], "bad")
 
 
 def number(value: float) -> str:

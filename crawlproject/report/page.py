@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import resources
@@ -29,11 +29,14 @@ _RESULTS = {
     "tls": "no secure connection could be made",
     "too_large": "broken off by us: larger than we read",
     "none": "broken off by us: the crawl was stopped, or too many large bodies came at once",
+    "304": "not changed since we had it last",
+    "416": "a part of an image could not be had: we ask for the whole",
 }
 _KINDS = {
     "good": "fine",
     "moved": "redirects and the like",
-    "missing": "not there: we note that and do not come back",
+    "missing": "not there: noted; an image is not tried again unless our operator asks for it",
+    "bad": "an error: when too many images or pages end so, we pause",
 }
 _INCIDENTS = {
     "opened": "paused for a while",
@@ -80,8 +83,8 @@ def page(report: Mapping[str, Any]) -> bytes:
         ),
         _banner(report),
         *_summary(report),
-        *_when(report["hours"]),
-        *_answers(report["totals"]),
+        *_when(report["hours"], report["gone"]),
+        *_answers(report["totals"], report["gone"]),
         *_robots(report),
         *_trouble(report),
         *_who(report),
@@ -121,10 +124,10 @@ def _summary(report: Mapping[str, Any]) -> list[Child]:
         (
             "busiest second",
             number(peak["requests"]),
-            f"at most {peak['allowed']:g} allowed then; {_time(peak['at'], seconds=True)}",
+            f"limit in that hour: {peak['allowed']:g} a second; {_time(peak['at'], seconds=True)}",
         ),
         (
-            "mean, from first to last of an hour",
+            "mean rate while crawling",
             "–" if mean is None else f"{number(mean)}/s",
             f"allowed now: {number(limit)}/s",
         ),
@@ -147,7 +150,8 @@ def _summary(report: Mapping[str, Any]) -> list[Child]:
             f"In {above} of {len(report['hours'])} hours a second had more requests than we allow ourselves. "
             "That should not happen: please tell us."
             if above
-            else "In no second were there more requests than we allow ourselves: 1.1 times the rate, and one.",
+            else "In each hour the busiest second had no more requests than we allow ourselves at the highest rate of "
+            "that hour: 1.1 times the rate, and one.",
         ),
         make(
             "p",
@@ -158,7 +162,7 @@ def _summary(report: Mapping[str, Any]) -> list[Child]:
     ]
 
 
-def _when(hours: Sequence[Mapping[str, Any]]) -> list[Child]:
+def _when(hours: Sequence[Mapping[str, Any]], gone: Collection[int]) -> list[Child]:
     asked = [hour for hour in hours if hour["requests"]]
     if not asked:
         return []
@@ -216,7 +220,7 @@ def _when(hours: Sequence[Mapping[str, Any]]) -> list[Child]:
                     number(hour["peak"]["requests"]),
                     f"{hour['peak']['allowed']:g}",
                     f"{hour['peak']['rate']:g}/s",
-                    number(sum(n for name, n in hour["results"].items() if kind_of(name) != "good")),
+                    number(sum(n for name, n in hour["results"].items() if kind_of(name, gone) != "good")),
                 )
                 for hour in reversed(asked[-_ROWS:])
             ),
@@ -236,7 +240,7 @@ def _by_day(asked: Sequence[Mapping[str, Any]]) -> list[Bar]:
     return [Bar(f"{day:%d %b}", count, f"{day:%Y-%m-%d}: {count} requests") for day, count in named]
 
 
-def _answers(totals: Mapping[str, Any]) -> list[Child]:
+def _answers(totals: Mapping[str, Any], gone: Collection[int]) -> list[Child]:
     results, unsent = totals["results"], totals["not_sent"]
     if not results and not unsent:
         return []
@@ -244,11 +248,11 @@ def _answers(totals: Mapping[str, Any]) -> list[Child]:
     parts: list[Child] = [make("h2", "What came back")]
     if results:
         rows = (
-            (name, number(count), f"{100 * count / whole:.3g} %", _meaning(name))
+            (name, number(count), f"{100 * count / whole:.3g} %", _meaning(name, gone))
             for name, count in results.items()
         )
         parts += [
-            shares(results, "What the requests ended in"),
+            shares(results, "What the requests ended in", gone),
             _table(("status", "requests", "share", "meaning"), rows, kind="said"),
             make(
                 "p", f"{number(totals['for_robots_txt'])} of the requests were for a robots.txt.", class_="muted"
@@ -260,11 +264,8 @@ def _answers(totals: Mapping[str, Any]) -> list[Child]:
     return parts
 
 
-def _meaning(result: str) -> str:
-    kind = kind_of(result)
-    if kind in _KINDS:
-        return _KINDS[kind]
-    return _RESULTS.get(result, "an error: above 10 % of these in a minute we pause")
+def _meaning(result: str, gone: Collection[int]) -> str:
+    return _RESULTS.get(result) or _KINDS[kind_of(result, gone)]
 
 
 def _robots(report: Mapping[str, Any]) -> list[Child]:
@@ -333,9 +334,10 @@ def _who(report: Mapping[str, Any]) -> list[Child]:
         make("li", "A slower crawl: ", make("code", "Crawl-delay: 10"), " in that group."),
         make(
             "li",
-            "At once: answer 429 or 503. We halve our rate; with ",
+            "At once: answer 429 or 503 with ",
             make("code", "Retry-After"),
-            " we send nothing more until then.",
+            f". We send nothing new for that long, at most {_duration(report['rate']['retry_after_max'])} at a time. "
+            "Without it we only halve our rate.",
         ),
     ]
     stop[0].append(make("pre", f"User-agent: {who['robots_token']}\nDisallow: /"))
@@ -343,7 +345,14 @@ def _who(report: Mapping[str, Any]) -> list[Child]:
         names = ", ".join(who["opt_outs"])
         stop.append(make("li", f"Single images: by the headers {', '.join(headers)} ({names})."))
     if who["contact"]:
-        stop.append(make("li", "Write to us (", contact(), "): we exclude your site within seconds, for good."))
+        stop.append(
+            make(
+                "li",
+                "Write to us (",
+                contact(),
+                "). As soon as we have read it, we can exclude your site for good, within seconds.",
+            )
+        )
     return [
         make("h2", "Who we are"),
         make("p", "We send this User-Agent: ", make("code", who["user_agent"])),
@@ -362,6 +371,13 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "
 
 def _time(iso: str, *, seconds: bool = False) -> str:
     return iso[: 19 if seconds else 16].replace("T", " ")
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _cut(text: str, longest: int) -> str:

@@ -19,7 +19,7 @@ from crawlproject.state.client import State
 from crawlproject.state.exclusions import exclusion_of, noted_exclusion
 from crawlproject.state.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.state.scripts import SourceStatus
-from crawlproject.state.source_table import stored, unknown_sources
+from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
 from crawlproject.status.source_status import source_statuses
 
 MOST_ROBOTS = 50  # files
@@ -83,7 +83,13 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             "robots_token": TOKEN,
             "opt_outs": list(state.config.opt_outs),
         },
-        "rate": {"limit": row.rate_limit, "effective": row.effective_rate, "reason": row.reason},
+        "gone": sorted(await gone_statuses(state, source)),
+        "rate": {
+            "limit": row.rate_limit,
+            "effective": row.effective_rate,
+            "reason": row.reason,
+            "retry_after_max": state.config.retry_delay_max,
+        },
         "totals": _totals(found.hours),
         "hours": [_hour(hour) for hour in found.hours],
         "robots": await _robots(state, source, found, status),

@@ -1,0 +1,67 @@
+"""The page of a report: what it tells the admin of a site is what the crawl does."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import pytest
+
+from crawlproject.report.charts import kind_of
+from crawlproject.report.page import page
+from crawlproject.state.client import State
+from crawlproject.status.site_report import site_report
+from tests.leading import lead
+
+HOUR = 3600
+
+
+async def text_of(state: State, *hours: list[Any], gone: tuple[int, ...] = ()) -> str:
+    """Return the page of a source that got these hours, newest first, without its tags."""
+    redis: Any = state.redis
+    options = {"museum": json.dumps({"gone": gone})} if gone else {}
+    await state.scripts.set_rates(await lead(state), [("museum", 5.0, 5.0)], {}, options)
+    for ago, values in enumerate(hours, 1):
+        hour = int(time.time()) // HOUR - ago
+        await redis.hset(f"{state.keys.requests_of}{hour // 96}:museum", str(hour % 96), msgpack.packb(values))
+    text = page(await site_report(state, "museum")).decode()
+    return re.sub(r"<[^>]*>", " ", text.partition("<main>")[2]).replace("&apos;", "'")
+
+
+async def test_a_status_means_what_the_crawl_makes_of_it(state: State) -> None:
+    kinds = [b"200", 9, b"304", 4, b"403", 3, b"404", 2, b"416", 1, b"500", 1]
+    text = re.sub(r"\s+", " ", await text_of(state, [20, 1, 0, 9, 2, 3, 5000, *kinds], gone=(403,)))
+    for status in ("403 3 15 %", "404 2 10 %"):
+        assert f"{status} not there: noted; an image is not tried again" in text
+    assert "416 1 5 % a part of an image could not be had: we ask for the whole" in text
+    assert "304 4 20 % not changed since we had it last" in text
+    assert "500 1 5 % an error: when too many" in text
+    assert "do not come back" not in text  # a robots.txt that is not there is asked for again
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [("200", "good"), ("304", "moved"), ("416", "moved"), ("403", "missing"), ("401", "bad"), ("timeout", "bad")],
+)
+def test_the_kind_of_a_result(result: str, kind: str) -> None:
+    assert kind_of(result, [403]) == kind
+    assert kind_of("403", ()) == "bad"
+
+
+async def test_only_the_busiest_second_of_each_hour_is_said_to_be_within_the_rate(state: State) -> None:
+    text = await text_of(state, [9, 1, 0, 9, 6, 3, 5000, b"200", 9], [9, 1, 0, 9, 2, 3, 1000, b"200", 9])
+    assert "In each hour the busiest second had no more requests than we allow ourselves at the highest" in text
+    assert "limit in that hour: 6.5 a second" in text
+    text = await text_of(state, [9, 1, 0, 9, 7, 3, 5000, b"200", 9])
+    assert "In 1 of 2 hours a second had more requests than we allow ourselves." in text
+
+
+async def test_nothing_is_promised_that_others_must_do(state: State) -> None:
+    state.config = replace(state.config, retry_delay_max=5400.0, contact="mailto:us@example.org")
+    text = re.sub(r"\s+", " ", await text_of(state, [9, 1, 0, 9, 6, 3, 5000, b"200", 9]))
+    assert "Retry-After . We send nothing new for that long, at most 1.5 h at a time. Without it" in text
+    assert "As soon as we have read it, we can exclude your site for good" in text
