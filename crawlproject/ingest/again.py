@@ -10,16 +10,18 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
-_GONE = "gone"  # a status, as in sinks/rows.py
+_GONE = "gone"  # statuses, as in sinks/rows.py
+_ANSWERED = frozenset({"ok", "probed", "unchanged"})  # the image was there: these rows have its version and size
 _ROWS = 16_384  # of a batch
 _BUCKETS = 256
 _FIELDS = 3  # of a row in its bucket
 
 
 class Latest:
-    """Of each image the row that is the latest, unless that says that it is gone.
+    """Of each image the latest row that tells its version and size, else the latest; none if the latest says "gone".
 
-    A dataset has a row for each time that an image was fetched or probed. This takes 25 bytes for each of them.
+    A dataset has a row for each time that an image was fetched or probed, or that this failed: then the row tells
+    nothing, and what the one before it told still holds. This takes 25 bytes for each row.
     """
 
     def __init__(self, files: Sequence[SeedFile]) -> None:
@@ -31,14 +33,14 @@ class Latest:
 
         """
         self._begins: list[int] = []  # of each file, in all rows
-        buckets = [array("q") for _ in range(_BUCKETS)]  # of a row: hash, time, number and whether it is gone
+        buckets = [array("q") for _ in range(_BUCKETS)]  # of a row: hash, time, number and what it says
         count = 0
         for file in files:
             self._begins.append(count)
             for identifier, url, status, at in _rows(file):
                 is_out = status == _GONE or url is None  # of an invalid seed
-                key = hash((identifier, url))
-                buckets[key % _BUCKETS].extend((key, -1 if at is None else at, 2 * count + is_out))
+                key, says = hash((identifier, url)), 2 * is_out + (status in _ANSWERED)
+                buckets[key % _BUCKETS].extend((key, -1 if at is None else at, 4 * count + says))
                 count += 1
         self._kept = bytearray(count)
         for bucket in buckets:
@@ -46,17 +48,19 @@ class Latest:
                 self._kept[number] = True
 
     def has(self, file: int, row: int) -> bool:
-        """Tell whether the row with this number, from 1, of the file with this index is one."""
+        """Tell whether the row with this number, from 1, of the file with this index is such a row."""
         return bool(self._kept[self._begins[file] + row - 1])
 
 
 def _latest(bucket: array[int]) -> Iterator[int]:
     """Yield the numbers of rows."""
-    found: dict[int, tuple[int, int]] = {}
-    for at in range(0, len(bucket), _FIELDS):
-        key, *moment = bucket[at : at + _FIELDS]
-        found[key] = max(found.get(key, (-2, 0)), (moment[0], moment[1]))
-    return (number // 2 for _, number in found.values() if not number % 2)
+    latest: dict[int, tuple[int, int]] = {}
+    answered: dict[int, tuple[int, int]] = {}
+    for place in range(0, len(bucket), _FIELDS):
+        key, at, number = bucket[place : place + _FIELDS]
+        for found in (latest, answered) if number & 1 else (latest,):
+            found[key] = max(found.get(key, (-2, 0)), (at, number))
+    return (answered.get(key, last)[1] >> 2 for key, last in latest.items() if not last[1] & 2)
 
 
 def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:

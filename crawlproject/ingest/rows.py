@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from crawlproject.errors import BadInput, BadSeed
+from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.models import AGAIN, EXTRA, PROBE
+from crawlproject.models import AGAIN, EXTRA, OF_FOUND, PROBE
 from crawlproject.texts import printable, without_userinfo
 
 SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
@@ -94,7 +95,7 @@ class Columns:
                 f"{name} has no column {missing!r:.80}, only {printable(has, 1000)}: "
                 "name columns as in --columns url=URL --keep TEXT"
             )
-        known = {name: places[name] for name in _KNOWN if name in places} if self.again else {}
+        known = {name: places[name] for name in (*_KNOWN, EXTRA, "status") if name in places} if self.again else {}
         return Layout(keys, {column: places[column] for column in self.kept}, known)
 
     def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class Columns:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where the values of a seed are in a row, each with an index: its keys, the columns of its `extra`, and those
-    that a probe knows.
+    of a row of our own datasets that tell what is known.
     """
 
     keys: Mapping[str, int]
@@ -152,9 +153,35 @@ class Layout:
             data[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
         if self.known:
             values = {name: plain(row[index]) for name, index in self.known.items()}
+            extra, status = values.pop(EXTRA, None), values.pop("status", None)
+            if extra is not None:
+                data[EXTRA] = _fed(extra, status) | data.get(EXTRA, {})
             is_said = {"final_url": values.get("final_url") != data.get("url")}
             data[PROBE] = {name: value for name, value in values.items() if value and is_said.get(name, True)}
         return data
+
+
+def _fed(text: str, status: str) -> dict[str, Any]:
+    """Return what the column `extra` of our own datasets has in a row of this status, as the `extra` of a seed.
+
+    What was fed has room there. What a page said may stand beside it: that is left out if it is too much. So is the
+    line of the seed, which stands beside it in some failures.
+
+    Raises:
+        ValueError: it is no JSON object.
+
+    """
+    try:
+        extra = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        extra = None
+    if not isinstance(extra, dict):
+        raise ValueError(f"its extra is no JSON object: {text!r:.80}")
+    if status == "failed":
+        extra.pop("seed", None)
+    if codec.extra_fault(extra):
+        extra = {name: value for name, value in extra.items() if name not in OF_FOUND}
+    return extra
 
 
 def _listed(text: str | None) -> Iterable[str]:

@@ -74,6 +74,59 @@ def test_the_latest_row_of_each_image_says_what_is_known(tmp_path: Path) -> None
     }  # fmt: skip
 
 
+def test_a_failure_forgets_nothing(tmp_path: Path) -> None:
+    files = dataset(
+        tmp_path,
+        [
+            {"identifier": "a", "etag": '"1"', "at": 1, "filesize": 7},
+            {"identifier": "b", "etag": '"1"', "at": 1},
+            {"identifier": "b", "status": "unchanged", "last_modified": DATE, "at": 2},
+            {"identifier": "c", "etag": '"1"', "at": 1},
+            {"identifier": "d", "etag": '"1"', "at": 1},
+        ],
+        [
+            {"identifier": "a", "status": "failed", "at": 2},
+            {"identifier": "a", "status": "failed", "at": 3},
+            {"identifier": "b", "status": "failed", "at": 4},
+            {"identifier": "c", "status": "gone", "at": 2},
+            {"identifier": "c", "status": "failed", "at": 3},
+            {"identifier": "d", "status": "failed", "at": 2},
+            {"identifier": "d", "status": "gone", "at": 3},
+            {"identifier": "e", "status": "failed", "at": 3},
+        ],
+    )
+    assert {seed["identifier"]: seed["probe"] for seed in seeds(files)} == {
+        "a": {"etag": '"1"', "filesize": 7},
+        "b": {"last_modified": DATE},  # by then the site named no ETag
+        "c": {"etag": '"1"'},
+        "e": True,
+    }
+
+
+def test_what_was_fed_with_a_seed_is_fed_again(tmp_path: Path) -> None:
+    said = {"alt": "x" * 2_000, "found_on": "https://museum.org/"}
+    files = dataset(
+        tmp_path,
+        [
+            {"identifier": "a", "extra": json.dumps({"TEXT": "a cat", "n": [1]})},
+            {"identifier": "a", "extra": None, "status": "failed", "at": 3},
+            {"identifier": "b", "extra": json.dumps(said | {"TEXT": "y" * 1_000})},
+            {"identifier": "c", "extra": json.dumps({"alt": "short"})},
+            {"identifier": "d"},
+            {"identifier": "e", "status": "failed", "extra": json.dumps({"seed": '{"url": "x"}', "TEXT": "z"})},
+            {"identifier": "f", "extra": json.dumps({"seed": 5})},
+        ],
+    )
+    assert {seed["identifier"]: seed.get("extra") for seed in seeds(files)} == {
+        "a": {"TEXT": "a cat", "n": [1]},
+        "b": {"TEXT": "y" * 1_000},  # beside what a page said it would be too much
+        "c": {"alt": "short"},
+        "d": None,
+        "e": {"TEXT": "z"},
+        "f": {"seed": 5},
+    }
+
+
 def test_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(again, "_ROWS", 1_000)
     parts = [[{"identifier": str(n), "at": part * n} for n in range(3_000)] for part in (1, 3, 2)]
