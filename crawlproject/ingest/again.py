@@ -11,14 +11,14 @@ from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
 _GONE = "gone"  # statuses, as in sinks/rows.py
-_ANSWERED = frozenset({"ok", "probed", "unchanged"})  # the image was there: these rows have its version and size
+_ANSWERED = frozenset({"ok", "probed", "unchanged"})  # rows that have the version and the size
 _ROWS = 16_384  # of a batch
 _BUCKETS = 256
 _FIELDS = 3  # of a row in its bucket
 
 
 class Latest:
-    """Of each image the latest row that tells its version and size, else the latest; none if the latest says "gone".
+    """Of each image the latest row that tells its version and size, else the latest; none if that says "gone".
 
     A dataset has a row for each time that an image was fetched or probed, or that this failed: then the row tells
     nothing, and what the one before it told still holds. This takes 25 bytes for each row.
@@ -33,7 +33,7 @@ class Latest:
 
         """
         self._begins: list[int] = []  # of each file, in all rows
-        buckets = [array("q") for _ in range(_BUCKETS)]  # of a row: hash, time, number and what it says
+        buckets = [array("q") for _ in range(_BUCKETS)]  # of a row: hash, time, number with flags
         count = 0
         for file in files:
             self._begins.append(count)

@@ -164,19 +164,17 @@ class Layout:
 def _fed(text: str, status: str) -> dict[str, Any]:
     """Return what the column `extra` of our own datasets has in a row of this status, as the `extra` of a seed.
 
-    What was fed has room there. What a page said may stand beside it: that is left out if it is too much. So is the
-    line of the seed, which stands beside it in some failures.
+    What was fed has room there. What a page said may stand beside it: that is left out if it is too much. So is
+    the line of the seed, which stands beside it in some failures.
 
     Raises:
         ValueError: it is no JSON object.
 
     """
     try:
-        extra = json.loads(text)
+        extra = dict(json.loads(text))
     except (TypeError, ValueError, RecursionError):
-        extra = None
-    if not isinstance(extra, dict):
-        raise ValueError(f"its extra is no JSON object: {text!r:.80}")
+        raise ValueError(f"its extra is no JSON object: {text!r:.80}") from None
     if status == "failed":
         extra.pop("seed", None)
     if codec.extra_fault(extra):

@@ -150,8 +150,8 @@ def _summary(report: Mapping[str, Any]) -> list[Child]:
             f"In {above} of {len(report['hours'])} hours a second had more requests than we allow ourselves. "
             "That should not happen: please tell us."
             if above
-            else "In each hour the busiest second had no more requests than we allow ourselves at the highest rate of "
-            "that hour: 1.1 times the rate, and one.",
+            else "In each hour the busiest second had no more requests than we allow ourselves at the highest "
+            "rate of that hour: 1.1 times the rate, and one.",
         ),
         make(
             "p",
@@ -336,8 +336,8 @@ def _who(report: Mapping[str, Any]) -> list[Child]:
             "li",
             "At once: answer 429 or 503 with ",
             make("code", "Retry-After"),
-            f". We send nothing new for that long, at most {_duration(report['rate']['retry_after_max'])} at a time. "
-            "Without it we only halve our rate.",
+            f". We send nothing new for that long, at most {_duration(report['rate']['retry_after_max'])} at a "
+            "time. Without it we only halve our rate.",
         ),
     ]
     stop[0].append(make("pre", f"User-agent: {who['robots_token']}\nDisallow: /"))

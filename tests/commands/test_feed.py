@@ -20,6 +20,7 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
+from crawlproject.sinks.rows import Rows
 from crawlproject.state.keys import Keys
 from tests.waiting import PATIENCE_S, until
 
@@ -278,7 +279,70 @@ def test_a_killed_feed_is_resumed_exactly(
     assert "some have changed, come or gone; feed them without --resume" in done.stderr
     done = scrapy("feed", str(tmp_path / "0.parquet"), *KEPT, "--resume")
     assert done.stdout == "3 seeds fed, 0 rejected\n"
-    assert done.stderr == "note: there is no feed of these files to resume: it begins with the first\n"
+    assert (
+        done.stderr
+        == "note: there is no feed of these files with these options to resume: it begins with the first\n"
+    )
+
+
+def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> int:
+    """Kill a feed when it has fed some seeds; return how many."""
+    with redis.Redis.from_url(redis_url) as client:
+        command = [sys.executable, "-m", "scrapy", "feed", *arguments]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
+            until(lambda: client.llen(KEYS.seeds) >= 1_000)
+            feed.kill()
+        fed: int = client.llen(KEYS.seeds)
+    return fed
+
+
+def test_a_feed_with_other_options_is_none_to_resume(
+    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "0.parquet")
+    pq.write_table(table(0, 13_500), file, row_group_size=2_000)
+    fed = broken_off(environment, redis_url, file)
+    assert fed < 13_500, "it was not killed in time"
+    done = scrapy("feed", "--probe", "--resume", file)
+    assert done.stdout == "13500 seeds fed, 0 rejected\n"
+    assert "there is no feed of these files with these options to resume" in done.stderr
+    done = scrapy("feed", "--resume", file)
+    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
+
+
+def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
+    """Write a part as `scrapy events` does."""
+    rows = Rows()
+    for number in numbers:
+        url = f"https://museum.org/{number}"
+        rows.add({"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at})
+    pq.write_table(rows.take(), path)
+
+
+def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
+    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        rows_of_dataset(tmp_path / f"{number:08d}.parquet", range(number * 4_500, number * 4_500 + 4_500), at=1)
+    rows_of_dataset(tmp_path / "00000003.parquet", range(0, 100), at=2)
+    fed = broken_off(environment, redis_url, "--probe", "--again", str(tmp_path))
+    assert fed < 13_500, "it was not killed in time"
+    rows_of_dataset(tmp_path / "00000004.parquet", range(100, 5_000), at=3)  # of this check's probes
+    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
+    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
+    assert "note: going on behind row" in done.stderr
+    identifiers = [int(json.loads(seed)["identifier"]) for seed in seeds(redis_url)]
+    assert identifiers == [*range(100, 13_500), *range(100)]
+
+    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
+    assert done.stdout == "0 seeds fed, 0 rejected\n"
+    assert done.stderr == "note: these files are fed already: begin the next check without --resume\n"
+    done = scrapy("feed", "--probe", "--again", str(tmp_path))
+    assert (done.stdout, done.stderr) == ("13500 seeds fed, 0 rejected\n", "")
+    rows_of_dataset(tmp_path / "00000002.parquet", range(5), at=9)
+    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "begin without --resume: images that were fed are probed once more" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest.positions import Position, feed_name
+from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import SeedFile
 
 ONE, TWO, THREE = (SeedFile(f"/seeds/{number}.csv", number * 100, number) for number in (1, 2, 3))
 
 
-@pytest.mark.parametrize("position", [Position(), Position(0, 5), Position(1, 7), Position(2)])
+@pytest.mark.parametrize("position", [Position(), Position(0, 5), Position(1, 7), Position(2), Position(1, 7, 2)])
 def test_it_comes_back_as_it_was(position: Position) -> None:
     assert Position.of_text(position.text([ONE, TWO]), [ONE, TWO]) == position
 
@@ -42,6 +43,14 @@ def test_other_files_up_to_it_are_refused(files: list[SeedFile]) -> None:
         Position.of_text(text, files)
 
 
+def test_of_a_feed_of_some_files_all_must_stay_and_more_may_come() -> None:
+    text = Position(0, 7, 2).text([ONE, TWO])
+    assert Position.of_text(text, [ONE, TWO, THREE]) == Position(0, 7, 2)
+    for files in ([ONE], [ONE, THREE, TWO]):
+        with pytest.raises(BadInput, match="begin without --resume: images that were fed are probed once more"):
+            Position.of_text(text, files)
+
+
 def test_when_all_was_fed_a_file_that_came_since_is_next() -> None:
     text = Position(2).text([ONE, TWO])
     assert Position.of_text(text, [ONE, TWO]) == Position(2)
@@ -57,8 +66,17 @@ def test_what_others_wrote_is_refused(text: str) -> None:
 def test_a_feed_is_known_by_its_files_wherever_it_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = feed_name([str(tmp_path / "a*.csv"), "s3://b/*"])
+    name = feed_name([str(tmp_path / "a*.csv"), "s3://b/*"], Columns())
     monkeypatch.chdir(tmp_path)
-    assert feed_name(["a*.csv", "s3://b/*"]) == name
+    assert feed_name(["a*.csv", "s3://b/*"], Columns()) == name
     os.chdir("/")
-    assert feed_name(["a*.csv", "s3://b/*"]) != name
+    assert feed_name(["a*.csv", "s3://b/*"], Columns()) != name
+
+
+def test_other_options_are_another_feed() -> None:
+    options = [(), ("url=URL",), ("url=LINK",), ("url=URL", "TEXT"), (None, "TEXT"), (None, "url=URL")]
+    columns = [Columns.of_options(*(*pair, None, None)[:2]) for pair in options]
+    columns += [Columns(probe=True), Columns(probe=True, again=True)]
+    assert len({feed_name(["a.csv"], one) for one in columns}) == len(columns)
+    one, other = (Columns.of_options(*pair) for pair in (("url=U,uuid=K", "A,B"), ("uuid=K, url=U", "B,A")))
+    assert feed_name(["a.csv"], one) == feed_name(["a.csv"], other)
