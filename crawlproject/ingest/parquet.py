@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from datetime import date, time
 from typing import Any
 
-from crawlproject.ingest.rows import Columns, Line, line_of
+from crawlproject.ingest.rows import TOO_LONG, Columns, Line, line_of
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 MAGIC = b"PAR1"
 
-_ROWS = 4_096  # of a batch
+# A batch has as many rows as have `_BATCH` bytes on the average of their row group, and `_ROWS` at most, which is what
+# bounds it where a file has repeated values but once. A page of the file is read as a whole.
+_ROWS = 256
+_BATCH = 16 * 2**20
+_LONGEST_ROW = 2**20  # bytes, of the columns that are read
 _NO_TEXT = "a value is not UTF-8"
 _BUFFER = 2**20  # bytes of a column that are read at a time, instead of all that a row group has of it
 
@@ -49,19 +53,47 @@ def _rows(
     layout = layout.among(layout.read)
     number, groups = _groups_behind(table.metadata, after)
     told, total = 0, max(table.metadata.num_rows, 1)
-    for batch in table.iter_batches(_ROWS, row_groups=groups, columns=read, use_threads=False):
+    for batch in _batches(table, groups, read):
         skipped = min(max(after - number, 0), batch.num_rows)
-        values = [_values(batch.column(column).slice(skipped)) for column in read]
-        for at, row in enumerate(zip(*values, strict=True), number + skipped + 1):
-            try:
-                data = layout.seed_in(row, _plain)
-            except ValueError as error:
-                yield Line(at, None, str(error))
+        at = number + skipped
+        for part in _parts(batch.slice(skipped)):
+            if part.nbytes > _LONGEST_ROW:
+                yield Line(at + 1, None, TOO_LONG)
             else:
-                yield line_of(at, data, scheme, columns)
+                for one, row in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
+                    try:
+                        data = layout.seed_in(row, _plain)
+                    except ValueError as error:
+                        yield Line(one, None, str(error))
+                    else:
+                        yield line_of(one, data, scheme, columns)
+            at += part.num_rows
         number += batch.num_rows
         report(file.size * number // total - told)
         told = file.size * number // total
+
+
+def _batches(table: Any, groups: list[int], read: list[str]) -> Iterator[Any]:
+    """Yield the rows of some row groups, in batches of these columns."""
+    from pyarrow import RecordBatch
+
+    for group in groups:
+        about = table.metadata.row_group(group)
+        rows = min(max(_BATCH * about.num_rows // max(about.total_byte_size, 1), 1), _ROWS)
+        for batch in table.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
+            # Of a dictionary, all values would count in each row.
+            columns = [one.dictionary_decode() if hasattr(one, "dictionary") else one for one in batch.columns]
+            yield RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _parts(batch: Any) -> Iterator[Any]:
+    """Yield the rows of a batch in parts, of which only those of a single row may be longer than that may be."""
+    if batch.nbytes <= _LONGEST_ROW or batch.num_rows <= 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half))
+    yield from _parts(batch.slice(half))
 
 
 def _groups_behind(metadata: Any, after: int) -> tuple[int, list[int]]:

@@ -14,6 +14,7 @@ from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import AGAIN, EXTRA, OF_FOUND, PROBE
 from crawlproject.texts import printable, without_userinfo
 
+TOO_LONG = "longer than 1 MiB"
 SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
 
 _KNOWN = ("etag", "last_modified", "final_url", "filesize")  # columns of our datasets: what a probe knows

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from crawlproject.errors import KafkaUnavailable
-from crawlproject.ingest.files import LONGEST_LINE, TOO_LONG
+from crawlproject.ingest.files import LONGEST_LINE
+from crawlproject.ingest.rows import TOO_LONG
 from crawlproject.kafka import Kafka
 
 if TYPE_CHECKING:

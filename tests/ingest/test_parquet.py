@@ -114,6 +114,44 @@ def test_more_than_two_kibibytes_cannot_be_kept(tmp_path: Path) -> None:
     assert short["extra"] == {"TEXT": "y"}
 
 
+@pytest.mark.parametrize("kind", ["plain", "repeated", "dictionary", "list"])
+def test_a_row_of_more_than_a_mebibyte_is_refused(tmp_path: Path, kind: str) -> None:
+    long = ["", "x" * 2**20, "y", "z" * 2**20, "w" * 2_000] * 3
+    values = pa.array([[one] for one in long] if kind == "list" else long)
+    values = values.dictionary_encode() if kind == "dictionary" else values
+    columns = {"url": [f"https://museum.org/{number}" for number in range(15)], "TEXT": values}
+    file = written(tmp_path / "seeds", columns, use_dictionary=kind != "plain")
+    for after in (0, 2, 9):
+        found = lines(file, Columns({}, ("TEXT",)), after)
+        assert [line.number for line in found] == list(range(after + 1, 16))
+        too_long = [line.number % 5 for line in found if line.reason == "longer than 1 MiB"]
+        assert too_long == [line.number % 5 for line in found if line.number % 5 in {2, 4}]
+        assert all(line.seed is not None for line in found if line.number % 5 not in {2, 4})
+
+
+@pytest.mark.parametrize(("count", "size", "repeated"), [(3_000, 2**17, True), (60, 2**21, False)])
+def test_memory_is_bounded_whatever_the_values(tmp_path: Path, count: int, size: int, repeated: bool) -> None:
+    """By Arrow's own count: of data: URIs in place of URLs, say, the same ones or others in each row.
+
+    The pages of the file are small; of a page all must be read at once.
+    """
+    value = "data:image/png;base64," + "A" * size
+    if repeated:
+        urls: Any = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [value])
+    else:
+        urls = [f"{value}{number}" for number in range(count)]
+    file = written(tmp_path / "seeds", {"url": urls}, compression="zstd", store_schema=False, write_batch_size=1)
+    del urls
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        found = sum(line.seed is None for line in read(file, lambda _: None))
+    finally:
+        pa.set_memory_pool(before)
+    assert found == count
+    assert pool.max_memory() < 80 * 2**20
+
+
 def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_ROWS", 4)
     count = 23
