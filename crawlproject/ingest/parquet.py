@@ -12,8 +12,8 @@ from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 MAGIC = b"PAR1"
 
-# A batch has as many rows as have `_BATCH` bytes on the average of their row group, and `_ROWS` at most, which is what
-# bounds it where a file has repeated values but once. A page of the file is read as a whole.
+# A batch has as many rows as have `_BATCH` bytes on the average of their row group, and `_ROWS` at most, as a file
+# has repeated values but once. A page of the file is read as a whole.
 _ROWS = 256
 _BATCH = 16 * 2**20
 _LONGEST_ROW = 2**20  # bytes, of the columns that are read

@@ -8,7 +8,7 @@ import tarfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from crawlproject.texts import one_line
 
 _THREADS = 8  # that read pictures
 _READ_BYTES = 64 * 2**20  # of pictures that are read at a time
-_USUAL_BYTES = 2**16  # of a picture of which nothing says how large it is
+_USUAL_BYTES = 2**16  # of a picture of which nothing says how large it is, until larger ones come
 _MOST_BYTES = 4 * 2**30  # of a tar file; S3 takes five at once
 _MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of events
 
@@ -80,29 +80,55 @@ class _Shard:
 
 
 class _Pictures:
-    """Stored pictures, read by several threads, some megabytes ahead of when they are needed."""
+    """Stored pictures, read by several threads, `_READ_BYTES` ahead of when they are needed.
+
+    The bytes that came count. Those under way count as their events say, else as the largest so far: more than that
+    can come of as many pictures as there are threads.
+    """
 
     def __init__(self, look_up: Callable[[str], bytes | None]) -> None:
         self._look_up = look_up
-        self._next: deque[tuple[str, int]] = deque()
+        self._next: deque[tuple[str, int | None]] = deque()
         self._read: dict[str, bytes | None] = {}
 
-    def expect(self, pictures: Iterable[tuple[str, int]]) -> None:
-        """Learn the names and bytes of those that will be taken next, in their order."""
+    def expect(self, pictures: Iterable[tuple[str, int | None]]) -> None:
+        """Learn the names of those that will be taken next, in their order, and their bytes (None: unknown)."""
         self._next = deque(pictures)
 
     def take(self, name: str) -> bytes | None:
         """Return a picture, None if there is none of that name. Raises the errors of `look_up`."""
         if name not in self._read:
-            names, size = {name: None}, 0
-            while self._next and size < _READ_BYTES:
-                one, its_size = self._next.popleft()
-                names[one] = None
-                size += its_size
-            self._read = {}
-            with ThreadPoolExecutor(_THREADS) as pool:
-                self._read = dict(zip(names, pool.map(self._look_up, names), strict=True))
+            self._read = {}  # before others are read: both would be held
+            self._read = self._read_from(name)
         return self._read[name]
+
+    def _read_from(self, name: str) -> dict[str, bytes | None]:
+        """Return the picture of that name, and those that come next."""
+        found: dict[str, bytes | None] = {}
+        under_way: dict[Future[bytes | None], tuple[str, int | None]] = {}
+        largest, size = _USUAL_BYTES, 0  # of those that came; of all of them
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+
+            def begin(one: str, its_size: int | None) -> None:
+                under_way[pool.submit(self._look_up, one)] = one, its_size
+
+            begin(name, None)
+            while under_way:
+                while self._next and len(under_way) < _THREADS:
+                    one, its_size = self._next[0]
+                    expected = sum(largest if most is None else most for _, most in under_way.values())
+                    if one != name and one not in found and one not in {known for known, _ in under_way.values()}:
+                        if size + expected >= _READ_BYTES:
+                            break
+                        begin(one, its_size)
+                    self._next.popleft()
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    one, _ = under_way.pop(future)
+                    picture = found[one] = future.result()
+                    size += len(picture or b"")
+                    largest = max(largest, len(picture or b""))
+        return found
 
 
 class WebDatasetForm:
@@ -145,9 +171,9 @@ class WebDatasetForm:
         events = [event for _, event in entries if isinstance(event.get(self._column), str)]
         self._pictures.expect((event[self._column], self._size_in(event)) for event in events)
 
-    def _size_in(self, event: Mapping[str, Any]) -> int:
+    def _size_in(self, event: Mapping[str, Any]) -> int | None:
         size = event.get("filesize") if self._column == "original" else None
-        return size if isinstance(size, int) else _USUAL_BYTES
+        return size if isinstance(size, int) else None
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
         """Add an event; it is a sample if its picture is there."""

@@ -215,6 +215,31 @@ def test_originals_are_read_some_megabytes_at_a_time(
     assert max(ahead) <= 5  # the one that is wanted, and those up to 1,000 bytes behind it
 
 
+def test_of_large_thumbnails_fewer_are_read_ahead(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says how large they are until they come."""
+    monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 2_000_000)
+    look_up = lookup_of(store(tmp_path / "thumbs", range(0)), Settings())
+    ahead: list[int] = []
+
+    def large(name: str) -> bytes | None:
+        assert look_up(name) is None
+        ahead.append(len(ahead) + 1 - form.rows)
+        return bytes(500_000)
+
+    emit(client, range(0, 180, 3))  # all of them have a thumbnail
+    parts = FolderParts(tmp_path / "out")
+    form = WebDatasetForm(parts, large, rows=100, samples=100)
+    one = Dataset(BlockingState(config.load({}), client, KEYS), parts, form, every=600)
+    with one.opened():
+        one.drain()
+        one.commit()
+    assert rows_of(tmp_path / "out") == list(range(0, 180, 3))
+    threads = webdataset_sink._THREADS
+    assert max(ahead) <= threads + 4  # those of the threads, before the first came, and 2 MB
+
+
 def test_thumbnails_and_originals_are_not_mixed(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(3))
     drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(3)))
