@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
+import re
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -19,6 +22,9 @@ from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
 _UNFINISHED = ".part"
+_OURS = re.compile(r"\.(\d{8}(\.parquet|\.tar|_stats\.json)|_dataset\.json)\.part")  # unfinished, in a folder
+_LOCAL = "crawlproject-dataset-"  # what the names of folders begin with in which parts are written for S3
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of a file system without
 _TOKEN = "crawlproject-part"  # in the metadata of an object: who has put it
 
 
@@ -90,8 +96,9 @@ class FolderParts:
                     f"another scrapy events is writing to {self.place}: stop it, or name another folder"
                 ) from None
             with self._reported():
-                for left in self.folder.glob(f".*{_UNFINISHED}"):
-                    left.unlink()  # by a process that died
+                for left in self.folder.iterdir():
+                    if _OURS.fullmatch(left.name):
+                        left.unlink()  # by a process that died
             yield
 
     def names(self) -> list[str]:
@@ -113,15 +120,26 @@ class FolderParts:
         return None
 
     def put_new(self, name: str, note: str = "") -> None:
-        """Give the file its name, which is refused where there is one, and have both outlast a power cut."""
-        part = self.unfinished(name)
+        """Give the file its name, which is refused where there is one, and have both outlast a power cut.
+
+        A file system without hard links (exFAT, some network drives) cannot refuse it: there the lock alone keeps
+        other processes out.
+        """
+        part, path = self.unfinished(name), self.folder / name
         with self._reported():
             self._sync(part)
             try:
-                os.link(part, self.folder / name)
+                try:
+                    os.link(part, path)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    if path.exists():
+                        raise FileExistsError from None
+                    part.replace(path)
             except FileExistsError:
-                raise PartExists(f"{self.folder / name} was written by another process meanwhile") from None
-            part.unlink()
+                raise PartExists(f"{path} was written by another process meanwhile") from None
+            part.unlink(missing_ok=True)
             self._sync(self.folder)
 
     def replace(self, name: str) -> None:
@@ -173,9 +191,16 @@ class S3Parts:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Have a folder for what is unfinished."""
-        with tempfile.TemporaryDirectory(prefix="crawlproject-") as path:
-            self._local = Path(path)
+        """Have a folder for what is unfinished, and remove those of processes that died."""
+        with ExitStack() as stack:
+            try:
+                _sweep()
+                self._local = stack.enter_context(_local_folder())
+            except OSError as error:
+                raise CrawlprojectError(
+                    f"no folder for parts of {self.place} can be made in {tempfile.gettempdir()}: "
+                    f"{described(error)}; name one in TMPDIR"
+                ) from None
             yield
 
     def names(self) -> list[str]:
@@ -256,6 +281,39 @@ class S3Parts:
             raise StorageDown(
                 f"{self.place} cannot be used at the moment ({described(error)}): {self._s3.remedy}"
             ) from None
+
+
+@contextmanager
+def _local_folder() -> Iterator[Path]:
+    """Have a new folder in TMPDIR, locked for as long as this process lives, and remove it."""
+    while True:
+        with tempfile.TemporaryDirectory(prefix=_LOCAL, ignore_cleanup_errors=True) as path, _held(path) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:  # not swept by another process before it was locked
+                yield Path(path)
+                return
+
+
+def _sweep() -> None:
+    """Remove such folders of this user whose process has died: of up to 4 GiB each."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
+        with (
+            suppress(FileNotFoundError, NotADirectoryError, PermissionError, BlockingIOError),
+            _held(path) as handle,
+        ):
+            if os.fstat(handle).st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+
+
+@contextmanager
+def _held(folder: str | Path) -> Iterator[int]:
+    """Open a folder, and close it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def parts_of(uri: str, settings: Any) -> FolderParts | S3Parts:
