@@ -189,7 +189,7 @@ def _write_dataset(
             if state.config.keep_originals is None:
                 raise UsageError(f"--originals needs the setting {store}: where the crawl has kept them")
             place = state.config.keep_originals
-        look_up = lookup_of(place, settings, store)
+        look_up = lookup_of(place, settings, store, _say)
         written: Any = WebDatasetForm(parts, look_up, rows, opts.samples or SAMPLES, opts.caption, column)
         about = {"caption": opts.caption, "pictures": f"{column}s"}
     else:
@@ -208,7 +208,7 @@ def _write_dataset(
             _drain(dataset.drain, stop, opts.follow)
             dataset.commit()
     if missing := getattr(written, "missing", 0):
-        cli.remark(f"{counted(missing, column)} not found in {store}: rows without a sample")
+        cli.remark(f"{counted(missing, column)} missing or unreadable in {store}: rows without a sample")
     _report(dataset.written, dataset.skipped, opts, f"written to {uri}")
 
 

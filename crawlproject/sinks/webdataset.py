@@ -82,8 +82,8 @@ class _Shard:
 class _Pictures:
     """Stored pictures, read by several threads, `_READ_BYTES` ahead of when they are needed.
 
-    The bytes that came count. Those under way count as their events say, else as the largest so far: more than that
-    can come of as many pictures as there are threads.
+    The bytes that came count. Those under way count as their events say, else as the largest so far: more than
+    that can come of as many pictures as there are threads.
     """
 
     def __init__(self, look_up: Callable[[str], bytes | None]) -> None:

@@ -34,6 +34,7 @@ class Gate:
     def __init__(self, target: str) -> None:
         self.target = target.removeprefix("http://")
         self.mode: str | int = "pass"
+        self.forbidden: tuple[str, ...] = ()  # ends of paths that are answered with 403 in mode "pass"
         self.asked = 0
         self.port = 0
         self.listen()
@@ -83,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         gate = self.gate
         gate.asked += 1
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        mode = gate.mode
+        mode = 403 if gate.mode == "pass" and self.path.endswith(gate.forbidden) else gate.mode
         never = threading.Event()
         if mode == "hang":
             while gate.mode == "hang":
