@@ -38,12 +38,22 @@ _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 
 # Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
-# Set once for the whole process: `max_pixels` decides, per call, and Pillow's limit neither warns nor raises.
-Image.MAX_IMAGE_PIXELS = None
 # Broken EXIF is common. Pillow words its warnings differently each time, and each would be a line of the log.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 # Pillow logs a debug line for every chunk and tag. Scrapy would drop these only in its handler.
 logging.getLogger("PIL").setLevel(logging.INFO)
+
+
+def set_up_pillow() -> None:
+    """Set what holds for the whole process, whatever other libraries have set.
+
+    `max_pixels` decides, per call, and Pillow's limit neither warns nor raises. What is cut short is unreadable.
+    """
+    Image.MAX_IMAGE_PIXELS = None
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+
+set_up_pillow()
 
 
 def analyse(

@@ -23,7 +23,7 @@ from pathlib import Path
 from crawlproject.imaging import analyses, sandbox, svg
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
-from crawlproject.imaging.analyse import analyse, load_plugins
+from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
 from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
@@ -46,6 +46,7 @@ def main() -> None:
     except analyses.BadAnalysis as error:
         _send(channel, protocol.BAD_ANALYSIS, str(error))
         return
+    set_up_pillow()  # which libraries of analyses set otherwise, for the whole process
     idle = _address_space()
     if idle is not None:
         _limit_memory(idle + protocol.MAX_MEMORY, hard=True)

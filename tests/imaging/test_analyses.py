@@ -156,6 +156,18 @@ async def test_an_analysis_that_keeps_more_and_more_costs_no_picture(make: Make)
         assert made.results or made.errors
 
 
+async def test_what_an_analysis_sets_in_pillow_holds_for_no_picture() -> None:
+    one = Decoders(1, Job(**{**JOB, "analyses": ("careless_analyses:size",)}))
+    try:
+        made = await one.analyse(picture())
+        assert is_whole(made)
+        assert made.results == {"size": [640, 427]}
+        with pytest.raises(UnreadableImage):
+            await one.analyse(picture()[:-2000])
+    finally:
+        await one.close()
+
+
 async def test_a_value_of_megabytes_is_an_error(make: Make) -> None:
     made = await make("size", "enormous").analyse(picture())
     assert is_whole(made)
