@@ -35,6 +35,13 @@ def name_of(number: int, ending: str = ".parquet") -> str:
     return f"{number:08d}{ending}"
 
 
+def _begun(what: str, value: Any) -> str:
+    """Return what is noted of a dataset, as in "was begun with thumbnails, not with originals"."""
+    if what == "caption":
+        return "without --caption" if value is None else f"with --caption {printable(str(value))}"
+    return f"with {'' if what == 'pictures' else what + ' '}{printable(str(value))}"
+
+
 class Form(Protocol):
     """The form of a dataset's parts: writes one at a time. Methods block."""
 
@@ -181,8 +188,8 @@ class Dataset:
         for what, value in about.items():
             if found.get(what) != value:
                 raise CrawlprojectError(
-                    f"{self._parts.place} is a dataset of {what} {printable(str(found.get(what)))}, not "
-                    f"{printable(str(value))}: name another folder, or correct that"
+                    f"{self._parts.place} was begun {_begun(what, found.get(what))}, not {_begun(what, value)}: "
+                    "name another folder, or correct that"
                 )
         return identity, self._name or reader
 

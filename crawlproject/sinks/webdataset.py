@@ -67,10 +67,11 @@ class _Shard:
     def stats(self, rows: int) -> dict[str, Any]:
         """Return what img2dataset says of a shard, under its names."""
         ended = time.time()
+        probes = self.outcomes["probed"] + self.outcomes[UNCHANGED]  # nothing was to be downloaded
         return {
             "count": rows,
             "successes": self.samples,
-            "failed_to_download": rows - self.samples - self.unreadable,
+            "failed_to_download": rows - self.samples - self.unreadable - probes,
             "failed_to_resize": self.unreadable,
             "duration": ended - self.started,
             "start_time": self.started,

@@ -420,8 +420,14 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
     [
         (None, r"has 00000000\.parquet, but no _dataset\.json"),
         ("{", "was not written by scrapy events"),
-        ('{"id": "a", "reader": "b", "format": "webdataset", "namespace": "crawl"}', "of format webdataset, not"),
-        ('{"id": "a", "reader": "b", "format": "parquet", "namespace": "x"}', "of namespace x, not crawl"),
+        (
+            '{"id": "a", "reader": "b", "format": "webdataset", "namespace": "crawl"}',
+            "begun with format webdataset, not",
+        ),
+        (
+            '{"id": "a", "reader": "b", "format": "parquet", "namespace": "x"}',
+            "begun with namespace x, not with namespace crawl",
+        ),
     ],
 )
 def test_the_dataset_of_others_is_left_alone(

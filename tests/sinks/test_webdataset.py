@@ -141,6 +141,17 @@ def test_the_statistics_have_the_names_of_img2dataset(client: redis.Redis, tmp_p
     assert stats["status_dict"] == {"success": 4, "HTTP Error 410": 1, "HTTP Error 503": 1}
 
 
+def test_a_probe_is_no_failed_download(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(6))
+    for number, revisit in ((6, None), (7, "unchanged"), (8, "changed")):
+        probe = image(number, event="image_probes", revisit=revisit, thumbnail=None)
+        client.xadd(KEYS.probe_events, {"event": json.dumps(probe)})
+    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(6)), samples=100)
+    stats = json.loads((tmp_path / "out" / "00000000_stats.json").read_text())
+    assert (stats["count"], stats["successes"], stats["failed_to_download"]) == (9, 4, 2)
+    assert (stats["status_dict"]["probed"], stats["status_dict"]["unchanged"]) == (2, 1)
+
+
 def test_rows_bound_a_shard_of_few_samples(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(2, 200, 6))  # all of them gone
     drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(0)), rows=10)
@@ -243,7 +254,9 @@ def test_of_large_thumbnails_fewer_are_read_ahead(
 def test_thumbnails_and_originals_are_not_mixed(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(3))
     drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(3)))
-    with pytest.raises(CrawlprojectError, match="is a dataset of pictures thumbnails, not originals"):
+    with pytest.raises(
+        CrawlprojectError, match=r"/out was begun with thumbnails, not with originals: name another"
+    ):
         drain(client, FolderParts(tmp_path / "out"), str(tmp_path / "thumbs"), column="original")
 
 
@@ -317,8 +330,10 @@ def test_a_picture_that_s3_forbids_is_as_if_missing_unless_all_are(tmp_path: Pat
 def test_another_caption_is_another_dataset(client: redis.Redis, tmp_path: Path) -> None:
     thumbnails = store(tmp_path / "thumbs", range(6))
     drain(client, FolderParts(tmp_path / "out"), thumbnails)
-    with pytest.raises(CrawlprojectError, match="is a dataset of caption alt, not title"):
+    with pytest.raises(CrawlprojectError, match=r"/out was begun with --caption alt, not with --caption title"):
         drain(client, FolderParts(tmp_path / "out"), thumbnails, caption="title")
+    with pytest.raises(CrawlprojectError, match=r"/out was begun with --caption alt, not without --caption"):
+        drain(client, FolderParts(tmp_path / "out"), thumbnails, caption=None)
 
 
 def in_a_child(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
