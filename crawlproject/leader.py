@@ -28,7 +28,7 @@ _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
-_WRITTEN = 50  # of them that are written in one call: it holds up Redis for some 3 ms
+_WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
 _QUIET_S = 3600.0  # without results, then a source rests
@@ -353,7 +353,7 @@ class Leader:
 
 
 async def _read(place: str) -> Catalogue:
-    """Read the catalogue in a thread that nobody waits for at the end, and for a minute at most.
+    """Read the catalogue in a thread that nobody waits for at the end, for `_READ_TIMEOUT_S` at most.
 
     Raises:
         CatalogueError: it cannot be read, or took longer.

@@ -184,7 +184,7 @@ class Present(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead (one at most)."""
+    """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
 
     alive: bool
     leases: int
