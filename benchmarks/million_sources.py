@@ -376,6 +376,8 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
     await redis.rpush(state.keys.quarantine, *lines)
     await redis.incrby(state.keys.outstanding, len(lines))
 
+    await state.scripts.lead(state.worker_id, ready=True)
+
     async def look_whether_idle() -> None:
         assert await state.scripts.idle(halted_too=True)  # else some work was not counted
 
@@ -410,6 +412,9 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
 
     logging.getLogger(leaders.__name__).addFilter(notice)
     logging.getLogger(leaders.__name__).setLevel(logging.INFO)
+    errors = logging.StreamHandler()
+    errors.setLevel(logging.ERROR)  # it also reminds of halted sources
+    logging.getLogger(leaders.__name__).addHandler(errors)
 
     one.start(state)
     await watch.during("first publication", read.wait)
