@@ -109,7 +109,7 @@ class Leader:
         if reason != self._paused:
             self._paused = reason
             if reason:
-                logger.warning("Events are at their bound: %s", reason)
+                logger.warning("Unread events have reached CRAWL_STREAM_MAXLEN: %s", reason)
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""

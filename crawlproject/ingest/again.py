@@ -78,4 +78,4 @@ def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:
         raise BadInput(f"{file.name} {_NEEDED}: {error!s:.300}") from None
 
 
-_NEEDED = "is no file of a dataset that scrapy events has written as FOLDER:parquet, which --again needs"
+_NEEDED = "is not a file of a dataset that scrapy events has written as FOLDER:parquet, which --again needs"
