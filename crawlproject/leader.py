@@ -11,8 +11,8 @@ from crawlproject.errors import CatalogueError
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
+from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
-from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources

@@ -13,7 +13,7 @@ from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
 from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent, ProbeEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
-from crawlproject.sinks.rows import SCHEMA
+from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import General, Specific
 from tests.status.test_snapshot import BUCKETS, sample_at, source

@@ -42,7 +42,6 @@ from crawlproject.models import (
     ReadSitemap,
 )
 from crawlproject.pages.revisits import UNCHANGED, Look
-from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
     DROPPED,
     INTERNAL_FAULT,
@@ -52,6 +51,7 @@ from crawlproject.politeness.outcomes import (
     of_exception,
     of_status,
 )
+from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Revisit, Settlement

@@ -10,7 +10,7 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
-_GONE = "gone"  # a status, as in sinks/rows.py
+_GONE = "gone"  # a status, as in sinks/event_rows.py
 _ROWS = 16_384  # of a batch
 _BUCKETS = 256
 _FIELDS = 3  # of a row in its bucket

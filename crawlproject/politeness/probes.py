@@ -10,8 +10,8 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawlproject.politeness.conditions import CONDITIONS, Version
-from crawlproject.politeness.failures import retry_after_of
 from crawlproject.politeness.outcomes import Outcome, of_probe
+from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.texts import LONGEST_URL, without_userinfo
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a probe has found of a picture that was known, in events

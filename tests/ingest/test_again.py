@@ -13,9 +13,9 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest import again
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.files import read
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import SeedFile, find
-from crawlproject.sinks.rows import Rows
+from crawlproject.ingest.seed_rows import Columns
+from crawlproject.sinks.event_rows import Rows
 
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 

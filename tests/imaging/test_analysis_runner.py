@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from crawlproject.imaging.analyses import MOST_BYTES, BadAnalysis, load, run
+from crawlproject.imaging.analysis_runner import MOST_BYTES, BadAnalysis, load, run
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
