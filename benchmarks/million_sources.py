@@ -328,13 +328,12 @@ async def start_worker(state: State, url: str, catalogue: Path) -> None:
     environ = os.environ | {
         "REDIS_URL": url,
         "CRAWL_SOURCES": str(catalogue),
+        "IMAGES_STORE": str(catalogue.parent / "thumbnails"),
         "CRAWL_CONTACT": "mailto:me@example.org",
     }
     command = (sys.executable, "-m", "scrapy", "crawl", "images", "-s", "LOG_LEVEL=ERROR")
     began = time.monotonic()
-    worker = await asyncio.create_subprocess_exec(
-        *command, cwd=catalogue.parent, env=environ, stderr=subprocess.DEVNULL
-    )
+    worker = await asyncio.create_subprocess_exec(*command, cwd=_ROOT, env=environ, stderr=subprocess.DEVNULL)
     try:
         joined = 0.0
         async with asyncio.timeout(_START_S):
@@ -347,7 +346,8 @@ async def start_worker(state: State, url: str, catalogue: Path) -> None:
                 await asyncio.sleep(0.005)
         print(f"a worker was known after {joined:.2f} s, and had leases after {time.monotonic() - began:.2f} s")
     finally:
-        worker.kill()
+        with suppress(ProcessLookupError):  # it could not start
+            worker.kill()
         await worker.wait()
 
 

@@ -31,6 +31,8 @@ _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
+_WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
+_MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
 _RESTED = 100  # sources that are put to rest in one call,
 _MOST_RESTED = 1_000  # and in one tick
@@ -113,7 +115,9 @@ class Leader:
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""
-        await self.state.scripts.watch(fence)
+        for _ in range(_WATCHES_A_TICK):
+            if await self.state.scripts.watch(fence) < _MORE:
+                break
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return
