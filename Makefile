@@ -37,7 +37,7 @@ quick: export PYTHONDONTWRITEBYTECODE =
 quick: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE) -m "not slow"
 
-# How much of its rate each source gets, and that none ever gets more: the politeness harness in full, fourteen minutes
+# How much of its rate each source gets, and that none ever gets more: the politeness harness in full, eighteen minutes
 # on a machine that does nothing else. benchmarks/README.md has the others, such as `python -m benchmarks.chaos`.
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.politeness

@@ -20,7 +20,7 @@ _READ = r"""
 import re, sys, time
 from pathlib import Path
 from crawlproject.ingest.files import read
-from crawlproject.ingest.rows import Columns
+from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.seed_files import SeedFile
 keep = sys.argv[2]
 began = time.process_time()

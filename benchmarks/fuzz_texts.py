@@ -48,8 +48,8 @@ from crawlproject.ingest import files as feedfile
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.models import OPT_OUTS, Seed
 from crawlproject.politeness.addresses import AddressGuard, check_url, literal, port_of
-from crawlproject.politeness.failures import retry_after
 from crawlproject.politeness.optouts import opt_outs
+from crawlproject.politeness.reasons import retry_after
 from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.sources.names import is_name

@@ -3,10 +3,11 @@
     python -m benchmarks.million_sources [--sources N] [--parquet] [--idle]
 
 Publishes a catalogue of N rows by a real leader on a Redis of its own, publishes it anew with one row in a hundred
-changed, lets the leader rest, and leases. For each it prints the time, the longest standstill of the leader's
-event loop, the memory of its process beyond what it had before, whether the pulse was ever gone, the share of a
-core that Redis took, and the command that held it up the longest. With `--parquet` the catalogue is a Parquet
-file, which a process beside the leader reads: its memory is printed, too.
+changed, lets the leader rest, halts 100,000 sources that have work and looks whether the crawl is idle, leases,
+and starts a worker. For each it prints the time, the longest standstill of the leader's event loop, the memory of
+its process beyond what it had before, whether the pulse was ever gone, the share of a core that Redis took, and
+the command that held it up the longest. With `--parquet` the catalogue is a Parquet file, which a process beside
+the leader reads: its memory is printed, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import random
 import resource
 import subprocess
@@ -43,6 +45,10 @@ _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0
 _MOST_LEASES = 64
 _IDLE = 10_000  # sources
+_HALTED = 100_000  # sources
+_QUARANTINED = 500  # requests, as many as there may be
+_START_S = 60.0  # for a worker; more is a fault
+_ROOT = Path(__file__).parents[1]
 _SPELLED = (
     "User-agent: *\nDisallow: /wp-admin/\nAllow: /wp-admin/admin-ajax.php\nDisallow: /?s=\nDisallow: /basket/\n"
     "Disallow: /members/login\nDisallow: /internal-%d/\n\nSitemap: https://www.%s.example/sitemap_index.xml\n"
@@ -315,6 +321,77 @@ async def measure_hours(state: State, source: str) -> None:
         print(f"requests in {hours:4} hours {sum(sizes):10} B, {len(sizes)} keys a source", flush=True)
 
 
+async def start_worker(state: State, url: str, catalogue: Path) -> None:
+    """Start a worker beside the leader, and print when it is known and has its first leases; then kill it."""
+    redis: Any = state.redis
+    known = set(await redis.zrange(state.keys.workers, 0, -1))
+    environ = os.environ | {
+        "REDIS_URL": url,
+        "CRAWL_SOURCES": str(catalogue),
+        "IMAGES_STORE": str(catalogue.parent / "thumbnails"),
+        "CRAWL_CONTACT": "mailto:me@example.org",
+    }
+    command = (sys.executable, "-m", "scrapy", "crawl", "images", "-s", "LOG_LEVEL=ERROR")
+    began = time.monotonic()
+    worker = await asyncio.create_subprocess_exec(*command, cwd=_ROOT, env=environ, stderr=subprocess.DEVNULL)
+    try:
+        joined = 0.0
+        async with asyncio.timeout(_START_S):
+            while True:
+                new = set(await redis.zrange(state.keys.workers, 0, -1)) - known
+                if new and not joined:
+                    joined = time.monotonic() - began
+                if new and await redis.exists(state.keys.leases_of.encode() + new.pop()):
+                    break
+                await asyncio.sleep(0.005)
+        print(f"a worker was known after {joined:.2f} s, and had leases after {time.monotonic() - began:.2f} s")
+    finally:
+        with suppress(ProcessLookupError):  # it could not start
+            worker.kill()
+        await worker.wait()
+
+
+async def feed(state: State, begin: int, end: int) -> None:
+    """Enqueue a request of each of these sources, so many at once as a worker does."""
+    for first in range(begin, end, 200):
+        if first % 5_000 == 0:
+            await state.scripts.lead(state.worker_id, ready=True)
+        items = [
+            NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=f"source{number}")
+            for number in range(first, min(first + 200, end))
+        ]
+        await state.scripts.enqueue(
+            state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
+        )
+
+
+async def measure_halted(state: State, watch: Watch, settings: config.Config, count: int) -> None:
+    """Measure while so many sources are halted and have all the work that there is; resume them."""
+    redis: Any = state.redis
+    await feed(state, 0, count)
+    names = [f"source{number}" for number in range(count)]
+    for first in range(0, count, 1_000):
+        await redis.sadd(state.keys.halted, *names[first : first + 1_000])
+    lines = [f"{name}\n".encode() + _ENTRY for name in names[:_QUARANTINED]]
+    await redis.rpush(state.keys.quarantine, *lines)
+    await redis.incrby(state.keys.outstanding, len(lines))
+
+    await state.scripts.lead(state.worker_id, ready=True)
+
+    async def look_whether_idle() -> None:
+        assert await state.scripts.idle(halted_too=True)  # else some work was not counted
+
+    await watch.during(f"idle, {count:,} halted", look_whether_idle)
+    one = Leader(settings)
+    one.start(state)
+    await watch.during(f"leader, {count:,} halted", lambda: asyncio.sleep(_REST_S))
+    await one.stop()
+    await redis.delete(state.keys.quarantine)
+    await redis.decrby(state.keys.outstanding, len(lines))
+    for first in range(0, count, 1_000):
+        await redis.srem(state.keys.halted, *names[first : first + 1_000])
+
+
 async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> None:
     """Measure and print."""
     path = write(folder, count, as_parquet=as_parquet)
@@ -335,6 +412,9 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
 
     logging.getLogger(leaders.__name__).addFilter(notice)
     logging.getLogger(leaders.__name__).setLevel(logging.INFO)
+    errors = logging.StreamHandler()
+    errors.setLevel(logging.ERROR)  # it also reminds of halted sources
+    logging.getLogger(leaders.__name__).addHandler(errors)
 
     one.start(state)
     await watch.during("first publication", read.wait)
@@ -349,24 +429,15 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     await watch.during("1 % changed, new leader", read.wait)
     await one.stop()
 
-    # Every source has one request: all are due.
-    one = Leader(settings)
     await state.scripts.lead(state.worker_id, ready=True)
     await state.scripts.heartbeat(state.worker_id, join=True, timeout=300, max_deliveries=3)
 
-    async def feed() -> None:
-        for first in range(0, count, 200):  # as a worker does
-            if first % 5_000 == 0:
-                await state.scripts.lead(state.worker_id, ready=True)
-            items = [
-                NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=f"source{number}")
-                for number in range(first, min(first + 200, count))
-            ]
-            await state.scripts.enqueue(
-                state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
-            )
+    halted = min(_HALTED, count)
+    await measure_halted(state, watch, settings, halted)
 
-    await watch.during("a request of each source", feed)
+    # Every source has one request: all are due.
+    one = Leader(settings)
+    await watch.during("a request of the others", lambda: feed(state, halted, count))
 
     async def lease() -> None:
         for _ in range(200):
@@ -390,6 +461,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     await watch.during("200 leases of 64", lease)
     one.start(state)
     await watch.during("leader, all have work", lambda: asyncio.sleep(_REST_S))
+    await watch.during("a worker's start", lambda: start_worker(state, url, path))
     await one.stop()
     await redis.aclose()
     await state.close()

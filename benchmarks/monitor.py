@@ -121,7 +121,7 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
     reporter = Reporter(replace(state.config, monitor_file=str(path)), state)
     one = reporter.reports["images"]
     commands = _counted(state)
-    await one.step()  # the first reading has nothing to be compared with
+    await one.step()  # the first sample has nothing to be compared with
     number = count(10**6)
     own, theirs, sent, took = [], [], [], []
     for _ in range(lines):

@@ -11,8 +11,8 @@ from crawlproject.errors import CatalogueError
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
+from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
-from crawlproject.sources.reader import read_catalogue
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
@@ -28,9 +28,11 @@ _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
-_WRITTEN = 50  # of them that are written in one call: it holds up Redis for some 3 ms
+_WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
+_WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
+_MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
 _RESTED = 100  # sources that are put to rest in one call,
 _MOST_RESTED = 1_000  # and in one tick
@@ -109,11 +111,13 @@ class Leader:
         if reason != self._paused:
             self._paused = reason
             if reason:
-                logger.warning("Events are at their bound: %s", reason)
+                logger.warning("Unread events have reached CRAWL_STREAM_MAXLEN: %s", reason)
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""
-        await self.state.scripts.watch(fence)
+        for _ in range(_WATCHES_A_TICK):
+            if await self.state.scripts.watch(fence) < _MORE:
+                break
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return
@@ -353,7 +357,7 @@ class Leader:
 
 
 async def _read(place: str) -> Catalogue:
-    """Read the catalogue in a thread that nobody waits for at the end, and for a minute at most.
+    """Read the catalogue in a thread that nobody waits for at the end, for `_READ_TIMEOUT_S` at most.
 
     Raises:
         CatalogueError: it cannot be read, or took longer.

@@ -13,7 +13,7 @@ from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
 from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent, ProbeEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
-from crawlproject.sinks.rows import SCHEMA
+from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import General, Specific
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -76,6 +76,19 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), flags=re.MULTILINE)
                 spelled = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
                 assert anchor in spelled, f"{file.name}: {target}#{anchor}"
+
+
+def test_the_fences_of_samples_stand_alone_on_their_lines() -> None:
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+    found = fences = 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        lines = [line.strip() for line in text.splitlines() if "```" in line]
+        assert [line for line in lines if not re.fullmatch(r"```\w*", line)] == [], file.name
+        assert len(lines) % 2 == 0, f"{file.name}: a sample is not closed"
+        fences, found = fences + len(lines), found + bool(lines)
+    assert found > 4
+    assert fences > 20
 
 
 def test_the_table_of_keys_is_that_of_the_code() -> None:

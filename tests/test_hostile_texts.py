@@ -114,7 +114,7 @@ def invalid_seeds(url: str) -> dict[str, str]:
         json.dumps({"url": "http://a/", "source": "s" + FORGED}): "1 to 128 letters",
         json.dumps({"url": "http://a/", "source": "$(touch x)"}): "as in touch_x",
         json.dumps({"url": "http://a/", "source": "-rf"}): "as in rf",
-        "http://-rf/": "URL with the host '-rf'",
+        "http://-rf/": "invalid host '-rf'",
         json.dumps({"url": "ftp://a/" + FORGED.strip().replace(" ", "")}): "URL with",
     }
 

@@ -21,8 +21,8 @@ from crawlproject.errors import CatalogueError
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
-from crawlproject.sources import reader
-from crawlproject.sources.reader import read_catalogue
+from crawlproject.sources import catalogue_reader
+from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
 from tests.pasting import HOSTILE, pasted
@@ -104,9 +104,9 @@ def test_a_place_that_cannot_be_read_is_reported(place: str) -> None:
 def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "catalogue.json"
     path.write_bytes(ROWS)
-    monkeypatch.setattr(reader, "_MAX_CATALOGUE", len(ROWS))
+    monkeypatch.setattr(catalogue_reader, "_MAX_CATALOGUE", len(ROWS))
     assert limits(str(path))
-    monkeypatch.setattr(reader, "_MAX_CATALOGUE", len(ROWS) - 1)
+    monkeypatch.setattr(catalogue_reader, "_MAX_CATALOGUE", len(ROWS) - 1)
     with pytest.raises(CatalogueError, match="larger than"):
         read_catalogue(str(path))
 

@@ -129,7 +129,7 @@ TYPES = {
             "totals",
             "dead_sources",
             "latencies",
-            "reading",
+            "sample",
             "feeders",
             "feed_of",
             "ordered_by_of",
@@ -420,7 +420,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         if await attempt(scripts.collect("leader", must_lead=True, every=0, timeout=30, most=9, dead_maxlen=9)):
             overview: Any = await collect(state, must_lead=False)
             await attempt(take_sample(state, overview))
-            await attempt(scripts.keep_reading("leader", time.time(), b"x"))
+            await attempt(scripts.keep_sample("leader", time.time(), b"x"))
         await attempt(scripts.idle())
         await attempt(scripts.idle(halted_too=True))
         await attempt(scripts.retry_dead([DeadRetry("1-1", source, b"\x01\x00\x00", None)]))

@@ -37,8 +37,8 @@ class Command(crawl.Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.net.pool import fit_open_files
+        from crawlproject.sources.catalogue_reader import check_catalogue
         from crawlproject.sources.exclusions import read_exclusions
-        from crawlproject.sources.reader import check_catalogue
 
         assert self.settings is not None
         settings = config.load(self.settings)

@@ -45,5 +45,5 @@ class Command(cli.Command):
             if sources := [name for name in names if not is_domain(name)]:
                 for name in await cli.remark_unknown(state, sources):
                     if "." in name:
-                        cli.remark(f"{name} is no domain: it stands for the source of that name alone")
+                        cli.remark(f"{name} is not a domain: only the source of that name is excluded")
         return dropped

@@ -69,7 +69,7 @@ class Command(cli.Command):
             raise UsageError("expected exactly one URL or SOURCE")
         name = _source_in(args[0])
         if name is not None and (opts.source or opts.uuid):
-            raise UsageError(f"--source and --uuid are for a URL, and {args[0]!r:.60} is none")
+            raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
         said = asyncio.run(self._explain(args[0], name, opts))
         in_words = _for_people if name is None else _source_for_people
         cli.show(json.dumps(said, indent=2) if opts.json else in_words(said))

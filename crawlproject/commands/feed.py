@@ -17,8 +17,8 @@ from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.hold import Hold
 from crawlproject.ingest.positions import Position, feed_name
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import STDIN, SeedFile
+from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list

@@ -62,8 +62,8 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
+        from crawlproject.sources.catalogue_reader import check_catalogue
         from crawlproject.sources.exclusions import read_exclusions
-        from crawlproject.sources.reader import check_catalogue
         from crawlproject.webserver import check_port
 
         assert self.settings is not None

@@ -12,7 +12,7 @@ from typing import Any
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.report.page import page, size
+from crawlproject.report.rendering import page, size
 from crawlproject.status.site_report import site_report, source_of
 from crawlproject.texts import counted
 

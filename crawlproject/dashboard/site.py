@@ -18,7 +18,7 @@ from crawlproject.controls import halt, include, resume, set_rate
 from crawlproject.dashboard.live_events import Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
-from crawlproject.report.page import page, policy
+from crawlproject.report.rendering import page, policy
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.ended_sessions import end_session, has_ended

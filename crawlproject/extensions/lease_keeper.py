@@ -20,6 +20,7 @@ from crawlproject.errors import RobotsUnreachable
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.lost_leases import LOST_PAUSE_S
 from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
@@ -41,7 +42,6 @@ from crawlproject.models import (
     ReadSitemap,
 )
 from crawlproject.pages.revisits import UNCHANGED, Look
-from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import (
     DROPPED,
     INTERNAL_FAULT,
@@ -51,6 +51,7 @@ from crawlproject.politeness.outcomes import (
     of_exception,
     of_status,
 )
+from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Revisit, Settlement
@@ -345,13 +346,17 @@ class LeaseKeeper:
             logger.warning("This worker was silent for too long: its leases have been returned to the queues")
             leases.forget_waiting()
             reply = await beat(join=True)
-        for worker, returned, dead in reply.lost:
-            logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.leases)
         if differs and self._differed:
             await leases.reconcile()
         self._differed = differs
+        lost = reply.lost
+        while lost:
+            for worker, returned, dead in lost:
+                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
+            await asyncio.sleep(LOST_PAUSE_S)
+            lost = (await beat(join=False)).lost
 
     async def _sweep(self) -> None:
         """Find unsettled leases whose request has left the engine."""

@@ -113,8 +113,8 @@ class ExclusionList:
         odd = [name for name in names if "." in name and not is_domain(name)]
         for name in await unknown_sources(state, odd) if odd else []:
             logger.warning(
-                "CRAWL_EXCLUDE=%s names %s, which is no domain: it stands for the source of that name alone, and "
-                "nothing is crawled as that so far",
+                "CRAWL_EXCLUDE=%s names %s, which is not a domain: only the source of that name is excluded, and "
+                "nothing has been crawled under that name so far",
                 self.path,
                 printable(name, 200),
             )

@@ -206,8 +206,8 @@ class LeaseQueue:
 
     def settle(self, lease: Lease, settlement: Settlement) -> bool:
         """End `lease` as `settlement` says; False if it has ended before."""
-        asked = settlement.fine is not None or settlement.answered
-        if not self._drop(lease, asked, answered=settlement.answered or settlement.latency is not None):
+        was_requested = settlement.fine is not None or settlement.answered
+        if not self._drop(lease, was_requested, answered=settlement.answered or settlement.latency is not None):
             return False
         lease.revoked = True  # its slot may be given out again
         unsent = lease.at if self.state.delay and not lease.sent else None
@@ -217,11 +217,11 @@ class LeaseQueue:
         self.settled.set()
         return True
 
-    def _drop(self, lease: Lease, asked: bool = False, *, answered: bool = False) -> bool:
+    def _drop(self, lease: Lease, was_requested: bool = False, *, answered: bool = False) -> bool:
         if self.leases.pop(lease.id, None) is None:
             return False
         latency = None
-        if asked and lease.started is not None and lease.fetched is not None:
+        if was_requested and lease.started is not None and lease.fetched is not None:
             latency = lease.fetched - lease.started
         self.shares.end(
             lease.source,

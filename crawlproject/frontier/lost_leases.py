@@ -10,6 +10,8 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Present
 
+LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,6 +37,7 @@ class LostLeases:
 
     async def _look(self) -> None:
         config = self.state.config
+        found = False
         for state in list(self.states()):
             spider = state.keys.spider
             self._present[spider], lost = await state.scripts.reclaim(
@@ -44,4 +47,5 @@ class LostLeases:
             )
             for worker, returned, dead in lost:
                 logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
-        await asyncio.sleep(min(config.heartbeat_timeout / 6, 5.0))
+            found = found or bool(lost)
+        await asyncio.sleep(LOST_PAUSE_S if found else min(config.heartbeat_timeout / 6, 5.0))

@@ -117,8 +117,8 @@ def _identifier(value: Any, url: str) -> str:
 def _source(value: Any, url: str) -> str | None:
     if not is_name(domain_of_url(url)):  # whose it may become, whatever it names: not so of http://-a/
         raise BadSeed(
-            f"URL with the host {host_of_url(url)!r:.60}, whose domain is no name of a source: 1 to "
-            f"{LONGEST_NAME} letters, digits and . _ : - with no - in front"
+            f"invalid host {host_of_url(url)!r:.60}: a domain must have 1 to {LONGEST_NAME} letters, digits and "
+            "the characters . _ : -, and not begin with '-'"
         )
     try:
         return None if value is None or value == "" else source_name(value)

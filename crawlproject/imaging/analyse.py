@@ -22,7 +22,7 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import analyses, headers, svg
+from crawlproject.imaging import analysis_runner, headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
@@ -66,7 +66,7 @@ def analyse(
     form: str = "JPEG",
     memory: float = math.inf,
     formats: Sequence[str] = DEFAULT_FORMATS,
-    functions: Mapping[str, analyses.Analyse] | None = None,
+    functions: Mapping[str, analysis_runner.Analyse] | None = None,
 ) -> Analysis:
     """Return facts and thumbnails of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
 
@@ -108,7 +108,7 @@ def analyse(
         facts = read_facts(image, body)
         miniature = miniature_of(image, sizes, mode)
         thumbnails = thumbnails_of(miniature, sizes, mode, quality, form)
-        return Analysis(facts, thumbnails, b"", *analyses.run(functions or {}, miniature.image))
+        return Analysis(facts, thumbnails, b"", *analysis_runner.run(functions or {}, miniature.image))
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from io import BufferedIOBase
 from pathlib import Path
 
-from crawlproject.imaging import analyses, sandbox, svg
+from crawlproject.imaging import analysis_runner, sandbox, svg
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
@@ -42,8 +42,8 @@ def main() -> None:
     if "SVG" in job.formats:
         svg.load_encodings()
     try:
-        functions = analyses.load(job.analyses)
-    except analyses.BadAnalysis as error:
+        functions = analysis_runner.load(job.analyses)
+    except analysis_runner.BadAnalysis as error:
         _send(channel, protocol.BAD_ANALYSIS, str(error))
         return
     set_up_pillow()  # which libraries of analyses set otherwise, for the whole process
@@ -73,7 +73,11 @@ def main() -> None:
 
 
 def _look(
-    codings: list[str], body: bytes, job: protocol.Job, expected: int, functions: Mapping[str, analyses.Analyse]
+    codings: list[str],
+    body: bytes,
+    job: protocol.Job,
+    expected: int,
+    functions: Mapping[str, analysis_runner.Analyse],
 ) -> tuple[bytes, str, bytes]:
     try:
         body = content_codings.decoded(body, codings, job.max_size)

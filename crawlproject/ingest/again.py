@@ -10,7 +10,7 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
-_GONE = "gone"  # statuses, as in sinks/rows.py
+_GONE = "gone"  # statuses, as in sinks/event_rows.py
 _ANSWERED = frozenset({"ok", "probed", "unchanged"})  # rows that have the version and the size
 _ROWS = 16_384  # of a batch
 _BUCKETS = 256
@@ -82,4 +82,4 @@ def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:
         raise BadInput(f"{file.name} {_NEEDED}: {error!s:.300}") from None
 
 
-_NEEDED = "is no file of a dataset that scrapy events has written as FOLDER:parquet, which --again needs"
+_NEEDED = "is not a file of a dataset that scrapy events has written as FOLDER:parquet, which --again needs"

@@ -13,8 +13,8 @@ from typing import IO, Any, Self, cast
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest import parquet
-from crawlproject.ingest.rows import TOO_LONG, Columns, Line, line_of
 from crawlproject.ingest.seed_files import STDIN, SeedFile
+from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Line, line_of
 
 LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines; bytes of a message in a topic
 

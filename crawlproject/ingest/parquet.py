@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from datetime import date, time
 from typing import Any
 
-from crawlproject.ingest.rows import TOO_LONG, Columns, Line, line_of
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
+from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Line, line_of
 
 MAGIC = b"PAR1"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from crawlproject.errors import BadInput
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import STDIN, SeedFile, absolute
+from crawlproject.ingest.seed_rows import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _local(name: str) -> list[SeedFile]:
     elif _PATTERN.search(name) and not path.exists():
         paths = [Path(one) for one in sorted(glob.glob(name, recursive=True)) if Path(one).is_file()]  # noqa: PTH207
         if not paths:
-            raise BadInput(f"{name}: no file has such a name")
+            raise BadInput(f"{name}: no files match")
     else:
         paths = [path]
     return [SeedFile(str(one), (info := one.stat()).st_size, info.st_mtime_ns) for one in paths]
@@ -142,7 +142,7 @@ def _remote(uri: str, settings: Any) -> list[SeedFile]:
         matches = _matcher(path)
         infos = [info for info in filesystem.get_file_info(selector) if info.is_file and matches(info.path)]
         if not infos:
-            raise BadInput(f"{uri:.200}: no file has such a name")
+            raise BadInput(f"{uri:.200}: no files match")
     else:
         info = filesystem.get_file_info(path)
         if info.is_file:

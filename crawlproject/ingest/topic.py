@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crawlproject.errors import KafkaUnavailable
 from crawlproject.ingest.files import LONGEST_LINE
-from crawlproject.ingest.rows import TOO_LONG
+from crawlproject.ingest.seed_rows import TOO_LONG
 from crawlproject.kafka import Kafka
 
 if TYPE_CHECKING:

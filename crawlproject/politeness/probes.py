@@ -10,8 +10,8 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawlproject.politeness.conditions import CONDITIONS, Version
-from crawlproject.politeness.failures import retry_after_of
 from crawlproject.politeness.outcomes import Outcome, of_probe
+from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.texts import LONGEST_URL, without_userinfo
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a probe has found of a picture that was known, in events
@@ -50,7 +50,9 @@ class Known(NamedTuple):
             if not isinstance(text, str) or len(text) > LONGEST_URL:
                 raise ValueError(f"{name} of a probe must be text: {_shown(text)}")
         if known.version != Version(known.etag, known.last_modified):
-            raise ValueError(f"etag or last_modified of a probe is no header of RFC 9110: {_shown(known[:2])}")
+            raise ValueError(
+                f"etag or last_modified of a probe is not a valid header value (RFC 9110): {_shown(known[:2])}"
+            )
         is_size = isinstance(known.filesize, int) and not isinstance(known.filesize, bool)
         if not is_size or not -1 <= known.filesize <= _LARGEST or not isinstance(known.whole, bool):
             raise ValueError(f"filesize of a probe must be a whole number from 0: {_shown(known.filesize)}")

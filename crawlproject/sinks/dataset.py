@@ -308,7 +308,9 @@ class Dataset:
             try:
                 self._form.put(self._count, footer)
             except PartExists as error:
-                raise ReaderTaken(f"{error}, as this one had hung: it ends, and the other goes on") from None
+                raise ReaderTaken(
+                    f"{error}, because this process had hung: exiting, the other continues"
+                ) from None
             self._count += 1
             self._incomplete = footer
             self._since = self._cut = None

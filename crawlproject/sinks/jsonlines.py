@@ -184,7 +184,10 @@ class EventFile:
         reader = self.streams.name
         if self._position().is_blank or noted == self.offset:
             self.last |= behind
-            self.remarks.append(f"{self.path.name} goes on after what reader {reader} has read into other files")
+            self.remarks.append(
+                f"{self.path.name} continues after the events that reader {reader} has already written to other "
+                "files"
+            )
         elif all(self.streams.keeps(stream, self.last[stream]) for stream in behind):
             self.remarks.append(
                 f"{self.path.name} is an older copy: what reader {reader} has read since is read again"

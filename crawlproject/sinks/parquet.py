@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.dataset import FOOTER, name_of
-from crawlproject.sinks.rows import Rows, row_of
+from crawlproject.sinks.event_rows import Rows, row_of
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.blobs import described
 from crawlproject.storage.parts import Parts

@@ -17,8 +17,8 @@ from PIL import Image, UnidentifiedImageError
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.dataset import name_of
+from crawlproject.sinks.event_rows import UNCHANGED, row_of
 from crawlproject.sinks.parquet import ParquetFile, writing
-from crawlproject.sinks.rows import UNCHANGED, row_of
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import Parts
 from crawlproject.texts import one_line

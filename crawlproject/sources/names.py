@@ -28,7 +28,7 @@ def source_name(value: object) -> str:
     name = value.strip().lower() if isinstance(value, str) else ""
     if not is_name(name):
         raise ValueError(
-            f"source {value!r:.60} must be 1 to {LONGEST_NAME} letters, digits and . _ : - with no - in front, "
+            f"source {value!r:.60} must be 1 to {LONGEST_NAME} letters, digits and . _ : -, not beginning with -, "
             f"as in {_similar(name)}"
         )
     return name

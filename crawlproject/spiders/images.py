@@ -30,9 +30,9 @@ from crawlproject.models import (
     utc_now,
 )
 from crawlproject.politeness.conditions import Version
-from crawlproject.politeness.failures import retry_after_of
 from crawlproject.politeness.outcomes import Outcome, of_status
 from crawlproject.politeness.probes import Known, Part, outcome_of
+from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import printable, without_userinfo
 

@@ -26,8 +26,8 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
-from crawlproject.politeness.failures import reason_of, retry_after_of
 from crawlproject.politeness.outcomes import Becomes, Outcome, of_exception, of_status
+from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.texts import without_userinfo
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.

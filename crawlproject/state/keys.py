@@ -516,7 +516,7 @@ class Keys:
         return self._of_spider("active")
 
     @property
-    def reading(self) -> str:
+    def sample(self) -> str:
         """Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack)."""
         return self._of_spider("reading")
 

@@ -42,7 +42,7 @@ def _source(lease: bytes) -> str:
 
 
 async def count_quarantined(state: State) -> Counter[str]:
-    """Count, by source, the requests before their last delivery: they wait in a list of their own."""
+    """Count, by source, the requests before their last delivery: they wait in a list of their own, 500 at most."""
     redis: Any = state.redis
     waiting = await redis.lrange(state.keys.quarantine, 0, -1)
     return Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in waiting)

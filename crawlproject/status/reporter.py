@@ -119,7 +119,7 @@ class Report:
         """Take a sample, and compare it with the last one."""
         latest = await take_sample(self.state, overview, self._rate_sum, self._unread)
         self._own = own = Counters.of(latest)
-        if keep and not await self.state.scripts.keep_reading(self.state.worker_id, own.at, own.packed()):
+        if keep and not await self.state.scripts.keep_sample(self.state.worker_id, own.at, own.packed()):
             return None  # the lead was lost meanwhile
         self.latest_sample = latest
         self.latest = None if before is None else snapshot(before, latest)

@@ -172,8 +172,8 @@ class Records:
             named["WARC-Payload-Digest"] = _digest(sha1)
             response = _record("response", named, received, exchange.body)
         sent = _AsItCame(_LINE_END.sub(b"\r\n", exchange.request_head.rstrip(b"\r\n")) + b"\r\n\r\n")
-        asked = {"WARC-Type": "request", "WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
-        request = _record("request", asked, sent, exchange.request_body)
+        headers = {"WARC-Type": "request", "WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
+        request = _record("request", headers, sent, exchange.request_body)
         made = _member(response), _member(request)
         if whole and not (kept and not kept.id):
             self._made.setdefault(sha1, _Kept(response_id, url, date))

@@ -393,7 +393,8 @@ class PageStore:
                 trouble,
             )
         elif self._trouble and not trouble:
-            logger.info("The closed segments of pages in %s are looked after again", self.place)
+            doing = "Taking over" if self.bucket is None else "Uploading"
+            logger.info("%s closed segments of pages in %s again", doing, self.place)
         if trouble:
             self.circuit.count("sweeps_failed")
         self._trouble = trouble

@@ -82,7 +82,7 @@ async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, f
     assert (done.returncode, done.stdout) == (0, ".a.example is excluded\n")
     assert done.stderr.splitlines() == [
         "note: nothing is crawled as .a.example so far; a name in seeds alone does not count",
-        "note: .a.example is no domain: it stands for the source of that name alone",
+        "note: .a.example is not a domain: only the source of that name is excluded",
     ]
 
 

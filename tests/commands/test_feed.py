@@ -20,7 +20,7 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
-from crawlproject.sinks.rows import Rows
+from crawlproject.sinks.event_rows import Rows
 from crawlproject.state.keys import Keys
 from tests.waiting import PATIENCE_S, until
 

@@ -160,7 +160,7 @@ async def test_the_crawl_is_shown_until_q(
     assert leader == b"leader"
     workers = await frontier.redis.zrange(state.keys.workers, 0, -1)
     assert workers == [b"w"]
-    assert await frontier.redis.exists(state.keys.reading) == 0
+    assert await frontier.redis.exists(state.keys.sample) == 0
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "term", "hup"])

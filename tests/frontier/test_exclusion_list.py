@@ -115,7 +115,7 @@ async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_
     await followed.follow_file(state, fence)
     assert len(await excluded(state)) == 4
     [said] = [record.message for record in caplog.records]
-    assert "names .gone.example, which is no domain" in said
+    assert "names .gone.example, which is not a domain" in said
     await followed.follow_file(state, fence)
     assert len(caplog.records) == 1
 

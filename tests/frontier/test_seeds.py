@@ -188,13 +188,13 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "source": "a\\nb"}', "source"),
         ('{"url": "http://a/", "source": "Museum of X"}', "source 'Museum of X' must be 1 to 128 letters, digits"),
         ('{"url": "http://a/", "source": "$(reboot)"}', "as in reboot"),
-        ('{"url": "http://a/", "source": "-rf"}', "with no - in front, as in rf"),
+        ('{"url": "http://a/", "source": "-rf"}', "not beginning with -, as in rf"),
         # a host whose source would have such a name
-        ("http://-rf/", "URL with the host '-rf', "),
-        ("http://a.org.-rf.x/", "URL with the host 'a.org.-rf.x', "),
-        ("http://[fe80::1%25eth0]/", "URL with the host 'fe80::1%25eth0', "),
-        (f"http://{'a' * 129}/", "URL with the host 'aaaaa"),
-        ('{"url": "http://b.-a.com/", "source": "x"}', "URL with the host 'b.-a.com', "),
+        ("http://-rf/", "invalid host '-rf': "),
+        ("http://a.org.-rf.x/", "invalid host 'a.org.-rf.x': "),
+        ("http://[fe80::1%25eth0]/", "invalid host 'fe80::1%25eth0': "),
+        (f"http://{'a' * 129}/", "invalid host 'aaaaa"),
+        ('{"url": "http://b.-a.com/", "source": "x"}', "invalid host 'b.-a.com': "),
         (json.dumps({"url": "http://a/", "source": "x" * 129}), "source"),
         ('{"url": "http://a/", "priority": "4"}', "priority"),
         ('{"url": "http://a/", "priority": 1.0}', "priority"),
@@ -208,7 +208,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ),
         (
             '{"url": "http://a/", "probe": {"etag": "x\\r\\nA: b"}}',
-            "etag or last_modified of a probe is no header",
+            "etag or last_modified of a probe is not a valid header value",
         ),
         ('{"url": "http://a/", "extra": "x"}', "extra must be a JSON object: 'x'"),
         (

@@ -13,9 +13,9 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest import again
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.files import read
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import SeedFile, find
-from crawlproject.sinks.rows import Rows
+from crawlproject.ingest.seed_rows import Columns
+from crawlproject.sinks.event_rows import Rows
 
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 
@@ -142,5 +142,5 @@ def test_files_that_are_no_dataset_are_refused(tmp_path: Path, name: str) -> Non
     (tmp_path / "seeds.csv").write_text("url\nhttps://museum.org/a.jpg\n")
     pq.write_table(pa.table({"identifier": ["a"], "url": ["https://a/"]}), tmp_path / "other.parquet")
     (tmp_path / "junk.parquet").write_bytes(b"PAR1junk")
-    with pytest.raises(BadInput, match=f"{name} is no file of a dataset"):
+    with pytest.raises(BadInput, match=f"{name} is not a file of a dataset"):
         Latest(find([str(tmp_path / name)], {}))

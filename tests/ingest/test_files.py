@@ -16,8 +16,8 @@ import pytest
 from crawlproject.errors import BadInput
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.ingest.files import LONGEST_LINE, read
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import SeedFile
+from crawlproject.ingest.seed_rows import Columns
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 

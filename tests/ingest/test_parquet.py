@@ -16,8 +16,8 @@ from pyarrow import parquet as pq
 from crawlproject.errors import BadInput
 from crawlproject.ingest import parquet
 from crawlproject.ingest.files import read
-from crawlproject.ingest.rows import Columns, Line
 from crawlproject.ingest.seed_files import SeedFile
+from crawlproject.ingest.seed_rows import Columns, Line
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 

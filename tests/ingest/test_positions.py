@@ -9,8 +9,8 @@ import pytest
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest.positions import Position, feed_name
-from crawlproject.ingest.rows import Columns
 from crawlproject.ingest.seed_files import SeedFile
+from crawlproject.ingest.seed_rows import Columns
 
 ONE, TWO, THREE = (SeedFile(f"/seeds/{number}.csv", number * 100, number) for number in (1, 2, 3))
 

@@ -22,8 +22,8 @@ import redis
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.sinks.dataset import ABOUT, FOOTER, Dataset
+from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.sinks.parquet import ParquetForm
-from crawlproject.sinks.rows import SCHEMA
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import readers
 from crawlproject.storage.parts import FolderParts

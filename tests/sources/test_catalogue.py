@@ -176,7 +176,7 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
         (row("a b", 1), "source 'a b'"),
         (row("Museum of X", 1), "source 'Museum of X' must be 1 to 128 letters, digits and . _ : -"),
         (row("$(reboot)", 1), "as in reboot"),
-        (row("-rf", 1), "with no - in front, as in rf"),
+        (row("-rf", 1), "not beginning with -, as in rf"),
         ({"source_name": "museum"}, "image_count of museum"),
         (row("museum", None), "image_count of museum"),
         (row("museum", -1), "not -1"),

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from crawlproject.errors import CatalogueError
 from crawlproject.sources.catalogue import Row
-from crawlproject.sources.reader import check_catalogue, read_catalogue
+from crawlproject.sources.catalogue_reader import check_catalogue, read_catalogue
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:

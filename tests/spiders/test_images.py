@@ -44,8 +44,8 @@ from crawlproject.models import (
     LinkRotEvent,
     Seed,
 )
-from crawlproject.politeness.failures import retry_after
 from crawlproject.politeness.outcomes import of_exception, of_status
+from crawlproject.politeness.reasons import retry_after
 from crawlproject.spiders.images import ImagesSpider
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

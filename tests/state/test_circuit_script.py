@@ -86,7 +86,7 @@ class Crawl:
     async def events(self, stream: str) -> list[dict[str, Any]]:
         return [json.loads(fields[b"event"]) for _, fields in await self.db.xrange(stream)]
 
-    async def watch(self) -> bool:
+    async def watch(self) -> int:
         return await self.scripts.watch(self.fence)
 
     async def changes(self) -> list[str]:

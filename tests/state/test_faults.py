@@ -282,7 +282,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     overview = await scripts.collect("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
     assert isinstance(overview, Overview)
     assert overview.alive == 1
-    assert await scripts.keep_reading("leader", overview.now, b"x")
+    assert await scripts.keep_sample("leader", overview.now, b"x")
     assert await scripts.watch(fence)
     told = await scripts.tell("leader", "1-0", count=9)
     assert told is not None

@@ -467,7 +467,7 @@ async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
     assert "S3CRET" not in caplog.text
     bucket.gate.mode = "pass"
     await until_async(lambda: len(bucket.names()) >= 3)
-    await until_async(lambda: "looked after again" in caplog.text)
+    await until_async(lambda: "Uploading closed segments of pages in" in caplog.text)
     await store.close(60)
     assert sorted(kept(bucket.fetched(tmp_path / "fetched"))) == [text(number) for number in range(4)]
     assert caplog.text.count("cannot be uploaded to s3://") == 1

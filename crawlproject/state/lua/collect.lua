@@ -1,15 +1,15 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 -- needs: clock, names, pause, feeders
--- types: hash reading totals latencies, set halted temp_halted sources excluded, zset active workers
+-- types: hash sample totals latencies, set halted temp_halted sources excluded, zset active workers
 -- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
 -- types: hash places
 -- types: stream dead, string leader paused pulse, counter outstanding
 -- reads: seeds overflow spilled
 --
--- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two readings);
+-- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two samples);
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
--- Reply: {} when another leads; {us to wait} when the last reading is too young; else {now, leads (1 or 0), moment
---    of the last reading or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
+-- Reply: {} when another leads; {us to wait} when the last sample is too young; else {now, leads (1 or 0), moment
+--    of the last sample or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
 --    (see preludes/pause.lua), sources known, sources due, names excluded, halted, halted for a while, totals,
 --    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
@@ -21,7 +21,7 @@
 
 local leads = redis.call('GET', K.leader) == A.worker
 if A.must_lead and not leads then return {} end
-local kept = redis.call('HMGET', K.reading, 'at', 'counters')
+local kept = redis.call('HMGET', K.sample, 'at', 'counters')
 local at = number(kept[1], 0)
 if A.must_lead and at and at <= now and now < at + A.every then return {text(at + A.every - now)} end
 

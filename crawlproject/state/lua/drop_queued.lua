@@ -15,7 +15,7 @@
 -- apart. Otherwise links that are found again would be beyond it.
 --
 -- Not what workers hold, nor seeds that are not enqueued yet. The quarantined requests of all sources are looked at: there
--- are few.
+-- are 500 at most (lease.lua).
 
 local source = A.source
 require_type('list', K.dropped)

@@ -19,6 +19,7 @@ if A.cursor == '0' then
       if redis.call('SISMEMBER', K.halted, source) == 0 then return {'0', 0, 0} end
     end
   end
+  -- There are 500 at most (lease.lua).
   for _, quarantined in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
     work = work + redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n') or '')
   end

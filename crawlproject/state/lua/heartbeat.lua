@@ -3,7 +3,7 @@
 -- types: zset workers
 --
 -- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit.
--- Reply: {alive, leases held, lost worker, leases returned, dead letters, lost worker, ...}
+-- Reply: {alive, leases held, lost worker, leases returned, dead letters}, without the last three when none is silent
 --    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew.
 --
 -- A worker that was itself silent until now takes nothing: Redis may have been away, and the others' turn to

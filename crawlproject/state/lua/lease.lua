@@ -25,7 +25,8 @@
 -- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
 -- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
 -- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
--- within a second lets the others pass.
+-- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some scripts look at all of them: a
+-- further one is delayed for a minute. As one goes out in a second or so, there is room for others by then.
 
 local outstanding, pulse, unread, sequence, overflow, tails =
   strings(K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled)
@@ -49,6 +50,8 @@ end
 
 local MOST_ROUNDS = 4
 local LEAST_READ = 8 -- sources of a tier
+local MOST_QUARANTINED = 500
+local RETRIED_US = 60000000 -- one for which there was no room in quarantine
 
 -- What is due. The sets are read in chunks, as far as is needed: each tier's part of the sources that are wanted, should
 -- each of them get one lease, and then, in further rounds, what is still missing. Sources that may get no more stay at the
@@ -375,15 +378,27 @@ local function move_strays(source, entries)
   return stays, waits or may_move <= 0
 end
 
--- Takes out of `entries` what is to be leased alone.
-local last_delivery = math.max(A.max_deliveries - 1, 1)
+-- Takes out of `entries` what is to be leased alone. Returns whether that is enough: in all, a call moves `may_quarantine`
+-- requests or a few more.
+local last_delivery, may_quarantine, has_room = math.max(A.max_deliveries - 1, 1), 250, nil
 local function quarantine(source, entries)
-  for index = #entries, 1, -1 do
+  local before = #entries
+  for index = before, 1, -1 do
     if deliveries_of(entries[index]) >= last_delivery then
-      redis.call('RPUSH', K.quarantine, source .. '\n' .. table.remove(entries, index))
-      found_quarantined = true
+      local entry = table.remove(entries, index)
+      has_room = has_room or MOST_QUARANTINED - redis.call('LLEN', K.quarantine)
+      if has_room > 0 then
+        redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
+        has_room, found_quarantined = has_room - 1, true
+      else
+        local stored = delay(source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
+        if not stored then redis.call('DECR', K.outstanding) end
+        has_room = has_room - 1
+      end
     end
   end
+  may_quarantine = may_quarantine - (before - #entries)
+  return #entries < before and may_quarantine <= 0
 end
 
 local function grant(source, budget)
@@ -407,7 +422,7 @@ local function grant(source, budget)
     local enough = drop_some(source, entries)
     local stays, moved_enough = move_strays(source, entries)
     entries, enough = stays, enough or moved_enough
-    quarantine(source, entries)
+    enough = quarantine(source, entries) or enough
     if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
     if enough then break end
   end

@@ -22,7 +22,7 @@
 -- A redirect is a copy, too, and what it leads to is shared by all origins that lead there. What is found within five
 -- redirects counts as the origin's own robots.txt; beyond, it is unavailable (2.3.1.2).
 
-local MONTH = 30 * 86400 * 1000000
+local MONTH_US = 30 * 86400 * 1000000
 local MOST_REDIRECTS = 5
 local KINDS = {rules = true, short = true, none = true, refused = true, redirect = true}
 local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
@@ -58,11 +58,11 @@ local function copy_of(url)
   copy.fresh, copy.retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
   copy.body, copy.reason = copy.body or '', copy.reason or ''
   -- We promise no copy for so long.
-  if copy.fresh > now + MONTH or copy.retry > now + MONTH then copy.fresh, copy.retry = 0, 0 end
+  if copy.fresh > now + MONTH_US or copy.retry > now + MONTH_US then copy.fresh, copy.retry = 0, 0 end
   return copy
 end
 
-local url, fresh, missing = A.origin, now + MONTH, {} -- `missing`: what is to be fetched, of all along the way
+local url, fresh, missing = A.origin, now + MONTH_US, {} -- `missing`: what is to be fetched, of all along the way
 local copy, redirects = copy_of(url), 0
 while true do
   local has_run_out = not copy.kind or copy.fresh <= now
@@ -105,7 +105,7 @@ if copy.kind then
 end
 local since = number(copy.since, 0)
 if copy.retry > now or (since and not A.token) then
-  local what = (since or now) < now - MONTH and 'none' or 'unreachable'
+  local what = (since or now) < now - MONTH_US and 'none' or 'unreachable'
   return {what, '', seconds(copy.retry), copy.reason, slower, url}
 end
 return {'wait', '', '0', '', slower, url}

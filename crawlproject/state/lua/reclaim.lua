@@ -3,7 +3,7 @@
 --
 -- A: last, since (us: what the last call has replied; 0 at first); timeout (us that a worker may be silent);
 --    max_deliveries; min_rate; circuit.
--- Reply: {now, since, lost worker, leases returned, dead letters, lost worker, ...}
+-- Reply: {now, since, lost worker, leases returned, dead letters}, without the last three when none is silent
 --
 -- `since` is the moment from which on the caller has had an answer at least every half of `timeout`. Only after a whole
 -- `timeout` of that does it take anything: for so long Redis was there, and its clock was not set, and a worker

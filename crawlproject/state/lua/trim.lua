@@ -1,5 +1,5 @@
 -- Keeps the event streams and the slots within bounds, and the size of all copies of robots.txt correct.
--- needs: robots_sizes, dead_letters, readers
+-- needs: robots_sizes, dead_letters, readers, shell
 -- types: zset slots, hash totals, string paused
 -- reads: fence
 --
@@ -31,9 +31,10 @@ for _, stream in ipairs(EVENT_STREAMS) do
   if redis.call('XLEN', stream) > A.maxlen then
     local behind = positions[stream]
     if behind then
-      reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. behind[1]
-        .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: scrapy events'
-        .. ' --forget NAME'
+      local name = behind[1]:gsub('%c', '?')
+      reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. name
+        .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
+        .. command_line({'scrapy', 'events', '--forget=' .. name})
     else
       dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
     end

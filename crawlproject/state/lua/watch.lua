@@ -4,16 +4,16 @@
 -- reads: fence
 --
 -- A: fence; min_rate; circuit.
--- Reply: 1, or 0 when another leads by now.
+-- Reply: 0 when another leads by now; 1 when all were looked at; 2 when there are more.
 --
 -- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
--- while) or by deleting the statuses. Of each set no more than 200 sources are looked at in one
+-- while) or by deleting the statuses. Of each set no more than 50 sources are looked at in one
 -- call, chosen at random. A halt does not wait for that, nor does a source with work that is resumed: see lease.lua.
 
 if require_counter(K.fence) ~= A.fence then return 0 end
 local DAY_US = 86400000000
-local MOST = 200
-local sources, temporarily_halted = {}, {}
+local MOST = 50 -- when all of them have just been halted that takes some 10 ms
+local sources, temporarily_halted, reply = {}, {}, 1
 
 -- Whether rest.lua has found that it has had no results for a while.
 local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
@@ -48,7 +48,9 @@ end
 
 local chosen = {}
 for _, set in ipairs({K.halted, K.temp_halted, K.watchlist}) do
-  for _, source in ipairs(redis.call('SRANDMEMBER', set, MOST)) do
+  local members = redis.call('SRANDMEMBER', set, MOST)
+  if #members == MOST then reply = 2 end
+  for _, source in ipairs(members) do
     if not chosen[source] then
       chosen[source] = true
       sources[#sources + 1] = source
@@ -65,4 +67,4 @@ end
 for _, source in ipairs(sources) do look(source) end
 save_circuits()
 schedule_all(changed)
-return 1
+return reply

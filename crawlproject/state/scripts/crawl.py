@@ -12,7 +12,7 @@ from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.scripts.runner import ScriptRunner, counters, texts
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
-READING_TTL_S = 60
+SAMPLE_TTL_S = 60
 
 
 class Pause(NamedTuple):
@@ -129,7 +129,7 @@ class CrawlScripts(ScriptRunner):
     ) -> Overview | float | None:
         """Read what all sources share, and which `most` sources to look at; see collect.lua.
 
-        With `must_lead`: None when another leads, and the seconds to wait when the last reading is not `every`
+        With `must_lead`: None when another leads, and the seconds to wait when the last sample is not `every`
         seconds old.
         """
         reply = await self._run(
@@ -173,13 +173,13 @@ class CrawlScripts(ScriptRunner):
             spilled,
         )
 
-    async def keep_reading(self, worker: str, at: float, counters: bytes) -> bool:
-        """Keep what the monitor has read at `at` (s, Redis' clock), for the next sample, whoever takes it.
+    async def keep_sample(self, worker: str, at: float, counters: bytes) -> bool:
+        """Keep a sample of the counters, taken at `at` (s, Redis' clock), for the next one, whoever takes it.
 
-        False when another leads by now, or has read since.
+        False when another leads by now, or has taken one since.
         """
         return bool(
             await self._run(
-                "keep_reading", worker=worker, at=round(at * MICROS), counters=counters, ttl=READING_TTL_S
+                "keep_sample", worker=worker, at=round(at * MICROS), counters=counters, ttl=SAMPLE_TTL_S
             )
         )

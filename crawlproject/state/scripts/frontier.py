@@ -552,7 +552,7 @@ class FrontierScripts(ScriptRunner):
         return (reply[0], reply[1]) if reply else None
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
-        """Say that `worker` lives; take their leases from those silent for `timeout` seconds."""
+        """Say that `worker` lives; take the leases of one that is silent for `timeout` seconds."""
         alive, leases, *lost = await self._run(
             "heartbeat",
             worker=worker,
@@ -565,7 +565,7 @@ class FrontierScripts(ScriptRunner):
     async def reclaim(
         self, present: Present, *, timeout: float, max_deliveries: int
     ) -> tuple[Present, list[Lost]]:
-        """Return the leases of workers silent for `timeout` seconds; for a caller that is not a worker.
+        """Return the leases of a worker silent for `timeout` seconds; for a caller that is not a worker.
 
         `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
         `timeout`, at least two in each.

@@ -258,9 +258,9 @@ class SourceScripts(ScriptRunner):
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
         return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
 
-    async def watch(self, fence: int) -> bool:
-        """Look at the sources on the watchlist; False when another leads by now."""
-        return bool(await self._run("watch", fence=fence))
+    async def watch(self, fence: int) -> int:
+        """Look at sources on the watchlist; return 1, or 2 if there are more, or 0 if another leads by now."""
+        return int(await self._run("watch", fence=fence))
 
     async def rest(self, fence: int, *, quiet: float, count: int) -> int:
         """Put up to `count` sources to rest that have had no results for `quiet` seconds; return how many.

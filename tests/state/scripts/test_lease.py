@@ -202,6 +202,39 @@ async def test_a_request_before_its_last_delivery_is_leased_alone(state: State) 
     assert await outstanding(state) == 5
 
 
+async def test_the_quarantine_is_bounded_and_a_call_moves_a_part(state: State) -> None:
+    """Some scripts look at all that is in it, and workers that are lost twice may have held thousands."""
+    await join(state)
+    await rule(state, ("museum", 200), ("gallery", 200))
+    await put(state, [entry(f"{n:04}", deliveries=2) for n in range(700)])
+    await put(state, [entry(f"{n:04}", deliveries=2) for n in range(700, 1400)])
+    await put(state, [entry("a")], "gallery")
+
+    async def held() -> tuple[int, int]:
+        quarantined = await db(state).llen(state.keys.quarantine)
+        return quarantined, await db(state).zcard(state.keys.delayed_of + "museum")
+
+    assert names(await lease(state)) == ["a"]
+    assert 250 <= (await held())[0] <= 300
+    await db(state).set(state.keys.quarantine_turn, "", px=20_000)  # as after one that has gone out
+    for _ in range(6):
+        await lease(state)
+    assert await held() == (500, 900)
+    assert await outstanding(state) == 1401
+    [(_, first)] = await db(state).zrange(state.keys.delayed_of + "museum", 0, 0, withscores=True)
+    now = int((await db(state).time())[0])
+    assert now + 50 < first / 1e6 < now + 62
+    # Later there is room for some of them.
+    lines = await db(state).lpop(state.keys.quarantine, 100)
+    delayed = await db(state).zrange(state.keys.delayed_of + "museum", 0, -1)
+    await db(state).zadd(state.keys.delayed_of + "museum", dict.fromkeys(delayed, 1))
+    await put(state, [entry("b")])
+    for _ in range(6):
+        await lease(state)
+    assert await held() == (500, 800)
+    assert len({*lines, *await db(state).lrange(state.keys.quarantine, 0, -1)}) == 600
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 async def test_a_quarantined_request_that_has_no_slot_soon_holds_nobody_up(state: State, rate: float) -> None:
     await join(state)

@@ -6,8 +6,8 @@
 -- there, or that is halted, open, probed, held or slowed down.
 local function forget_quiet(source)
   local key, circuit = K.circuit_of .. source, circuit_of(source)
-  local troubled = circuit.broken or circuit.state ~= 'closed' or circuit.hold > now or factor_of(circuit) < 1
-  if troubled or is_halted(source) or redis.call('EXISTS', K.window_of .. source) == 1 then return end
+  local is_watched = circuit.broken or circuit.state ~= 'closed' or circuit.hold > now or factor_of(circuit) < 1
+  if is_watched or is_halted(source) or redis.call('EXISTS', K.window_of .. source) == 1 then return end
   if not circuit.rests then
     redis.call('DEL', key)
     if circuit.run > 0 then

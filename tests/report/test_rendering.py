@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from crawlproject.report.charts import kind_of
-from crawlproject.report.page import page
+from crawlproject.report.rendering import page
 from crawlproject.state.client import State
 from crawlproject.status.site_report import site_report
 from tests.leading import lead

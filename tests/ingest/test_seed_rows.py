@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawlproject.ingest.rows import Columns
+from crawlproject.ingest.seed_rows import Columns
 
 
 def test_the_options_of_the_command() -> None:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from crawlproject.imaging.analyses import MOST_BYTES, BadAnalysis, load, run
+from crawlproject.imaging.analysis_runner import MOST_BYTES, BadAnalysis, load, run
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
@@ -77,7 +77,7 @@ def test_a_result_may_have_so_many_bytes() -> None:
             "hostile_analyses:no_such",
             "cannot be loaded: AttributeError: module 'hostile_analyses' has no attribute ",
         ),
-        ("hostile_analyses:number", "is no function: int"),
+        ("hostile_analyses:number", "is not a function: int"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(name: str, why: str) -> None:
@@ -193,6 +193,6 @@ async def test_a_broken_picture_is_unreadable_and_a_large_one_refused_as_ever(ma
 
 
 async def test_a_decoder_whose_analyses_cannot_be_loaded_says_so(make: Make) -> None:
-    with pytest.raises(AnalysesNotLoaded, match=r"hostile_analyses:number is no function: int") as caught:
+    with pytest.raises(AnalysesNotLoaded, match=r"hostile_analyses:number is not a function: int") as caught:
         await make("number").analyse(picture())
     assert isinstance(caught.value, NoDecoder)

@@ -37,7 +37,7 @@ def load(names: Iterable[str]) -> dict[str, Analyse]:
         except BaseException as error:  # a module that exits is as bad as one that is missing
             raise BadAnalysis(f"{name} cannot be loaded: {_said(error)}") from error
         if not callable(function):
-            raise BadAnalysis(f"{name} is no function: {type(function).__name__}")
+            raise BadAnalysis(f"{name} is not a function: {type(function).__name__}")
         functions[last] = function
     return functions
 
