@@ -18,7 +18,8 @@
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
--- overflow, behind those that wait there; others go to its queues.
+-- overflow, behind those that wait there. Those of a higher priority (what sitemaps name) have a window of their own, and
+-- what is beyond becomes one of priority 1. Sitemaps, of which there is a bounded number, go to its queues.
 --
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 -- Sitemaps beyond their bound the caller counts.
@@ -57,21 +58,24 @@ if not most_in_tails then
   most_in_tails = is_down and 2 * A.overflow_tail or math.huge
 end
 
--- How many more requests of a rank the queues of a source take: none while there are some in its overflow.
+-- How many more requests of a rank the queues of a source take: none while there are some in its overflow. The lowest ranks
+-- share a window.
 local function room_of(source, rank)
-  local queue = queues_of(source)[rank]
+  local keys = queues_of(source)
+  local queue = keys[rank]
+  if A.sitemaps then return math.huge end
   if not rooms[queue] then
-    rooms[queue] = math.huge
-    if rank <= FOUND_RANKS then
-      local held = 0
-      for index = 1, FOUND_RANKS do held = held + (attempt('LLEN', queues_of(source)[index]) or 0) end
-      local apart = false
-      for index = rank, FOUND_RANKS do apart = apart or overflow > 0 and waits_apart(source, index) end
-      rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
+    local held, apart = 0, false
+    for index = rank <= FOUND_RANKS and 1 or rank, math.max(rank, FOUND_RANKS) do
+      held = held + (attempt('LLEN', keys[index]) or 0)
+      apart = apart or index >= rank and overflow > 0 and waits_apart(source, index)
     end
+    rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
   end
   return rooms[queue]
 end
+
+local function as_found(entry) return entry:sub(1, 2) .. string.char(FOUND_RANKS - 1) .. entry:sub(4) end
 
 local function note(source, rank, list, entry)
   local batch = batch_of[list]
@@ -89,6 +93,7 @@ local function judge(source, name, index)
   local rank = rank_of(entry)
   if is_over_budget(source, rank) or is_share_taken(source) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
+  if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end
   if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'f' end
