@@ -268,7 +268,7 @@ class FoundPipeline:
     ) -> bool:
         """Admit links, however many, letting others have their turn; count in `decided` those settled here.
 
-        False: some were over the budget, and might be admitted later. `sitemaps` is as in `Discovery.admit`.
+        False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in `Discovery.admit`.
 
         Raises:
             _Stopping: the shutdown grace is over.
@@ -277,7 +277,7 @@ class FoundPipeline:
         all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
             found = await self._admitted(frontier, part, sitemaps)
-            all_stored = all_stored and not found.over_budget
+            all_stored = all_stored and not found.over_budget + found.without_room
             if decided is not None:
                 for name, number in found.uncounted.items():
                     decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number

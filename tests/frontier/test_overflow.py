@@ -256,7 +256,7 @@ async def test_links_find_no_room_while_the_store_is_down_for_long(crawl: State,
     links = [Link(url(n)) for n in range(600, 1300)]
     found = await Discovery(crawl.scripts, crawl.config).admit(links)
     assert found is not None
-    assert (found.admitted, found.over_budget) == (412, 288)
+    assert (found.admitted, found.without_room) == (412, 288)
 
 
 async def test_another_store_is_not_taken_for_the_one_that_has_the_packs(

@@ -12,7 +12,7 @@
 --    links, one group after the other: entries, digests (for the seen filter), hosts (32-bit hash of a host below the
 --    domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `s`itemaps at theirs, `f`ull overflows or frontier, `r`efused (an unknown source), e`x`cluded; of each
+--    at their bound, `s`itemaps at theirs, `f`ull overflows, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
 --    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
 --    whose they are.
 --
@@ -46,7 +46,7 @@ if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
 look_up_budgets(payers)
 open_seen_filter()
 
-local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'over_budget', r = 'refused',
+local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', m = 'without_room', r = 'refused',
   x = 'excluded'}
 local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
 local batches, batch_of = {}, {} -- what is to be stored, by list
@@ -96,7 +96,7 @@ local function judge(source, name, index)
   if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end
-  if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'f' end
+  if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
   if A.sitemaps and sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
   local new, key = mark_seen(A.digests[index], true)
   if not new then
@@ -136,7 +136,7 @@ for group = 1, groups do
       of_result[source] = (of_result[source] or 0) + 1
     end
     if letter == 'a' then register_source(source) end
-    if letter == 'f' then whole = 'f' end
+    if letter == 'f' or letter == 'm' then whole = letter end
   end
   closed[group] = whole and 2 or budget_state(source)
 end
