@@ -54,8 +54,8 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Discovered:
     """What became of links: new; seen before; beyond the budget of their source; beyond the bound of the
-    overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be stored;
-    excluded; beyond the bound of sitemaps (`left_out`).
+    overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be
+    stored; excluded; beyond the bound of sitemaps (`left_out`).
 
     `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
     was left out.
@@ -253,20 +253,22 @@ class Discovery:
             self._warned.add(letter)
             if letter == "m":
                 logger.warning(
-                    "Links for another spider are turned away (links_without_room): its frontier holds %d requests, "
-                    "the most that it may while links are added. Run that spider, as by scrapy crawl images",
+                    "Links for another spider are turned away (links_without_room): its frontier holds %d "
+                    "requests, the most that it may while links are added. Run that spider, as by scrapy crawl "
+                    "images",
                     self._most_outstanding,
                 )
             elif self._config.overflow_store is None:
                 logger.warning(
-                    "Links are turned away (links_without_room): beyond the windows of their sources %d requests wait "
-                    "in Redis, as many as CRAWL_OVERFLOW_MAXLEN allows. Set CRAWL_OVERFLOW_STORE, or raise it",
+                    "Links are turned away (links_without_room): beyond the windows of their sources %d requests "
+                    "wait in Redis, as many as CRAWL_OVERFLOW_MAXLEN allows. Set CRAWL_OVERFLOW_STORE, or raise "
+                    "that",
                     self._config.overflow_maxlen,
                 )
             else:
                 logger.warning(
-                    "Links are turned away (links_without_room): CRAWL_OVERFLOW_STORE is down, and %d requests wait "
-                    "for it, twice CRAWL_OVERFLOW_TAIL",
+                    "Links are turned away (links_without_room): CRAWL_OVERFLOW_STORE is down, and %d requests "
+                    "wait for it, twice CRAWL_OVERFLOW_TAIL",
                     2 * self._config.overflow_tail,
                 )
 

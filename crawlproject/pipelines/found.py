@@ -268,7 +268,8 @@ class FoundPipeline:
     ) -> bool:
         """Admit links, however many, letting others have their turn; count in `decided` those settled here.
 
-        False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in `Discovery.admit`.
+        False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in
+        `Discovery.admit`.
 
         Raises:
             _Stopping: the shutdown grace is over.

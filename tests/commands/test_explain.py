@@ -327,7 +327,9 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     assert "place" not in explained(scrapy, "https://museum.org/p7")
 
 
-async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(scrapy: Scrapy, museum: Frontier) -> None:
+async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
     state, url = museum.state.beside("pages"), "https://museum.org/p7"
     source = explained(scrapy, url, "--spider", "pages")["source"]
     await museum.redis.rpush(f"{state.keys.extents_of}1:{source}", "packs/1-ab:0:100:64", "packs/1-ab:100:90:70")
