@@ -1,20 +1,39 @@
 """How fast seeds are read from a file, in how much memory, by its format.
 
     python -m benchmarks.feeding [ROWS]
+    python -m benchmarks.feeding --domains [DOMAINS]
 
 The same rows, with an identifier and a caption, as Parquet (with captions kept, and without), TSV and JSON lines,
 each read in a process of its own; nothing is put into Redis. The first line makes no seeds.
+
+With --domains, `scrapy feed --spider pages` of a file of bare domains, into a Redis of its own, while this process
+does what a worker does with seeds: each becomes a request of a source that is new. Nothing is crawled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
+
+import redis
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
+
+from benchmarks.redis_servers import Server
+from crawlproject import config
+from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.seeds import SeedReader, requests_of
+from crawlproject.spiders.pages import PagesSpider
+from crawlproject.state.client import State
 
 _READ = r"""
 import re, sys, time
@@ -77,5 +96,77 @@ def main(count: int) -> None:
             print(f"{file:13}  {keep:5}  {seeds:9.0f}  {seconds:6.1f}  {seconds / seeds * 1e6:9.1f}  {peak:9.0f}")
 
 
+_EVERY = 100_000
+
+
+def _peak_mib(process: int) -> float:
+    """Return the most memory that a process has had; 0 when it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{process}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+async def _read_all(state: State, server: redis.Redis, count: int, feeder: int) -> float:
+    """Move `count` seeds into the frontier as they come; return the peak memory of the process that feeds, MiB."""
+    stats = MemoryStatsCollector(get_crawler())
+    spider = PagesSpider()
+    reader = SeedReader(state, spider, requests_of(spider), SeenFilter(), stats, lambda: None)
+    began = last = time.monotonic()
+    done, peak = 0, 0.0
+    empty = server.info("memory")["used_memory"]
+    while done < count:
+        await asyncio.sleep(await reader.read())
+        peak = max(peak, _peak_mib(feeder))
+        admitted = stats.get_value("frontier/seeds_admitted", 0)
+        if admitted // _EVERY > done // _EVERY:
+            now = time.monotonic()
+            each = (server.info("memory")["used_memory"] - empty) / admitted
+            print(f"{admitted:9} domains  {now - last:6.1f} s for these {_EVERY}  Redis {each:6.0f} B each")
+            last = now
+        done = admitted
+    print(f"{done:9} domains  {time.monotonic() - began:6.1f} s in all; {stats.get_stats()}")
+    return peak
+
+
+async def _feed_domains(address: str, folder: Path, count: int) -> None:
+    file = folder / "domains.txt"
+    file.write_text("".join(f"museum-{number * 7919 % 10_000_019:x}.example\n" for number in range(count)))
+    state = State(config.load({"REDIS_URL": address}), "pages")
+    await state.open()
+    with redis.Redis.from_url(address) as server:
+        fence = await state.scripts.lead("leader", ready=True)
+        assert fence is not None
+        server.persist(state.keys.pulse)
+        await state.scripts.heartbeat(state.worker_id, join=True, timeout=1e6, max_deliveries=3)
+        feeder = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", "feed", "--spider", "pages", str(file)],
+            env=os.environ | {"REDIS_URL": address},
+        )
+        peak = await _read_all(state, server, count, feeder.pid)
+        _, status, used = os.wait4(feeder.pid, 0)
+        seconds = used.ru_utime + used.ru_stime
+        print(f"feeder: status {status}, {seconds / count * 1e6:.1f} us of CPU a domain, peak {peak:.0f} MiB")
+        cpu = server.info("cpu")
+        took = cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+        read = time.process_time()
+        print(f"reading, Redis: {read / count * 1e6:.1f}, {took / count * 1e6:.1f} us of CPU a domain")
+    await state.close()
+
+
+def feed_domains(count: int) -> None:
+    """Print how long a feed of bare domains takes, and what it takes of memory."""
+    with tempfile.TemporaryDirectory() as name:
+        server = Server(Path(name))
+        try:
+            asyncio.run(_feed_domains(server.url, Path(name), count))
+        finally:
+            server.close()
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    if sys.argv[1:2] == ["--domains"]:
+        feed_domains(int(sys.argv[2]) if len(sys.argv) > 2 else 300_000)
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

@@ -324,6 +324,9 @@ def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     """Return where a page is in the frontier, when it is looked at again, and what a link to it is worth."""
     place, link, look = said["place"], said["link"], said["revisit"]
     where = "not in the frontier, as far as was looked"
+    is_seen = said["seen"] or said["seen_as_link"]
+    if place is None and is_seen and said["ended"] is None and said["spilled"]:
+        where = f"not in Redis: probably among the {said['spilled']} requests of its source that are on disk"
     if place is not None:
         ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
         where = f"{place['where'].replace('_', ' ')}, class {place['priority']}{ahead}"

@@ -144,7 +144,8 @@ class Config:
         "CRAWL_OVERFLOW_MAXLEN",
         1_000_000,
         whole(1),
-        "most seeds that wait beyond their sources' shares of the frontier; then seeds stay in the list",
+        "most requests in Redis that wait beyond their sources' shares and windows; then seeds stay in the list, "
+        "and links that are found are turned away",
         unit="requests",
     )
     overflow_store: str | None = _setting(

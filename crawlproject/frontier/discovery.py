@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,7 +20,9 @@ from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.state.scripts import Budget, LinkGroup, Scripts
+from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
+
+logger = logging.getLogger(__name__)
 
 LINKS_A_CALL = 512  # to one script call: a millisecond
 POOR, FOUND, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; others; those of sitemaps, revisits
@@ -29,6 +32,7 @@ _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be
 _CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long, at most
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
+_UNKNOWN = (_OPEN, 0.0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What became of links: new; seen before; beyond the budget of their source, or the bound of the
-    overflows; of an unknown source where those are refused, or not to be stored; excluded; beyond the bound of
-    sitemaps (`left_out`).
+    """What became of links: new; seen before; beyond the budget of their source; beyond the bound of the
+    overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be
+    stored; excluded; beyond the bound of sitemaps (`left_out`).
 
     `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
     was left out.
@@ -60,17 +64,25 @@ class Discovered:
     admitted: int = 0
     known: int = 0
     over_budget: int = 0
+    without_room: int = 0
     refused: int = 0
     excluded: int = 0
     left_out: int = 0
     uncounted: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
-_FIELDS = {"a": "admitted", "k": "known", "b": "over_budget", "h": "over_budget", "f": "over_budget"} | {
+_FIELDS = {
+    "a": "admitted",
+    "k": "known",
+    "b": "over_budget",
+    "h": "over_budget",
+    "f": "without_room",
+    "m": "without_room",
     "r": "refused",
     "x": "excluded",
     "s": "left_out",
 }
+_OF_ALL = "fmrx"  # what holds for all links of a group
 
 
 class _Batch(NamedTuple):
@@ -110,7 +122,9 @@ class Discovery:
         self._forget_at = 0.0
         # With the next good page of the source it may take some more.
         self._closed_s = min(_CLOSED_S, config.pages_delay)
-        self._closed: dict[tuple[str | None, str], tuple[int, float]] = {}
+        # Its state, until when, and what becomes of its links
+        self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
+        self._warned: set[str] = set()
         most = config.pages_budget_max
         self._budget = most and Budget(
             config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
@@ -153,9 +167,9 @@ class Discovery:
                 uncounted["refused"] += 1
                 continue
             group = (link.source, domain_of(host))
-            state = self._state_of(group, now)
+            state, _, becomes = self._state_of(group, now)
             if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
-                uncounted["over_budget"] += 1
+                uncounted[becomes] += 1
                 continue
             self._add(batch, group, link, host, number)
             size += 1
@@ -215,22 +229,52 @@ class Discovery:
             counts[_FIELDS[letter]] += 1
             if letter in "ak":
                 self._known[number & (_TABLE - 1)] = number
-        self._close(batch.groups, reply.closed, now)
+        self._close(batch, reply, now)
+        self._warn(reply.letters)
         return True
 
-    def _close(self, groups: Iterable[tuple[str | None, str]], states: Sequence[int], now: float) -> None:
+    def _close(self, batch: _Batch, reply: DiscoverReply, now: float) -> None:
         """Note which sources take no more links for now."""
-        for group, state in zip(groups, states, strict=True):
+        last = -1
+        for (group, hashes), state in zip(batch.hashes.items(), reply.closed, strict=True):
+            last += len(hashes)
             if state != _OPEN:
-                self._closed[group] = (state, now + self._closed_s)
+                letter = reply.letters[last]
+                becomes = _FIELDS[letter] if letter in _OF_ALL else "over_budget"
+                self._closed[group] = (state, now + self._closed_s, becomes)
         if len(self._closed) > _MOST_CLOSED:
             self._closed = {group: found for group, found in self._closed.items() if found[1] > now}
             if len(self._closed) > _MOST_CLOSED:
                 self._closed.clear()
 
-    def _state_of(self, group: tuple[str | None, str], now: float) -> int:
-        state, until = self._closed.get(group, (_OPEN, 0.0))
-        return state if now < until else _OPEN
+    def _warn(self, letters: str) -> None:
+        """Say, once, why there is no room for links."""
+        for letter in {"f", "m"} & set(letters) - self._warned:
+            self._warned.add(letter)
+            if letter == "m":
+                logger.warning(
+                    "Links for another spider are turned away (links_without_room): its frontier holds %d "
+                    "requests, the most that it may while links are added. Run that spider, as by scrapy crawl "
+                    "images",
+                    self._most_outstanding,
+                )
+            elif self._config.overflow_store is None:
+                logger.warning(
+                    "Links are turned away (links_without_room): beyond the windows of their sources %d requests "
+                    "wait in Redis, as many as CRAWL_OVERFLOW_MAXLEN allows. Set CRAWL_OVERFLOW_STORE, or raise "
+                    "that",
+                    self._config.overflow_maxlen,
+                )
+            else:
+                logger.warning(
+                    "Links are turned away (links_without_room): CRAWL_OVERFLOW_STORE is down, and %d requests "
+                    "wait for it, twice CRAWL_OVERFLOW_TAIL",
+                    2 * self._config.overflow_tail,
+                )
+
+    def _state_of(self, group: tuple[str | None, str], now: float) -> tuple[int, float, str]:
+        found = self._closed.get(group, _UNKNOWN)
+        return found if now < found[1] else _UNKNOWN
 
     def _forget(self, now: float) -> None:
         self._known = array("q", bytes(8 * _TABLE))

@@ -27,6 +27,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seen import seen_filter_notes
 from crawlproject.storage.blobs import described
@@ -185,9 +186,17 @@ class FrontierScheduler(Scheduler):
                 self._loops.start(self._revisit)
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
+            elif spilled := await count_spilled(self.state):
+                logger.warning(
+                    "%d requests of this frontier are in the store of another worker, and this one cannot fetch "
+                    "them: set CRAWL_OVERFLOW_STORE as that has it",
+                    spilled,
+                )
 
     def _keep_overflow(self, store: str) -> None:
-        """Spill and refill, each in a loop of its own.
+        """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
+
+        Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
 
         Raises:
             ConfigError: the store cannot be used at all.
@@ -199,10 +208,11 @@ class FrontierScheduler(Scheduler):
             raise ConfigError(
                 f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
             ) from None
-        overflow = Overflow(self.state, packs)
-        self._loops.start(
-            overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
-        )
+        for spider in (None, *getattr(self.spider, "finds_for", ())):
+            overflow = Overflow(self.state, packs, spider)
+            self._loops.start(
+                overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
+            )
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):

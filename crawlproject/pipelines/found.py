@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovery, Link
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
 from crawlproject.models import (
     FOUND,
     LEASE,
@@ -220,16 +220,19 @@ class FoundPipeline:
         assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
         decided: Counter[str] = Counter()
+        look = item.look
         try:
             if not rules.nofollow:
                 await self._admit_near(item, found, scope, decided)
-                await self._admit(self.links, self._listed_in(item, found, scope, decided), decided)
+                all_stored = await self._admit(self.links, self._listed_in(item, found, scope, decided), decided)
+                if look is not None and not all_stored:  # they are found again, unless the site says 304
+                    look = look._replace(etag="", modified="")
             if not rules.nofollow and not rules.noimages:
                 await self._admit(self.images, self._images_in(item, found, scope))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
-        revisit = item.look and revisits.found(item.before, item.look.digest)
-        return ReadSitemap(counts=decided, look=item.look, revisit=revisit)
+        revisit = look and revisits.found(item.before, look.digest)
+        return ReadSitemap(counts=decided, look=look, revisit=revisit)
 
     async def _admit_near(self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]) -> None:
         """Store the sitemaps of an index that are of its domain or in scope."""
@@ -262,37 +265,40 @@ class FoundPipeline:
         links: Iterator[Link],
         decided: Counter[str] | None = None,
         sitemaps: tuple[str, int] | None = None,
-    ) -> None:
+    ) -> bool:
         """Admit links, however many, letting others have their turn; count in `decided` those settled here.
 
-        `sitemaps` is as in `Discovery.admit`.
+        False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in
+        `Discovery.admit`.
 
         Raises:
             _Stopping: the shutdown grace is over.
 
         """
+        all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
             found = await self._admitted(frontier, part, sitemaps)
+            all_stored = all_stored and not found.over_budget + found.without_room
             if decided is not None:
-                for name, number in found.items():
+                for name, number in found.uncounted.items():
                     decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number
             await asyncio.sleep(0)
+        return all_stored
 
     async def _admitted(
         self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None
-    ) -> Mapping[str, int]:
-        """Admit links, however long it takes until there is a frontier to take them; return those not counted yet.
+    ) -> Discovered:
+        """Admit links, however long it takes until there is a frontier to take them.
 
         Raises:
             _Stopping: the shutdown grace is over.
 
         """
-        while links:
+        while True:
             found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps))
             if found is not None:
-                return found.uncounted
+                return found
             await self._pause()
-        return {}
 
     async def _is_new(self, url: str, page: Page) -> bool:
         """Tell whether the visible text of a page is new to its domain, or was last seen under this address."""

@@ -54,6 +54,7 @@ class PagesSpider(OneItemSpider):
 
     name = "pages"
     stored_meta = frozenset({SCOPE, MOST_DEPTH, SITEMAP, REVISIT})
+    finds_for = ("images",)  # spiders whose frontiers get what this one finds
     bare_scheme = "https"  # of a domain in a file of seeds (commands/feed.py)
 
     config: config.Config

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from crawlproject.state.numbers import whole_number
 
 _FAULT_S = 60
 _FOLDER = re.compile(rb"[\w-]+")
@@ -26,6 +29,15 @@ async def note_fault(state: State, keys: Keys, fault: str) -> None:
         await redis.set(keys.spill_fault, fault, ex=_FAULT_S)
     else:
         await redis.delete(keys.spill_fault)
+
+
+async def count_spilled(state: State) -> int:
+    """Return how many requests of a frontier are in its store."""
+    redis: Any = state.redis
+    try:
+        return max(whole_number(await redis.get(state.keys.spilled)) or 0, 0)
+    except ResponseError:  # a key that holds something else
+        return 0
 
 
 async def dropped_extent(state: State, keys: Keys, most: int) -> bytes | None:

@@ -32,6 +32,7 @@ _OF_LINKS = (
     "links_admitted",
     "links_known",
     "links_over_budget",
+    "links_without_room",
     "links_refused",
     "links_excluded",
     "overflow_lost",

@@ -179,6 +179,7 @@ class General:
     links_admitted: int
     links_known: int
     links_over_budget: int
+    links_without_room: int
     links_refused: int
     links_excluded: int
     waiting: int

@@ -22,6 +22,7 @@ LINK_RESULTS = (
     "admitted",
     "known",
     "over_budget",
+    "without_room",
     "refused",
     "excluded",
 )  # what becomes of links; counts: links_ +

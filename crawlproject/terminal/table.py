@@ -187,12 +187,13 @@ def _links(general: General) -> list[Text]:
         "refused": general.links_refused,
         "excluded": general.links_excluded,
     }
-    if not any(found.values()) and not general.overflow_lost:
+    alarms = {"WITHOUT ROOM": general.links_without_room, "LOST": general.overflow_lost}
+    if not any((*found.values(), *alarms.values())):
         return []
     return [
         Text(f"{digits(general.links_rps)} links/s"),
         *(Text(f"{count(number)} {what}") for what, number in found.items()),
-        *([Text(f"{count(general.overflow_lost)} LOST", ALARM)] if general.overflow_lost else []),
+        *(Text(f"{count(number)} {what}", ALARM) for what, number in alarms.items() if number),
     ]
 
 

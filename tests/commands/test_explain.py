@@ -327,6 +327,23 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     assert "place" not in explained(scrapy, "https://museum.org/p7")
 
 
+async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
+    state, url = museum.state.beside("pages"), "https://museum.org/p7"
+    source = explained(scrapy, url, "--spider", "pages")["source"]
+    await museum.redis.rpush(f"{state.keys.extents_of}1:{source}", "packs/1-ab:0:100:64", "packs/1-ab:100:90:70")
+    args = (url, "--spider", "pages")
+    assert "place:      not in the frontier, as far as was looked" in scrapy("explain", *args).stdout
+    found = await Discovery(state.scripts, state.config).admit([Link(url)])
+    assert found is not None
+    assert found.admitted == 1
+    assert "place:      queued" in scrapy("explain", *args).stdout
+    await museum.redis.delete(f"{state.keys.queue_of}1:{source}")
+    said = scrapy("explain", *args).stdout
+    assert "place:      not in Redis: probably among the 134 requests of its source that are on disk" in said
+
+
 async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
     scrapy: Scrapy, museum: Frontier, tmp_path: Path
 ) -> None:

@@ -73,7 +73,13 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         "refusals_not_kept": 0,
         "waiting": 0,
         **dict.fromkeys(("links_admitted", "links_known", "links_over_budget", "links_refused"), 0),
-        **{"links_excluded": 0, "overflow_lost": 0, "sitemaps": 0, "sitemaps_left_out": 0},
+        **{
+            "links_without_room": 0,
+            "links_excluded": 0,
+            "overflow_lost": 0,
+            "sitemaps": 0,
+            "sitemaps_left_out": 0,
+        },
         **{"revisits": 0, "revisits_unchanged": 0},
         # interpolated between 0.15 and 0.25, and between 0.4 and 0.6
         **{"latency_p50_s": 0.2, "latency_p95_s": 0.245, "latency_p99_s": 0.249},

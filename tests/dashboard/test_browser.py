@@ -103,7 +103,7 @@ def paint(folder: Path, number: int) -> None:
 def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: Any, tmp_path: Path) -> None:
     keys = Keys("crawl", "pages")
     links = {"links_admitted": 240, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
-    crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2})
+    crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2, "links_without_room": 5})
     crawl.redis.set(keys.overflow, 5000)
     crawl.redis.set(keys.spilled, 4000)
     one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
@@ -112,7 +112,7 @@ def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: An
         page.goto(one.url)
         page.wait_for_selector("#tiles > div")
         assert tile(page, "links a second") == "0 240 admitted, 3,000 known"
-        assert tile(page, "links over budget") == "7 61 refused, 0 excluded"
+        assert tile(page, "links over budget") == "7 61 refused, 0 excluded, 5 without room"
         assert tile(page, "waiting beyond shares") == "5,000 4,000 spilled 2 lost"
         assert tile(page, "sources due").startswith("0 of ")
         assert re.match(r"[\d.]+ MB$", tile(page, "memory of Redis"))

@@ -130,6 +130,41 @@ async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: St
     assert scripts.calls == [3, 20, 1]
 
 
+async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_what_to_set(
+    state: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
+    one = discovery_of(state.scripts, crawl_overflow_maxlen=4)
+    assert await one.admit(PAGE) == Discovered(admitted=12, without_room=8)
+    found = await one.admit(PAGE[15:])
+    assert found == Discovered(without_room=5)
+    assert found.uncounted == {"without_room": 5}
+    assert await db(state).hget(state.keys.totals, "links_without_room") == b"8"
+    assert await db(state).hget(state.keys.counts_of + "links_without_room", "museum.example") == b"8"
+    [said] = caplog.messages
+    assert "4 requests wait in Redis" in said
+    assert "Set CRAWL_OVERFLOW_STORE" in said
+
+
+async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_counted_apart(
+    state: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    await lead(state)
+    one = Discovery(state.scripts, state.config, most_outstanding=3)
+    assert await one.admit(PAGE) == Discovered(admitted=3, without_room=17)
+    [said] = caplog.messages
+    assert "its frontier holds 3 requests" in said
+
+
+async def test_what_is_excluded_goes_on_being_counted_as_that(state: State) -> None:
+    await lead(state)
+    await db(state).sadd(state.keys.excluded, "museum.example")
+    one = discovery_of(state.scripts)
+    assert await one.admit(PAGE[:3]) == Discovered(excluded=3)
+    assert await one.admit(PAGE) == Discovered(excluded=20)
+
+
 async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:
     await lead(state)
     one = discovery_of(state.scripts, crawl_pages_budget=4, crawl_pages_delay=0)

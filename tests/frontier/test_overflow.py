@@ -29,6 +29,7 @@ from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
+from tests.state.scripts.test_turns import Clock
 from tests.state.servers import Server
 from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
@@ -248,6 +249,39 @@ async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
     await other.close()
 
 
+async def test_while_the_store_is_down_another_spider_keeps_its_rate(crawl: State, packs: FolderPacks) -> None:
+    overflow, other = Overflow(crawl, packs), State(crawl.config, "other")
+    await other.open()
+    await join(other)
+    await discover(crawl, 300)
+    await discover(other, 300, site="other.example")
+    for site in (SITE, "other.example"):
+        await db(crawl).hset(crawl.keys.rates, site, "20")
+    clock = await Clock.of(crawl)
+    await granted(clock, 1.0, crawl, other)  # their slots before were those of another rate
+    before = await granted(clock, 5.0, crawl, other)
+    assert min(before["images"], before["other"]) >= 0.97 * 5 * 20
+    await discover(crawl, 700, first=300)
+    await overflow.spill()
+    packs.parts.rename(packs.folder / "unmounted")
+    await overflow.keep_spilling()
+    assert (await lease(crawl)).state == "paused"
+    assert await granted(clock, 5.0, crawl, other) == {"images": 0, "other": pytest.approx(before["other"], abs=3)}
+    await other.close()
+
+
+async def granted(clock: Clock, seconds: float, *spiders: State) -> dict[str, int]:
+    """Have spiders lease and settle for so long, by the tests' clock; return how many slots each was given."""
+    given = {spider.keys.spider: 0 for spider in spiders}
+    for _ in range(round(seconds / 0.15)):
+        await clock.wait(0.15)
+        for spider in spiders:
+            grants = (await lease(spider)).grants
+            given[spider.keys.spider] += len(grants)
+            await spider.scripts.settle("w", [Settlement(grant.id, "", done=True) for grant in grants])
+    return given
+
+
 async def test_links_find_no_room_while_the_store_is_down_for_long(crawl: State, packs: FolderPacks) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 600)
@@ -256,7 +290,7 @@ async def test_links_find_no_room_while_the_store_is_down_for_long(crawl: State,
     links = [Link(url(n)) for n in range(600, 1300)]
     found = await Discovery(crawl.scripts, crawl.config).admit(links)
     assert found is not None
-    assert (found.admitted, found.over_budget) == (412, 288)
+    assert (found.admitted, found.without_room) == (412, 288)
 
 
 async def test_another_store_is_not_taken_for_the_one_that_has_the_packs(

@@ -85,12 +85,16 @@ def test_how_long_whole_fetches_take_is_shown_of_all_and_of_sources_with_labels(
 def test_what_became_of_links_and_how_far_the_frontier_reaches_is_exported() -> None:
     parses = [0] * (len(PARSE_BOUNDS) + 1)
     parses[0], parses[2] = 3, 1
-    totals = {"links_admitted": 5, "links_known": 70, "links_over_budget": 6, "overflow_lost": 2}
+    totals = {"links_admitted": 5, "links_known": 70, "links_over_budget": 6, "links_without_room": 4}
+    totals["overflow_lost"] = 2
     one = sample_at(1.0, totals=totals, parses=tuple(parses), parse_us=2_500, due=9, ready=4, redis_bytes=10**7)
     text = generate_latest(registry(CrawlCollector("pages", lambda: replace(one, spider="pages")))).decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     links = {each.labels["result"]: each.value for each in samples if each.name == "crawl_links_total"}
-    assert links == {"admitted": 5, "known": 70, "over_budget": 6, "refused": 0, "excluded": 0}
+    assert links == {
+        **{"admitted": 5, "known": 70, "over_budget": 6, "without_room": 4},
+        **{"refused": 0, "excluded": 0},
+    }
     values = {each.name: each.value for each in samples if set(each.labels) == {"spider"}}
     assert (values["crawl_parse_seconds_count"], values["crawl_parse_seconds_sum"]) == (4, 0.0025)
     assert (values["crawl_sources_with_work"], values["crawl_due_sources"]) == (9, 4)

@@ -155,6 +155,24 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.close()
 
 
+def test_images_that_nobody_crawls_are_spilled_too(crawl: Crawl) -> None:
+    images = "".join(f'<img src="http://127.0.0.2:9/{number}.jpg">' for number in range(400))
+    licence = '<a rel="license" href="https://creativecommons.org/licenses/by/4.0/">x</a>'
+    crawl.answers["/"] = Answer(html(text=images + licence))
+    crawl.feed(crawl.home)
+    store = str(crawl.folder / "packs")
+    worker = crawl.start(CRAWL_OVERFLOW_STORE=store, MAX_IDLE_TIME_BEFORE_CLOSE="60")
+    until(lambda: int(crawl.redis.get(IMAGES.spilled) or 0) == 256)  # of 280 beyond their source's window
+    assert [int(crawl.redis.get(key)) for key in (IMAGES.outstanding, IMAGES.overflow)] == [120, 280]
+    worker.send_signal(signal.SIGTERM)
+    log, _ = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0, log
+    said = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60").stdout
+    assert said is not None
+    told = "256 requests of this frontier are in the store of another worker"
+    assert any(told in line for line in said), "it ended without a word"
+
+
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     crawl.answers |= {
         "/": Answer(

@@ -208,6 +208,26 @@ def test_a_sitemap_comes_back_and_what_is_new_in_it_is_crawled(crawl: Crawl) -> 
     assert not crawl.dead()
 
 
+def test_what_the_budget_cuts_off_a_sitemap_is_found_when_it_comes_back(crawl: Crawl) -> None:
+    home = crawl.home
+    crawl.answers |= {
+        "/robots.txt": robots("/map.xml"),
+        "/map.xml": xml(urlset(*(f"{home}/{number}" for number in range(6))), ETag=ETAG),
+        "/": Answer(html(text="home"), ETag=ETAG),
+        **{f"/{number}": Answer(html(text=f"number {number}")) for number in range(6)},
+    }
+    crawl.feed(home + "/")
+    crawl.run(**HOUR, CRAWL_PAGES_BUDGET="4", CRAWL_PAGES_BUDGET_PER_PAGE="0")
+    assert set(crawl.seen) == {"/", "/map.xml", "/0", "/1", "/2"}
+    make_due(crawl)
+    log = crawl.run(**HOUR, CRAWL_PAGES_BUDGET="8")
+    assert set(crawl.seen) == {"/", "/map.xml", *(f"/{number}" for number in range(6))}, log
+    make_due(crawl)
+    crawl.run(**HOUR)
+    assert sorted(path for path, *_ in conditions(crawl)) == ["/", "/", "/map.xml"]  # once all of it is stored
+    assert totals(crawl)["revisits_unchanged"] == 4
+
+
 def test_a_page_that_fails_comes_back_and_its_dead_letter_is_no_reason_to_pause(crawl: Crawl) -> None:
     crawl.answers["/"] = Answer(html(text="home"))
     crawl.feed(crawl.home + "/")

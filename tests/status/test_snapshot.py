@@ -128,6 +128,7 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
         "links_admitted": 15,
         "links_known": 25,
         "links_over_budget": 4,
+        "links_without_room": 6,
         "links_refused": 3,
         "links_excluded": 2,
     }
@@ -137,7 +138,7 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
     assert one.parse_p50_s == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
     assert one.parse_p99_s == PARSE_BOUNDS[-1]
     assert {name: getattr(one, name) for name in links} == links
-    assert one.links_rps == (49 - 10) / 4
+    assert one.links_rps == (55 - 10) / 4
     assert (one.waiting, one.spilled, one.seeds_waiting, one.overflow_lost) == (40, 30, 42, 7)
     assert (one.sources_due, one.redis_bytes) == (6, 10**6)
     assert general(after, replace(after, overview=after.overview._replace(now=6.0))).parse_p50_s is None

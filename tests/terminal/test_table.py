@@ -190,6 +190,10 @@ def test_the_header_of_a_crawl_of_pages_tells_what_became_of_links() -> None:
     assert "9 with work, 4 due  Redis 12.3 MB" in text
     assert "parse p50 0.0015 s, p95 0.0019 s, p99 0.002 s" in text
     assert "LOST" not in text
+    assert "WITHOUT ROOM" not in text
+    full = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, totals={"links_without_room": 7}))
+    assert full is not None
+    assert "7 WITHOUT ROOM" in rendered(*header(full, [], 200))
     lost = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, totals={"overflow_lost": 3}))
     assert lost is not None
     assert "3 LOST" in rendered(*header(lost, [], 200))

@@ -2,7 +2,8 @@
 
 import { bytes, clock, count, eta, link, make, rate, seconds, some, whole, write } from "./text.js";
 
-const linksOf = (g) => g.links_admitted + g.links_known + g.links_over_budget + g.links_refused + g.links_excluded;
+const linksOf = (g) =>
+  g.links_admitted + g.links_known + g.links_over_budget + g.links_without_room + g.links_refused + g.links_excluded;
 
 // Name, value, its key in `trouble`, the small text beside the value, and whether it is shown at all.
 const TILES = [
@@ -23,7 +24,8 @@ const TILES = [
   ["links a second", (g) => rate(g.links_rps), null,
     (g) => ` ${count(g.links_admitted)} admitted, ${count(g.links_known)} known`, linksOf],
   ["links over budget", (g) => count(g.links_over_budget), null,
-    (g) => ` ${count(g.links_refused)} refused, ${count(g.links_excluded)} excluded`, linksOf],
+    (g) => ` ${count(g.links_refused)} refused, ${count(g.links_excluded)} excluded`
+      + (g.links_without_room ? `, ${count(g.links_without_room)} without room` : ""), linksOf],
   ["dead letters", (g) => count(g.dead)],
   ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${some(g.exclusions, "name")}` : "")],
   ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,

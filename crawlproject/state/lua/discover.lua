@@ -12,13 +12,14 @@
 --    links, one group after the other: entries, digests (for the seen filter), hosts (32-bit hash of a host below the
 --    domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `s`itemaps at theirs, `f`ull overflows or frontier, `r`efused (an unknown source), e`x`cluded; of each
+--    at their bound, `s`itemaps at theirs, `f`ull overflows, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
 --    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
 --    whose they are.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
--- overflow, behind those that wait there; others go to its queues.
+-- overflow, behind those that wait there. Those of a higher priority (what sitemaps name) have a window of their own, and
+-- what is beyond becomes one of priority 1. Sitemaps, of which there is a bounded number, go to its queues.
 --
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 -- Sitemaps beyond their bound the caller counts.
@@ -45,7 +46,7 @@ if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
 look_up_budgets(payers)
 open_seen_filter()
 
-local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'over_budget', r = 'refused',
+local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', m = 'without_room', r = 'refused',
   x = 'excluded'}
 local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
 local batches, batch_of = {}, {} -- what is to be stored, by list
@@ -57,21 +58,24 @@ if not most_in_tails then
   most_in_tails = is_down and 2 * A.overflow_tail or math.huge
 end
 
--- How many more requests of a rank the queues of a source take: none while there are some in its overflow.
+-- How many more requests of a rank the queues of a source take: none while there are some in its overflow. The lowest ranks
+-- share a window.
 local function room_of(source, rank)
-  local queue = queues_of(source)[rank]
+  local keys = queues_of(source)
+  local queue = keys[rank]
+  if A.sitemaps then return math.huge end
   if not rooms[queue] then
-    rooms[queue] = math.huge
-    if rank <= FOUND_RANKS then
-      local held = 0
-      for index = 1, FOUND_RANKS do held = held + (attempt('LLEN', queues_of(source)[index]) or 0) end
-      local apart = false
-      for index = rank, FOUND_RANKS do apart = apart or overflow > 0 and waits_apart(source, index) end
-      rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
+    local held, apart = 0, false
+    for index = rank <= FOUND_RANKS and 1 or rank, math.max(rank, FOUND_RANKS) do
+      held = held + (attempt('LLEN', keys[index]) or 0)
+      apart = apart or index >= rank and overflow > 0 and waits_apart(source, index)
     end
+    rooms[queue] = apart and 0 or math.min(window_size(source) - held, -excess_of(held, outstanding + growth))
   end
   return rooms[queue]
 end
+
+local function as_found(entry) return entry:sub(1, 2) .. string.char(FOUND_RANKS - 1) .. entry:sub(4) end
 
 local function note(source, rank, list, entry)
   local batch = batch_of[list]
@@ -89,9 +93,10 @@ local function judge(source, name, index)
   local rank = rank_of(entry)
   if is_over_budget(source, rank) or is_share_taken(source) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
+  if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
   local room = room_of(source, rank)
   if room <= 0 and tails >= most_in_tails then return 'f' end
-  if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'f' end
+  if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
   if A.sitemaps and sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
   local new, key = mark_seen(A.digests[index], true)
   if not new then
@@ -131,7 +136,7 @@ for group = 1, groups do
       of_result[source] = (of_result[source] or 0) + 1
     end
     if letter == 'a' then register_source(source) end
-    if letter == 'f' then whole = 'f' end
+    if letter == 'f' or letter == 'm' then whole = letter end
   end
   closed[group] = whole and 2 or budget_state(source)
 end

@@ -101,6 +101,39 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
     assert await counters(state) == (0, 0)
 
 
+async def test_what_sitemaps_name_beyond_a_window_of_its_own_waits_as_links_do(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.org", 100))
+    await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
+    links = [f"{n:02}" for n in range(40)]
+    assert (await discover(state, group("page"), group(*links[:30], priority=2))).letters == "a" * 31
+    assert await stands(state, state.keys.queue_of) == {2: links[:12], 1: ["page", *links[12:23]]}
+    assert await stands(state, state.keys.overflow_of) == {1: links[23:30]}
+    await discover(state, group(*links[30:], priority=2))
+    assert await counters(state) == (24, 17)
+    await db(state).hset(state.keys.rates, "museum.org", "100")
+    given: list[str] = []
+    while len(given) < 41:
+        reply = await lease(state, want=2)
+        given += names(reply)
+        await state.scripts.settle("w", [Settlement(grant.id, "museum.org", dead="x") for grant in reply.grants])
+    assert given == [*links[:12], "page", *links[12:]]
+    assert await counters(state) == (0, 0)
+
+
+async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
+    await db(state).set(state.keys.outstanding, 1_000_000)  # at the high-water mark
+    links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
+    assert await discover(state, links[0], overflow_maxlen=3) == ("a" * 19 + "f", [2])
+    assert await counters(state) == (1_000_016, 3)
+    assert await discover(state, links[1], overflow_maxlen=3) == ("f" * 20, [2])
+    sitemaps = group("one.xml", "two.xml", priority=2)  # of which there is a bounded number
+    assert await discover(state, sitemaps, overflow_maxlen=3, sitemaps=("museum.org", 9)) == ("aa", [0])
+    assert await counters(state) == (1_000_018, 3)
+
+
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
     state.scripts = Scripts(state.redis, state.keys, state.clock, delay=50.0)  # 12 in ten minutes
     await join(state)
@@ -288,7 +321,7 @@ async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(s
     await lead(state)
     groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
     reply = await discover(state, *groups, high_water=10, most_outstanding=5)
-    assert reply == ("aaaaafff", [0, 0, 2, 2])
-    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "ffffffff"
+    assert reply == ("aaaaammm", [0, 0, 2, 2])
+    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "m" * 8
     assert await counters(state) == (5, 0)
     assert (await discover(state, *groups, high_water=10)).letters == "kkkkkaaa"
