@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from selectolax.lexbor import LexborNode
 
@@ -20,6 +20,7 @@ _MOST_LICENCES = 200  # marks of licences that are looked at
 _MOST_CREATORS = 500
 _MOST_ANCESTORS = 40  # of an element that are looked at
 _LONGEST_TEXT = 500
+_MOST_FOLDERS = 20  # of an address that are looked at: no link has more
 _LONGEST_SRCSET = 32_768  # characters
 
 _SPACE = "\t\n\f\r "
@@ -134,6 +135,23 @@ def images_of(document: Document) -> Images:
         for image in found.values()
     )
     return Images(tuple(whole), licences.of_page, left_out)
+
+
+def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:
+    """Yield what a page shows of each image, for its digest: its address from `base`, and its alternative text.
+
+    Of the folders that both have only the last one counts: where a server ignores what stands behind a path, a
+    relative address is another one on each of the pages that are one.
+    """
+    start = base.partition("?")[0].split("/", _MOST_FOLDERS)
+    host, folders = start[:3], start[3:-1]
+    for image in images:
+        address = image.url
+        parts = address.split("/", _MOST_FOLDERS)
+        if parts[:3] == host:
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folders, parts[3:-1])))
+            address = "/".join(parts[3 + max(same - 1, 0) :])
+        yield f"{address} {image.alt or ''}"
 
 
 def largest(srcsets: Iterable[str]) -> str | None:

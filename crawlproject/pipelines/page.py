@@ -74,7 +74,7 @@ class PagePipeline:
         shortest = self.settings.pages_revisit
         if not shortest or not (item.before or item.depth == 0 or is_home(item.url)):
             return None
-        look = look_of(item.response.url, item.response.headers, page.text_digest or "")
+        look = look_of(item.response.url, item.response.headers, page.digest or "")
         if (made := item.exchange) is not None:
             sha1 = "" if made.truncated else payload_digest(made.body)
             is_equal = made.earlier is not None and sha1 != "" and made.earlier.sha1 == sha1

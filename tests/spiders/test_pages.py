@@ -301,6 +301,17 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (totals["not_html"], totals["pages"]) == (3, len(pages))
 
 
+def test_a_gallery_whose_pages_differ_only_in_their_picture_is_crawled_to_its_end(crawl: Crawl) -> None:
+    pages = [f"/gallery/{number}" for number in range(12)]
+    crawl.answers["/"] = Answer(html(pages[0]))
+    for number, path in enumerate(pages):
+        others = f'<a href="/gallery/{number - 1}">Previous</a> | <a href="/gallery/{number + 1}">Next</a>'
+        crawl.answers[path] = Answer(f'<html><img src="/photos/{number}.jpg">{others}'.encode())
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    assert {*pages} <= {*crawl.pages()}, log
+
+
 def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
     crawl.answers["/"] = Answer(html("/copies/0"))
     for number in range(100):
