@@ -13,6 +13,7 @@ from crawlproject.pages.canonical import LONGEST, image_url
 from crawlproject.pages.document import Document
 from crawlproject.pages.licences import Licence, known_licence, licence_of
 from crawlproject.pages.linked_data import ImageObject, linked_data
+from crawlproject.sources.domains import domain_of_url
 
 MOST_IMAGES = 500  # of a page
 MOST_CANDIDATES = 100  # of a srcset
@@ -47,7 +48,10 @@ _CREATOR = (
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
-    """An image of a page, at its absolute address. `licence` is its own or, where it has none, the page's."""
+    """An image of a page, at its absolute address.
+
+    `licence` is its own or, where it has none and is of the page's registrable domain, the page's.
+    """
 
     url: str
     licence: Licence | None = None
@@ -145,8 +149,13 @@ def images_of(document: Document) -> Images:
             found[image.url] = image
         else:
             left_out += 1
+    domain = domain_of_url(document.url)
+
+    def licence_of_page(image: FoundImage) -> Licence | None:
+        return licences.of_page if licences.of_page and domain_of_url(image.url) == domain else None
+
     whole = (
-        replace(image, licence=image.licence or licences.of_url.get(image.url) or licences.of_page)
+        replace(image, licence=image.licence or licences.of_url.get(image.url) or licence_of_page(image))
         for image in found.values()
     )
     return Images(tuple(whole), licences.of_page, left_out)

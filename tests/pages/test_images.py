@@ -192,6 +192,20 @@ def test_the_licence_of_a_page_is_the_only_one_that_it_names(html: str, licence:
     assert page.images[-1].licence == licence
 
 
+@pytest.mark.parametrize("page", [linked(BY), linked(BY, ""), data({"@type": "WebPage", "license": BY.url})])
+def test_the_licence_of_a_page_is_not_that_of_images_of_other_domains(page: str) -> None:
+    html = f"""<base href=https://cdn.example/>{page}<img src=https://museum.example/a.jpg>
+        <img src=https://img.museum.example/b.jpg><img src=https://adverts.example/c.jpg><img src=d.jpg>
+        <figure><img src=https://photos.example/e.jpg>{linked(BY)}</figure>
+        {data({"@type": "ImageObject", "url": "https://photos.example/f.jpg", "license": BY.url})}"""
+    assert {image.url for image in read(html).images if image.licence == BY} == {
+        "https://museum.example/a.jpg",
+        "https://img.museum.example/b.jpg",
+        "https://photos.example/e.jpg",
+        "https://photos.example/f.jpg",
+    }
+
+
 @pytest.mark.parametrize("rule", ["noimageindex", "noai", "noimageai"])
 def test_pages_that_forbid_it_have_no_images(rule: str) -> None:
     assert read(f"<meta name=robots content={rule}><img src=a.jpg>").images == ()
