@@ -16,10 +16,11 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Failure, FetchedPage
 from crawlproject.pages.page import Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
-from crawlproject.pages.rules import NO_IMAGES
+from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 from crawlproject.storage.warc import Earlier, payload_digest
+from crawlproject.texts import printable
 
 _LARGE = 16 * 1024  # bytes; fewer take a few milliseconds at most, also of a hostile page, but by a long base:
 _LONG = 200  # characters of an address that each link of a page may be joined to
@@ -57,7 +58,8 @@ class PagePipeline:
         item.page = await asyncio.to_thread(read) if _is_dear(response.url, item.body) else read()
         item.parse_s = time.perf_counter() - began
         if item.page is None:
-            return _failure(item, NOT_HTML, "not HTML")
+            content_type = header(response.headers, "content-type") or "none"
+            return _failure(item, NOT_HTML, f"not HTML (Content-Type: {printable(content_type)})")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
         if self.settings.pages_store is not None and not item.refused:
             is_cut = "download_stopped" in response.flags or len(item.body) >= most
