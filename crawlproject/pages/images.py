@@ -107,7 +107,7 @@ class _Licences:
         self.of_page = _the_only(of_page) or (None if of_page else _the_only(linked))
 
     def of(self, node: LexborNode) -> _Said:
-        """Return what is said of an element by those around it: the innermost one, up to the one with a licence."""
+        """Return what the elements around one say of it: the innermost ones, up to that with a licence."""
         creator = None
         if self.of_element:
             for one in _with_ancestors(node):
@@ -173,7 +173,9 @@ def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:
         address = image.url
         parts = address.split("/", _MOST_FOLDERS)
         if parts[:3] == host:
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folders, parts[3:-1])))
+            same = sum(
+                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folders, parts[3:-1], strict=False))
+            )
             address = "/".join(parts[3 + max(same - 1, 0) :])
         yield f"{address} {image.alt or ''}"
 

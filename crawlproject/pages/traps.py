@@ -55,16 +55,16 @@ def judge(url: str, depth: int, *, nofollow: bool = False, year: int) -> Verdict
     if reason := _refusal(url, depth, segments, parameters, is_far=is_far):
         return Verdict(Worth.REFUSED, reason)
     if nofollow:
-        return Verdict(Worth.POOR, "nofollow")
-    if parameters:
-        return Verdict(Worth.POOR, "query")
-    if depth > _POOR_DEPTH:
-        return Verdict(Worth.POOR, "depth")
-    if years and _CALENDAR.search(path):
-        return Verdict(Worth.POOR, "calendar")
-    if not _all_near(years, year):  # perhaps the number of an object, or an old newspaper
-        return Verdict(Worth.POOR, "year")
-    return Verdict(Worth.PLAIN)
+        reason = "nofollow"
+    elif parameters:
+        reason = "query"
+    elif depth > _POOR_DEPTH:
+        reason = "depth"
+    elif years and _CALENDAR.search(path):
+        reason = "calendar"
+    elif not _all_near(years, year):  # perhaps the number of an object, or an old newspaper
+        reason = "year"
+    return Verdict(Worth.POOR, reason) if reason else Verdict(Worth.PLAIN)
 
 
 def _all_near(years: list[int], year: int) -> bool:

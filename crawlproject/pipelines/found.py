@@ -63,9 +63,9 @@ class FoundPipeline:
     """Stores the links of a page that are in scope, and its images, then makes its event.
 
     The lease keeper emits the event. The images go to the frontier of the spider `images`. No links are followed
-    from a page that says `nofollow`, nor from one that shows what was last seen under another address of its domain.
-    Of a page that forbids to be kept there is no event, and none of its images is fetched: it is a dead letter, as a
-    picture that forbids it is.
+    from a page that says `nofollow`, nor from one that shows what was last seen under another address of its
+    domain. Of a page that forbids to be kept there is no event, and none of its images is fetched: it is a dead
+    letter, as a picture that forbids it is.
 
     With the first page of a host go the sitemaps that its robots.txt names: requests of the spider as its links
     are, each of which the seen filter lets pass once. The pages that they name are stored as links of that page.

@@ -99,7 +99,8 @@ def test_the_first_creator_named_anywhere_in_what_has_the_licence_is_that_of_its
 def test_what_has_no_licence_of_its_own_has_its_creator() -> None:
     html = f"""<figure><img src=a.jpg><span itemprop=creator>Ann</span></figure>
         <div itemscope><meta itemprop=author content=Bob><figure><img src=b.jpg></figure></div>
-        <section itemscope><figure><img src=c.jpg><i rel=author>Cy</i></figure><figure><img src=d.jpg></figure></section>
+        <section itemscope>
+        <figure><img src=c.jpg><i rel=author>Cy</i></figure><figure><img src=d.jpg></figure></section>
         <figure><img src=e.jpg><p itemprop=creator itemscope><b itemprop=name>Eve</b></p></figure>
         <div itemscope><span itemprop=creator>Fay</span><figure><img src=f.jpg>{linked(SA)}</figure></div>
         <article itemscope itemtype='https://schema.org/Article'><a rel=author>Dora</a><img src=g.jpg></article>

@@ -373,7 +373,7 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         "/a": Answer(html(text=f"the same image again {licensed}")),
         "/other": Answer(
             html(
-                text=f'<figure><img src="http://other.example/x.jpg"><a rel="license" href="{LICENCE}">BY</a></figure>'
+                text=f'<figure><img src="http://other.example/x.jpg"><a rel=license href={LICENCE}>BY</a></figure>'
             )
         ),
         "/noai": Answer(html(head='<meta name="robots" content="noai">', text=licensed.replace("own", "noai"))),
