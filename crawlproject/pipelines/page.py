@@ -22,14 +22,14 @@ from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 from crawlproject.storage.warc import Earlier, payload_digest
 from crawlproject.texts import printable
 
-_LARGE = 16 * 1024  # bytes; fewer take a few milliseconds at most, also of a hostile page, but by a long base:
+_LARGE = 16 * 1024  # bytes; fewer take some milliseconds, of a hostile page 60 to 100, and more by a long base:
 _LONG = 200  # characters of an address that each link of a page may be joined to
 
 
 class PagePipeline:
     """Reads the beginning of a `FetchedPage`, `CRAWL_PAGES_MAX_BYTES` of it, whatever it would decode to.
 
-    What is large is read in a thread: a page that is made to be dear takes a third of a second.
+    What is large is read in a thread: a page that is made to be dear takes up to a third of a second.
     """
 
     def __init__(self, settings: config.Config) -> None:
