@@ -105,6 +105,11 @@ def measure(pages: list[bytes]) -> dict[str, float]:
     return {name: total / len(pages) * 1000 for name, total in seconds.items()}
 
 
+def _is_cut(body: bytes) -> bool:
+    page = read_page(URL, HEADERS, body, NOW)
+    return page is not None and page.is_cut
+
+
 def _filled(unit: str) -> str:
     return (unit * (MAX_BYTES // len(unit) + 1))[:MAX_BYTES]
 
@@ -151,6 +156,7 @@ def main() -> None:
         print(f"\n{len(of_size)} pages of {low:,} to {high - 1:,} bytes, {mean:,} on average")
         for name, spent in figures.items():
             print(f"  {name:28} {spent:8.2f} ms  {spent / figures['all that a page says']:6.2f}")
+        print(f"  cut, as they would cost the parser too much: {sum(map(_is_cut, of_size))}")
     print(f"\nhostile pages of {MAX_BYTES:,} bytes at most: Lexbor alone, and all that a page says")
     for name, text in HOSTILE.items():
         line = f"  {name:28}"

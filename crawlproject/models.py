@@ -610,7 +610,7 @@ def _as_json(event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent, optional
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """Item: a page that was read, and whose links are stored. `is_new`: its text was not seen before.
+    """Item: a page that was read, and whose links are stored. `is_new`: what it shows was not seen before.
 
     `size` is the number of bytes that were read, in `parse_s` seconds. `counts`: what became of links and sitemaps
     that Redis has not counted yet. `look`: it is to be looked at again.

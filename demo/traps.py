@@ -56,7 +56,7 @@ def inside(trap: str, domain: str, path: str, width: int, rng: Random) -> tuple[
 
 def with_session(link: str, rng: Random) -> str:
     """Return a link with a session identifier, another one each time."""
-    return f"{link}{'&' if '?' in link else '?'}sid={rng.getrandbits(64):x}"
+    return f"{link}{'&' if '?' in link else '?'}sid={rng.getrandbits(64):016x}"
 
 
 def _month(number: int) -> str:

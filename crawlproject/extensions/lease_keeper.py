@@ -260,12 +260,7 @@ class LeaseKeeper:
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
             case Becomes.NOTHING:
-                evidence = _evidence(outcome, request, failure.status)
-                counts = {"fetched": 1, "not_html": 1}
-                source = codec.paced_as(request)
-                self.worker.lease_queue.settle(
-                    lease, Settlement(lease.id, source, done=True, counts=counts, **evidence)
-                )
+                self.worker.lease_queue.settle(lease, _not_html(lease, request, failure))
             case _:
                 self.worker.lease_queue.settle(lease, self._next_attempt(lease, request, failure))
 
@@ -412,6 +407,16 @@ def _processed(lease: Lease, request: Request, status: int) -> Settlement:
         counts |= _counts(outcome)
     evidence = _evidence(outcome, request, status)
     return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **evidence)
+
+
+def _not_html(lease: Lease, request: Request, failure: Failure) -> Settlement:
+    """Return the settlement of a page that is none: a dead letter of a seed, else nothing but counted."""
+    evidence, source = _evidence(failure.outcome, request, failure.status), codec.paced_as(request)
+    if request.meta.get("depth", 0) == 0:
+        evidence["refusal"] = REVISIT in request.meta  # as in `_is_expected`
+        attempt = _attempt(request, failure.outcome, failure.status)
+        return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, evidence)
+    return Settlement(lease.id, source, done=True, counts={"fetched": 1, "not_html": 1}, **evidence)
 
 
 def _dead_letter(

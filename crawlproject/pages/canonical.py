@@ -14,11 +14,19 @@ LONGEST = 2048  # characters; what is longer is no address of a page
 MOST_PARAMETERS = 20  # nor is what has more, those that are left out included
 
 _PLAIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9._~/-]*+")  # nothing to do about
-_SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/?#;]*+|/\(S\([a-z0-9]{24}\)\)", re.IGNORECASE)
-# Parameters that say who comes, or from where, and not what is shown.
+_TOKEN = r"(?:[0-9a-z]{16,}+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"  # no number of an article
+_SESSION_IN_PATH = re.compile(
+    rf";(?:(?:jsessionid|phpsessid)=[^/?#;]*+|sid={_TOKEN}(?=[/?#;]|\Z))|/\(S\([a-z0-9]{{24}}\)\)", re.IGNORECASE
+)
+# Parameters that say who comes, or from where, and not what is shown; some names only by their values.
+_SHARED_BY = (
+    r"(?:jetpack-)?whatsapp|facebook|twitter|x|linkedin|pinterest|reddit|tumblr|telegram|pocket|email|print|skype|mastodon"
+    r"|bluesky|threads|nextdoor|google-plus-1|press-this|custom-\d+"
+)
 _NOISE = re.compile(
-    r"(?:utm_\w+|fbclid|gclid|gbraid|wbraid|dclid|msclkid|yclid|twclid|ttclid|mc_[ce]id|igshid|_gac?|_gl|_hsenc|_hsmi"
-    r"|phpsessid|jsessionid|aspsessionid\w*|sid|sessionid|session_id|s_id|oscsid|zenid|cfid|cftoken|replytocom|share)",
+    r"(?:(?:utm_\w+|fbclid|gclid|gbraid|wbraid|dclid|msclkid|yclid|twclid|ttclid|mc_[ce]id|igshid|_gac?|_gl|_hsenc|_hsmi"
+    r"|phpsessid|jsessionid|aspsessionid\w*|oscsid|zenid|cfid|cftoken|replytocom)(?:=.*)?"
+    rf"|(?:sid|s_id|sessionid|session_id)=(?:{_TOKEN})?|share=(?:{_SHARED_BY})?)",
     re.IGNORECASE | re.ASCII,
 )
 _LONGEST_HOST = 253
@@ -52,7 +60,7 @@ def canonical_url(url: str, base: str | None = None) -> str | None:
 def _without_noise(url: str) -> str:
     url = canonicalize_url(_SESSION_IN_PATH.sub("", url))
     head, mark, query = url.partition("?")
-    kept = [one for one in query.split("&") if one and not _NOISE.fullmatch(one.partition("=")[0])]
+    kept = [one for one in query.split("&") if one and not _NOISE.fullmatch(one)]
     url = f"{head}?{'&'.join(kept)}" if mark and kept else head
     return canonicalize_url(ada_url.normalize_url(url))
 

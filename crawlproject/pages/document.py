@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -93,17 +93,16 @@ class Document:
         attributes = root.attributes if root is not None else {}
         return language_tag(attributes.get("lang") or attributes.get("xml:lang") or "")
 
-    def text_digest(self) -> str | None:
-        """Return the digest of the visible text, white space aside; None without any.
+    def digest(self, images: Iterable[str]) -> str | None:
+        """Return the digest of the visible text, white space aside, and of `images`; None without any of both.
 
         Pages with equal digests show the same, under whatever address. This strips the tree, so call it last.
         """
-        body = self.tree.body
-        if body is None:
-            return None
         self.tree.strip_tags(list(_UNSEEN))
-        words = " ".join(body.text(separator=" ").split())
-        return blake2b(words.encode(errors="replace"), digest_size=16).hexdigest() if words else None
+        body = self.tree.body
+        words = " ".join(body.text(separator=" ").split()) if body is not None else ""
+        shown = "\n".join(filter(None, (words, *images)))
+        return blake2b(shown.encode(errors="replace"), digest_size=16).hexdigest() if shown else None
 
 
 def parse(url: str, content_type: str | None, body: bytes, max_bytes: int) -> Document:

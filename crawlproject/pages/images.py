@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from selectolax.lexbor import LexborNode
 
@@ -13,6 +13,7 @@ from crawlproject.pages.canonical import LONGEST, image_url
 from crawlproject.pages.document import Document
 from crawlproject.pages.licences import Licence, known_licence, licence_of
 from crawlproject.pages.linked_data import ImageObject, linked_data
+from crawlproject.sources.domains import domain_of_url
 
 MOST_IMAGES = 500  # of a page
 MOST_CANDIDATES = 100  # of a srcset
@@ -20,6 +21,7 @@ _MOST_LICENCES = 200  # marks of licences that are looked at
 _MOST_CREATORS = 500
 _MOST_ANCESTORS = 40  # of an element that are looked at
 _LONGEST_TEXT = 500
+_MOST_FOLDERS = 20  # of an address that are looked at: no link has more
 _LONGEST_SRCSET = 32_768  # characters
 
 _SPACE = "\t\n\f\r "
@@ -46,7 +48,10 @@ _CREATOR = (
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
-    """An image of a page, at its absolute address. `licence` is its own or, where it has none, the page's."""
+    """An image of a page, at its absolute address.
+
+    `licence` is its own or, where it has none and is of the page's registrable domain, the page's.
+    """
 
     url: str
     licence: Licence | None = None
@@ -79,36 +84,51 @@ class _Licences:
     def __init__(self, document: Document, objects: list[ImageObject], others: list[str]) -> None:
         self.document = document
         self.of_element: dict[int, _Said] = {}
+        self._is_scope: dict[int, bool] = {}  # by element: an attribute is read once, however many are within
         self.of_url: dict[str, Licence] = {}
         of_page: list[Licence] = []
         linked: list[Licence] = []
-        creators: dict[int, LexborNode] | None = None  # most pages need none
         for node, licence, is_marked in _marks(document):
-            scope = _scope_of(node)
+            scope = self._scope_of(node)
             if scope is None:
                 (of_page if is_marked else linked).append(licence)
                 continue
-            if creators is None:
-                creators = _creators(document)
-            if (said := self.of_element.get(scope.mem_id)) is None:
-                creator = creators.get(scope.mem_id)
-                text = creator.text()[: 4 * _LONGEST_TEXT] if creator is not None else None
-                said = self.of_element[scope.mem_id] = _Said(creator=_text(text))
+            said = self.of_element.setdefault(scope.mem_id, _Said())
             said.licence = said.licence or licence
             attributes = scope.attributes
             about = attributes.get("about") or attributes.get("resource") or attributes.get("itemid")
             if about and (url := image_url(about.strip(_SPACE), document.base)):
                 self.of_url.setdefault(url, licence)
+        for node in document.tree.css(_CREATOR)[:_MOST_CREATORS]:
+            if (scope := self._scope_of(node)) is not None:
+                said = self.of_element.setdefault(scope.mem_id, _Said())
+                said.creator = said.creator or _creator_in(node)
         of_page += [found for one in others[:_MOST_LICENCES] if (found := licence_of(one, document.base))]
         self.of_page = _the_only(of_page) or (None if of_page else _the_only(linked))
 
     def of(self, node: LexborNode) -> _Said:
-        """Return what is said of an element by the innermost one around it that has a licence."""
+        """Return what the elements around one say of it: the innermost ones, up to that with a licence."""
+        creator = None
         if self.of_element:
             for one in _with_ancestors(node):
                 if (said := self.of_element.get(one.mem_id)) is not None:
-                    return said
-        return _Said()
+                    creator = creator or said.creator
+                    if said.licence is not None:
+                        return _Said(said.licence, creator)
+        return _Said(creator=creator)
+
+    def _scope_of(self, node: LexborNode) -> LexborNode | None:
+        """Return the element that a licence or creator within it is said of; None if that is the page."""
+        for one in _with_ancestors(node):
+            if one.tag in {"body", "html"}:
+                return None
+            if one.tag == "figure":
+                return one
+            if (is_scope := self._is_scope.get(one.mem_id)) is None:
+                is_scope = self._is_scope[one.mem_id] = _is_scope(one)
+            if is_scope and (one is not node or "about" in one.attributes):
+                return one
+        return None
 
 
 def images_of(document: Document) -> Images:
@@ -129,11 +149,35 @@ def images_of(document: Document) -> Images:
             found[image.url] = image
         else:
             left_out += 1
+    domain = domain_of_url(document.url)
+
+    def licence_of_page(image: FoundImage) -> Licence | None:
+        return licences.of_page if licences.of_page and domain_of_url(image.url) == domain else None
+
     whole = (
-        replace(image, licence=image.licence or licences.of_url.get(image.url) or licences.of_page)
+        replace(image, licence=image.licence or licences.of_url.get(image.url) or licence_of_page(image))
         for image in found.values()
     )
     return Images(tuple(whole), licences.of_page, left_out)
+
+
+def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:
+    """Yield what a page shows of each image, for its digest: its address from `base`, and its alternative text.
+
+    Of the folders that both have only the last one counts: where a server ignores what stands behind a path, a
+    relative address is another one on each of the pages that are one.
+    """
+    start = base.partition("?")[0].split("/", _MOST_FOLDERS)
+    host, folders = start[:3], start[3:-1]
+    for image in images:
+        address = image.url
+        parts = address.split("/", _MOST_FOLDERS)
+        if parts[:3] == host:
+            same = sum(
+                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folders, parts[3:-1], strict=False))
+            )
+            address = "/".join(parts[3 + max(same - 1, 0) :])
+        yield f"{address} {image.alt or ''}"
 
 
 def largest(srcsets: Iterable[str]) -> str | None:
@@ -236,18 +280,9 @@ def _marks(document: Document) -> Iterator[tuple[LexborNode, Licence, bool]]:
                     return
 
 
-def _scope_of(node: LexborNode) -> LexborNode | None:
-    """Return the element that a licence within it is said of; None if that is the page."""
-    for one in _with_ancestors(node):
-        if one.tag in {"body", "html"}:
-            return None
-        if one.tag == "figure":
-            return one
-        attributes = one.attributes
-        is_scope = any(name in attributes for name in _SCOPES) and not _is_about_page(attributes)
-        if is_scope and (one is not node or "about" in attributes):
-            return one
-    return None
+def _is_scope(node: LexborNode) -> bool:
+    attributes = node.attributes
+    return any(name in attributes for name in _SCOPES) and not _is_about_page(attributes)
 
 
 def _is_about_page(attributes: dict[str, str | None]) -> bool:
@@ -266,16 +301,8 @@ def _with_ancestors(node: LexborNode) -> Iterator[LexborNode]:
         one = one.parent
 
 
-def _creators(document: Document) -> dict[int, LexborNode]:
-    """Return what first names a creator in each element with such a thing, by the element's `mem_id`.
-
-    The page is looked through once, for a search in each element that has a licence takes their number times that.
-    """
-    found: dict[int, LexborNode] = {}
-    for node in document.tree.css(_CREATOR)[:_MOST_CREATORS]:
-        for one in _with_ancestors(node):
-            found.setdefault(one.mem_id, node)
-    return found
+def _creator_in(node: LexborNode) -> str | None:
+    return _text(node.attributes.get("content") or node.text()[: 4 * _LONGEST_TEXT])
 
 
 def _the_only(licences: list[Licence]) -> Licence | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from crawlproject.pages.document import language_tag, parse
-from crawlproject.pages.images import FoundImage, images_of
+from crawlproject.pages.images import FoundImage, images_of, shown
 from crawlproject.pages.licences import Licence
 from crawlproject.pages.links import Link, links_of
 from crawlproject.pages.rules import Headers, Rules, header, rules_of
@@ -20,9 +20,9 @@ class Page:
     """What a page says.
 
     `links` and `images` are those to follow: none where `rules` forbid it. `canonical` is the address that it
-    gives as its own, which proves nothing. `text_digest` is the same for pages that show the same text, None
-    for one without any. `is_cut` says that its end was not read, `left_out` how many links and images were not:
-    too many, too long, or no addresses.
+    gives as its own, which proves nothing. `digest` is the same for pages that show the same text and the same
+    images, None for one without any. `is_cut` says that its end was not read, `left_out` how many links and images
+    were not: too many, too long, or no addresses.
     """
 
     url: str
@@ -30,7 +30,7 @@ class Page:
     language: str | None
     encoding: str
     canonical: str | None
-    text_digest: str | None
+    digest: str | None
     rules: Rules
     links: tuple[Link, ...]
     images: tuple[FoundImage, ...]
@@ -68,5 +68,5 @@ def read_page(
         licence=images.licence,
         left_out=links.left_out + images.left_out,
         is_cut=document.is_cut,
-        text_digest=document.text_digest(),
+        digest=document.digest(shown(images.found, document.base)),
     )

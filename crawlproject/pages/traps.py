@@ -51,20 +51,27 @@ def judge(url: str, depth: int, *, nofollow: bool = False, year: int) -> Verdict
     segments = [one for one in path.split("/") if one]
     parameters = query.count("&") + 1 if query else 0
     years = [int(one) for one in _DATE.findall(path + "?" + query)]
-    if reason := _refusal(url, depth, segments, parameters, years, year):
+    is_far = not _all_near(years, year) and _CALENDAR.search(f"{path}?{query}") is not None
+    if reason := _refusal(url, depth, segments, parameters, is_far=is_far):
         return Verdict(Worth.REFUSED, reason)
     if nofollow:
-        return Verdict(Worth.POOR, "nofollow")
-    if parameters:
-        return Verdict(Worth.POOR, "query")
-    if depth > _POOR_DEPTH:
-        return Verdict(Worth.POOR, "depth")
-    if years and _CALENDAR.search(path):
-        return Verdict(Worth.POOR, "calendar")
-    return Verdict(Worth.PLAIN)
+        reason = "nofollow"
+    elif parameters:
+        reason = "query"
+    elif depth > _POOR_DEPTH:
+        reason = "depth"
+    elif years and _CALENDAR.search(path):
+        reason = "calendar"
+    elif not _all_near(years, year):  # perhaps the number of an object, or an old newspaper
+        reason = "year"
+    return Verdict(Worth.POOR, reason) if reason else Verdict(Worth.PLAIN)
 
 
-def _refusal(url: str, depth: int, segments: list[str], parameters: int, years: list[int], year: int) -> str:
+def _all_near(years: list[int], year: int) -> bool:
+    return all(FIRST_YEAR <= one <= year + 1 for one in years)
+
+
+def _refusal(url: str, depth: int, segments: list[str], parameters: int, *, is_far: bool) -> str:
     found = ""
     if len(url) > LONGEST_URL:
         found = "length"
@@ -76,6 +83,6 @@ def _refusal(url: str, depth: int, segments: list[str], parameters: int, years: 
         found = "repetition"
     elif parameters > MOST_PARAMETERS:
         found = "parameters"
-    elif not all(FIRST_YEAR <= one <= year + 1 for one in years):
+    elif is_far:  # a month of a calendar that nobody lives to see, or that is long over
         found = "calendar"
     return found

@@ -63,9 +63,9 @@ class FoundPipeline:
     """Stores the links of a page that are in scope, and its images, then makes its event.
 
     The lease keeper emits the event. The images go to the frontier of the spider `images`. No links are followed
-    from a page that says `nofollow`, nor from one whose text was last seen under another address of its domain. Of
-    a page that forbids to be kept there is no event, and none of its images is fetched: it is a dead letter, as a
-    picture that forbids it is.
+    from a page that says `nofollow`, nor from one that shows what was last seen under another address of its
+    domain. Of a page that forbids to be kept there is no event, and none of its images is fetched: it is a dead
+    letter, as a picture that forbids it is.
 
     With the first page of a host go the sitemaps that its robots.txt names: requests of the spider as its links
     are, each of which the seen filter lets pass once. The pages that they name are stored as links of that page.
@@ -107,7 +107,7 @@ class FoundPipeline:
         decided: Counter[str] = Counter()
         links = list(self._links_of(item, page, decided))
         try:
-            is_new = page.text_digest is None or await self._lasting(lambda: self._is_new(item.url, page))
+            is_new = page.digest is None or await self._lasting(lambda: self._is_new(item.url, page))
             if is_new:
                 await self._admit(self.links, iter(links), decided)
             if not item.refused:
@@ -301,8 +301,8 @@ class FoundPipeline:
             await self._pause()
 
     async def _is_new(self, url: str, page: Page) -> bool:
-        """Tell whether the visible text of a page is new to its domain, or was last seen under this address."""
-        text = hashlib.blake2b(f"{domain_of_url(url)}\n{page.text_digest}".encode(), digest_size=9).digest()
+        """Tell whether what a page shows is new to its domain, or was last seen under this address."""
+        text = hashlib.blake2b(f"{domain_of_url(url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(url.encode(), digest_size=5).digest()
         return await self.worker.state.scripts.note_text(text, address, places=self.settings.pages_texts)
 
@@ -346,7 +346,7 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent
     read: dict[str, Any] = {"title": None, "language": None, "licence": None, "images": 0}
     digest = item.before.digest if item.before else ""
     if page is not None:
-        digest = page.text_digest or ""
+        digest = page.digest or ""
         licence = page.licence and page.licence.url
         read = {"title": page.title, "language": page.language, "licence": licence, "images": len(page.images)}
     return PageEvent(

@@ -16,19 +16,20 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Failure, FetchedPage
 from crawlproject.pages.page import Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
-from crawlproject.pages.rules import NO_IMAGES
+from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 from crawlproject.storage.warc import Earlier, payload_digest
+from crawlproject.texts import printable
 
-_LARGE = 16 * 1024  # bytes; fewer take a few milliseconds at most, also of a hostile page, but by a long base:
+_LARGE = 16 * 1024  # bytes; fewer take some milliseconds, of a hostile page 60 to 100, and more by a long base:
 _LONG = 200  # characters of an address that each link of a page may be joined to
 
 
 class PagePipeline:
     """Reads the beginning of a `FetchedPage`, `CRAWL_PAGES_MAX_BYTES` of it, whatever it would decode to.
 
-    What is large is read in a thread: a page that is made to be dear takes a third of a second.
+    What is large is read in a thread: a page that is made to be dear takes up to a third of a second.
     """
 
     def __init__(self, settings: config.Config) -> None:
@@ -57,7 +58,8 @@ class PagePipeline:
         item.page = await asyncio.to_thread(read) if _is_dear(response.url, item.body) else read()
         item.parse_s = time.perf_counter() - began
         if item.page is None:
-            return _failure(item, NOT_HTML, "not HTML")
+            content_type = header(response.headers, "content-type") or "none"
+            return _failure(item, NOT_HTML, f"not HTML (Content-Type: {printable(content_type)})")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
         if self.settings.pages_store is not None and not item.refused:
             is_cut = "download_stopped" in response.flags or len(item.body) >= most
@@ -74,7 +76,7 @@ class PagePipeline:
         shortest = self.settings.pages_revisit
         if not shortest or not (item.before or item.depth == 0 or is_home(item.url)):
             return None
-        look = look_of(item.response.url, item.response.headers, page.text_digest or "")
+        look = look_of(item.response.url, item.response.headers, page.digest or "")
         if (made := item.exchange) is not None:
             sha1 = "" if made.truncated else payload_digest(made.body)
             is_equal = made.earlier is not None and sha1 != "" and made.earlier.sha1 == sha1

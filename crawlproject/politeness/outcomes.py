@@ -66,7 +66,7 @@ class Becomes(Enum):
     HANDED_BACK = "to the head of its queue, as if it had never been leased"
     POSTPONED = "back to its queue after a while, with no attempt counted"
     REDELIVERED = "back to its queue after a while, with a delivery counted; a dead letter at the last one"
-    NOTHING = "nothing: it is done, counted, and has no event"
+    NOTHING = "nothing: it is done, counted, and has no event; a seed is a dead letter"
 
 
 class Sample(Enum):

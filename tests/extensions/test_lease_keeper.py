@@ -30,6 +30,7 @@ from crawlproject.models import (
     FOUND,
     IDENTIFIER,
     RETRIES,
+    REVISIT,
     SOURCE,
     Failure,
     ImageEvent,
@@ -194,13 +195,32 @@ async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(ca
     assert await case.redis.get(case.keys.dead_refusals) is None
 
 
-async def test_what_is_no_page_is_done_without_an_event(case: Case) -> None:
-    response = await case.lease()
+async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
+    response = await case.lease(depth=1)
     case.keeper.item_scraped(Failure("", URL, "museum", NOT_HTML, "not HTML", status=200), response)
     assert await case.dead() == []
     assert await case.redis.get(case.keys.outstanding) == b"0"
     assert await case.statuses() == [b"200"]
     assert (await case.redis.hgetall(case.keys.totals))[b"not_html"] == b"1"
+
+
+@pytest.mark.parametrize(("looked_at_again", "expected"), [(False, None), (True, b"1")])
+async def test_a_seed_that_is_no_page_is_a_dead_letter(
+    case: Case, looked_at_again: bool, expected: bytes | None
+) -> None:
+    response = await case.lease()
+    assert response.request is not None
+    if looked_at_again:
+        response.request.meta[REVISIT] = []
+    case.keeper.item_scraped(Failure("", URL, "museum", NOT_HTML, "not HTML: image/png", status=200), response)
+    assert await case.dead() == [("not HTML: image/png", 0)]
+    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.get(case.keys.dead_refusals) == expected
+    totals = await case.redis.hgetall(case.keys.totals)
+    assert (totals[b"failed"], totals[b"fetched"], b"not_html" in totals) == (b"1", b"1", False)
+    [failed] = await case.failed()
+    assert failed is not None
+    assert (failed["reason"], failed["status"]) == ("not HTML: image/png", 200)
 
 
 async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> None:

@@ -38,6 +38,15 @@ BASE = "https://www.museum.example/halls/one.html?x=1#top"
         ("/x?utm_source=n&fbclid=z", "https://www.museum.example/x"),
         ("/x?PHPSESSID=1&id=7&gclid=2", "https://www.museum.example/x?id=7"),
         ("/x?side=left&pid=3", "https://www.museum.example/x?pid=3&side=left"),
+        ("/article.php?sid=12", "https://www.museum.example/article.php?sid=12"),
+        ("/talk?session_id=7&sessionid=8", "https://www.museum.example/talk?session_id=7&sessionid=8"),
+        ("/x?sid=0123456789abcdefABCDEF&id=7", "https://www.museum.example/x?id=7"),
+        ("/x?s_id=550e8400-e29b-41d4-a716-446655440000", "https://www.museum.example/x"),
+        ("/x;sid=0123456789abcdef", "https://www.museum.example/x"),
+        ("/x;sid=12", "https://www.museum.example/x;sid=12"),
+        ("/x?share=facebook&a=1", "https://www.museum.example/x?a=1"),
+        ("/x?share=jetpack-whatsapp&nb=1", "https://www.museum.example/x?nb=1"),
+        ("/x?share=42", "https://www.museum.example/x?share=42"),
     ],
 )
 def test_the_canonical_form(href: str, url: str) -> None:

@@ -96,6 +96,22 @@ def test_the_first_creator_named_anywhere_in_what_has_the_licence_is_that_of_its
     assert [image.creator for image in read(html).images] == ["Ann", "licenceCy", None]
 
 
+def test_what_has_no_licence_of_its_own_has_its_creator() -> None:
+    html = f"""<figure><img src=a.jpg><span itemprop=creator>Ann</span></figure>
+        <div itemscope><meta itemprop=author content=Bob><figure><img src=b.jpg></figure></div>
+        <section itemscope>
+        <figure><img src=c.jpg><i rel=author>Cy</i></figure><figure><img src=d.jpg></figure></section>
+        <figure><img src=e.jpg><p itemprop=creator itemscope><b itemprop=name>Eve</b></p></figure>
+        <div itemscope><span itemprop=creator>Fay</span><figure><img src=f.jpg>{linked(SA)}</figure></div>
+        <article itemscope itemtype='https://schema.org/Article'><a rel=author>Dora</a><img src=g.jpg></article>
+        {linked(BY)}"""
+    found = {image.url.removeprefix(URL): image.creator for image in read(html).images}
+    assert found == {
+        **{"a.jpg": "Ann", "b.jpg": "Bob", "c.jpg": "Cy", "d.jpg": None, "e.jpg": "Eve"},
+        **{"f.jpg": None, "g.jpg": None},
+    }
+
+
 def test_to_look_for_creators_takes_no_longer_the_more_licences_there_are() -> None:
     """A search through what has a licence for each took 200 of them twelve times as long."""
 
@@ -175,6 +191,20 @@ def test_the_licence_of_a_page_is_the_only_one_that_it_names(html: str, licence:
     page = read(f"<body>{html}<img src=a.jpg></body>")
     assert page.licence == licence
     assert page.images[-1].licence == licence
+
+
+@pytest.mark.parametrize("page", [linked(BY), linked(BY, ""), data({"@type": "WebPage", "license": BY.url})])
+def test_the_licence_of_a_page_is_not_that_of_images_of_other_domains(page: str) -> None:
+    html = f"""<base href=https://cdn.example/>{page}<img src=https://museum.example/a.jpg>
+        <img src=https://img.museum.example/b.jpg><img src=https://adverts.example/c.jpg><img src=d.jpg>
+        <figure><img src=https://photos.example/e.jpg>{linked(BY)}</figure>
+        {data({"@type": "ImageObject", "url": "https://photos.example/f.jpg", "license": BY.url})}"""
+    assert {image.url for image in read(html).images if image.licence == BY} == {
+        "https://museum.example/a.jpg",
+        "https://img.museum.example/b.jpg",
+        "https://photos.example/e.jpg",
+        "https://photos.example/f.jpg",
+    }
 
 
 @pytest.mark.parametrize("rule", ["noimageindex", "noai", "noimageai"])

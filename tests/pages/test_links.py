@@ -62,7 +62,7 @@ def test_links_are_joined_to_the_first_base_that_is_an_address(base: str, joined
 
 
 def test_a_canonical_address_is_known_and_one_more_link() -> None:
-    page = read("<link rel=canonical href='/c?sid=1'>")
+    page = read("<link rel=canonical href='/c?PHPSESSID=1'>")
     assert page.canonical == "https://museum.example/c"
     assert page.links == (Link("https://museum.example/c"),)
     assert read(f"<link rel=canonical href='{URL}'>").links == ()

@@ -39,7 +39,7 @@ def test_the_language_is_what_is_said(html: str, header: str, language: str | No
 
 def test_a_page_without_anything() -> None:
     page = read("")
-    assert (page.title, page.language, page.text_digest, page.links, page.images) == (None, None, None, (), ())
+    assert (page.title, page.language, page.digest, page.links, page.images) == (None, None, None, (), ())
 
 
 def test_what_is_no_html_is_no_page() -> None:
@@ -49,13 +49,43 @@ def test_what_is_no_html_is_no_page() -> None:
     assert read_page(URL, {b"content-type": [b"text/html"]}, b"x", NOW) is not None
 
 
-def test_the_digest_is_that_of_the_visible_text() -> None:
-    plain = read("<p>One <b>two</b></p>").text_digest
+def test_the_digest_is_that_of_the_visible_text_without_a_picture() -> None:
+    plain = read("<p>One <b>two</b></p>").digest
     dressed = (
         "<title>t</title><style>p{}</style><nav></nav><p class=x>One\n\n <i>two</i><script>3</script><!-- 4 -->"
     )
-    assert read(dressed).text_digest == plain
-    assert read("<p>One <b>three</b></p>").text_digest != plain
+    assert read(dressed).digest == plain
+    assert read("<p>One <b>three</b></p>").digest != plain
+
+
+def test_the_digest_is_that_of_the_images_too() -> None:
+    def digest(html: str, url: str = URL) -> str | None:
+        return read(html, url=url).digest
+
+    one = digest("<p>Next</p><img src=/1.jpg alt=Boat>")
+    assert digest("<p class=x>Next</p><img alt=Boat src=/1.jpg width=7>") == one
+    others = ("<p>Next</p>", "<p>Next</p><img src=/2.jpg alt=Boat>", "<p>Next</p><img src=/1.jpg alt=Ship>")
+    assert len({one, *map(digest, others), digest("<img src=/1.jpg alt=Boat>")}) == 5
+    assert digest("<img src=/1.jpg>", "https://other.example/") != digest("<img src=/2.jpg>")
+
+
+@pytest.mark.parametrize(
+    "image", ["logo.png", "img/logo.png", "../logo.png", "/logo.png", "https://b.example/logo.png"]
+)
+def test_relative_addresses_of_one_image_do_not_make_digests_without_end(image: str) -> None:
+    """A server that ignores what stands behind a path answers with one page for all of them."""
+    paths = ["news/about/", "about/news/about/", "news/about/news/about/", "about/news/about/news/about/"]
+    digests = {read(f"News<img src={image}>", url=f"https://museum.example/{path}").digest for path in paths}
+    assert len(digests) == 1
+
+
+def test_images_of_one_name_in_two_folders_or_at_two_sizes_are_two() -> None:
+    def digest(image: str, path: str) -> str | None:
+        return read(f"Next<img src={image}>", url=f"https://museum.example/{path}").digest
+
+    assert digest("01.jpg", "rome/01.html") != digest("01.jpg", "oslo/01.html")
+    assert digest("/iiif/7/full/90,/0/default.jpg", "7") != digest("/iiif/8/full/90,/0/default.jpg", "8")
+    assert digest("/a/img/01.jpg", "a/01.html") != digest("/b/img/01.jpg", "b/01.html")
 
 
 @pytest.mark.parametrize(

@@ -61,4 +61,4 @@ async def test_what_is_not_html_or_cannot_be_decoded_is_a_failure() -> None:
     broken = await pipeline.process_item(page(b"no gzip", **{"Content-Encoding": "gzip"}))
     assert isinstance(picture, Failure)
     assert isinstance(broken, Failure)
-    assert (picture.reason, broken.outcome.kind) == ("not HTML", "decode")
+    assert (picture.reason, broken.outcome.kind) == ("not HTML (Content-Type: text/html)", "decode")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -349,3 +350,10 @@ def test_scrapys_own_commands_work_and_leave_the_frontier_alone(project: Project
         leader.communicate(timeout=PATIENCE_S)
     assert project.redis.get(KEYS.outstanding) == b"1"
     assert set(project.seen) == {"/7"}
+
+
+def test_scrapys_bench_crawls_without_this_project(project: Project) -> None:
+    said = project.run("bench", "-s", "CLOSESPIDER_PAGECOUNT=30")
+    [pages] = re.findall(r"'downloader/response_status_count/200': (\d+)", said)
+    assert int(pages) >= 30, said
+    assert project.redis.keys() == []

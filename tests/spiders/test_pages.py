@@ -288,6 +288,7 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
         "/large": Answer(large),
         "/stored": Answer(stored, Content_Encoding="deflate"),
         "/pdf": Answer(b"%PDF-1.7 <a href='/from-a-pdf'>"),
+        "/seed.png": Answer(b"\x89PNG\r\n\x1a\n", Content_Type="image/png"),
         "/png": Answer(b"\x89PNG\r\n\x1a\n", Content_Type="image/png"),
         "/text": Answer(b"<html><a href='/from-text'>x</a></html>", Content_Type="text/plain"),
         "/unknown": Answer(html("/from-unknown", text="unknown"), Content_Type="unknown/unknown"),
@@ -302,7 +303,7 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
             for path in ("/in-the-bomb", "/at-the-start", "/at-the-end", "/from-unknown", "/from-latin")
         },
     }
-    crawl.feed(crawl.home + "/")
+    crawl.feed(crawl.home + "/", crawl.home + "/seed.png")
     log = crawl.run()
     pages = crawl.pages()
     assert set(pages) == {
@@ -313,10 +314,23 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (pages["/empty"]["digest"], pages["/empty"]["links"]) == (None, 0)
     [received] = re.findall(r"'downloader/response_bytes': (\d+)", log)
     assert int(received) < len(bomb) + 4 * MOST_BYTES < len(large)
-    [reason] = crawl.dead().values()
-    assert reason.startswith("content coding gzip: ")
+    dead = crawl.dead()
+    assert set(dead) == {"/damaged", "/seed.png"}
+    assert dead["/damaged"].startswith("content coding gzip: ")
+    assert dead["/seed.png"] == "not HTML (Content-Type: image/png)"
     totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
     assert (totals["not_html"], totals["pages"]) == (3, len(pages))
+
+
+def test_a_gallery_whose_pages_differ_only_in_their_picture_is_crawled_to_its_end(crawl: Crawl) -> None:
+    pages = [f"/gallery/{number}" for number in range(12)]
+    crawl.answers["/"] = Answer(html(pages[0]))
+    for number, path in enumerate(pages):
+        others = f'<a href="/gallery/{number - 1}">Previous</a> | <a href="/gallery/{number + 1}">Next</a>'
+        crawl.answers[path] = Answer(f'<html><img src="/photos/{number}.jpg">{others}'.encode())
+    crawl.feed(crawl.home + "/")
+    log = crawl.run()
+    assert {*pages} <= {*crawl.pages()}, log
 
 
 def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
@@ -373,10 +387,12 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         '<span itemprop="creator">Ana</span></figure>'
     )
     crawl.answers |= {
-        "/": Answer(html("/a", "/whole", "/noai", "/noindex", text=f"{licensed}<img src='/unlicensed.jpg'>")),
+        "/": Answer(html("/a", "/other", "/noai", "/noindex", text=f"{licensed}<img src='/unlicensed.jpg'>")),
         "/a": Answer(html(text=f"the same image again {licensed}")),
-        "/whole": Answer(
-            html(head=f'<link rel="license" href="{LICENCE}">', text='<img src="http://other.example/x.jpg">')
+        "/other": Answer(
+            html(
+                text=f'<figure><img src="http://other.example/x.jpg"><a rel=license href={LICENCE}>BY</a></figure>'
+            )
         ),
         "/noai": Answer(html(head='<meta name="robots" content="noai">', text=licensed.replace("own", "noai"))),
         "/noindex": Answer(
@@ -387,7 +403,7 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
     crawl.feed(crawl.home + "/")
     log = crawl.run()
     assert {path: page["images"] for path, page in crawl.pages().items()} == {
-        "/": 2, "/a": 1, "/whole": 1, "/noai": 0,
+        "/": 2, "/a": 1, "/other": 1, "/noai": 0,
     }, log  # fmt: skip
     assert crawl.redis.get(IMAGES.outstanding) == b"2"
     crawl.run("images", CRAWL_MAX_RETRIES="0")
@@ -405,7 +421,7 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
     }
     [dead] = [fields for _, fields in crawl.redis.xrange(IMAGES.dead)]
     assert codec.peek(dead[b"entry"])["meta"]["found"] == {
-        "found_on": crawl.home + "/whole",
+        "found_on": crawl.home + "/other",
         "licence": LICENCE,
     }
 
