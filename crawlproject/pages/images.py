@@ -105,6 +105,7 @@ class _Licences:
                 said.creator = said.creator or _creator_in(node)
         of_page += [found for one in others[:_MOST_LICENCES] if (found := licence_of(one, document.base))]
         self.of_page = _the_only(of_page) or (None if of_page else _the_only(linked))
+        self.is_marked = bool(of_page)  # as the licence of the page
 
     def of(self, node: LexborNode) -> _Said:
         """Return what the elements around one say of it: the innermost ones, up to that with a licence."""
@@ -152,7 +153,9 @@ def images_of(document: Document) -> Images:
     domain = domain_of_url(document.url)
 
     def licence_of_page(image: FoundImage) -> Licence | None:
-        return licences.of_page if licences.of_page and domain_of_url(image.url) == domain else None
+        if licences.of_page is None or licences.is_marked:
+            return licences.of_page
+        return licences.of_page if domain_of_url(image.url) == domain else None
 
     whole = (
         replace(image, licence=image.licence or licences.of_url.get(image.url) or licence_of_page(image))

@@ -193,10 +193,12 @@ def test_the_licence_of_a_page_is_the_only_one_that_it_names(html: str, licence:
     assert page.images[-1].licence == licence
 
 
-@pytest.mark.parametrize("page", [linked(BY), linked(BY, ""), data({"@type": "WebPage", "license": BY.url})])
-def test_the_licence_of_a_page_is_not_that_of_images_of_other_domains(page: str) -> None:
-    html = f"""<base href=https://cdn.example/>{page}<img src=https://museum.example/a.jpg>
-        <img src=https://img.museum.example/b.jpg><img src=https://adverts.example/c.jpg><img src=d.jpg>
+OF_ALL_DOMAINS = """<base href=https://cdn.example/><img src=https://museum.example/a.jpg>
+    <img src=https://img.museum.example/b.jpg><img src=https://adverts.example/c.jpg><img src=d.jpg>"""
+
+
+def test_a_link_to_a_licence_that_is_not_marked_says_nothing_of_images_of_other_domains() -> None:
+    html = f"""{OF_ALL_DOMAINS}{linked(BY, "")}
         <figure><img src=https://photos.example/e.jpg>{linked(BY)}</figure>
         {data({"@type": "ImageObject", "url": "https://photos.example/f.jpg", "license": BY.url})}"""
     assert {image.url for image in read(html).images if image.licence == BY} == {
@@ -205,6 +207,12 @@ def test_the_licence_of_a_page_is_not_that_of_images_of_other_domains(page: str)
         "https://photos.example/e.jpg",
         "https://photos.example/f.jpg",
     }
+
+
+@pytest.mark.parametrize("page", [linked(BY), data({"@type": "WebPage", "license": BY.url})])
+def test_a_licence_marked_as_that_of_the_page_is_that_of_its_images_wherever_they_are_served(page: str) -> None:
+    images = read(OF_ALL_DOMAINS + page).images
+    assert [image.licence for image in images] == [BY] * 4
 
 
 @pytest.mark.parametrize("rule", ["noimageindex", "noai", "noimageai"])
