@@ -231,7 +231,7 @@ async def test_a_thousand_halted_sources_are_all_noticed_a_few_at_a_time(crawl: 
         before = len(said)
         await crawl.watch()
         said = [event["source"] for event in await crawl.events("crawl:crawl_halted")]
-        assert len(said) - before <= 400  # 200 of those halted, and 200 of those that it watches since
+        assert len(said) - before <= 100  # 50 of those halted, and 50 of those that it watches since
         rounds += 1
-        assert rounds < 200
+        assert rounds < 1000  # chance chooses: some are late
     assert sorted(said) == sorted(names)
