@@ -121,8 +121,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the values of a seed are in a row, each with an index: its keys, the columns of its `extra`, and those
-    of a row of our own datasets that tell what is known.
+    """The layout of a row: the index of each key of the seed, of each column that becomes its `extra`, and, in our
+    own datasets, the columns with what the last fetch has told.
     """
 
     keys: Mapping[str, int]
@@ -163,7 +163,7 @@ class Layout:
 
 
 def _fed(text: str, status: str) -> dict[str, Any]:
-    """Return what the column `extra` of our own datasets has in a row of this status, as the `extra` of a seed.
+    """Return the `extra` of a seed from the column `extra` of a row of our datasets with this status.
 
     What was fed has room there. What a page said may stand beside it: that is left out if it is too much. So is
     the line of the seed, which stands beside it in some failures.

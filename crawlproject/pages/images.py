@@ -50,7 +50,8 @@ _CREATOR = (
 class FoundImage:
     """An image of a page, at its absolute address.
 
-    `licence` is its own or, where it has none and is of the page's registrable domain, the page's.
+    `licence` is its own or, where it has none, the page's: if that is not marked as such, only for images of the
+    page's registrable domain.
     """
 
     url: str

@@ -285,7 +285,7 @@ class S3Parts:
 
 @contextmanager
 def _local_folder() -> Iterator[Path]:
-    """Have a new folder in TMPDIR, locked for as long as this process lives, and remove it."""
+    """Create a folder in TMPDIR, locked while this process lives, and remove it in the end."""
     while True:
         with tempfile.TemporaryDirectory(prefix=_LOCAL, ignore_cleanup_errors=True) as path, _held(path) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
