@@ -8,16 +8,19 @@
 --
 -- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
 -- while) or by deleting the statuses. Of each set no more than 50 sources are looked at in one
--- call, chosen at random. A halt does not wait for that, nor does a source with work that is resumed: see lease.lua.
+-- call, chosen at random, and no more than 40 are changed. A halt does not wait for that, nor does a source with work
+-- that is resumed: see lease.lua.
 
 if require_counter(K.fence) ~= A.fence then return 0 end
 local DAY_US = 86400000000
-local MOST = 50 -- when all of them have just been halted that takes some 10 ms
-local sources, temporarily_halted, reply = {}, {}, 1
+local MOST = 50
+local MOST_CHANGES = 40 -- each takes up to 0.2 ms
+local sources, temporarily_halted, changes, reply = {}, {}, 0, 1
 
 -- Whether rest.lua has found that it has had no results for a while.
 local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
 
+-- Returns 1 if it has changed anything.
 local function look(source)
   local circuit, temporarily = circuit_of(source), temporarily_halted[source]
   local resumed
@@ -43,7 +46,10 @@ local function look(source)
       redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
     end
     if is_quiet(source) then forget_quiet(source) end
+  else
+    return 0
   end
+  return 1
 end
 
 local chosen = {}
@@ -64,7 +70,13 @@ if #sources > 0 then
     temporarily_halted[sources[index]] = member == 1
   end
 end
-for _, source in ipairs(sources) do look(source) end
+for _, source in ipairs(sources) do
+  if changes == MOST_CHANGES then
+    reply = 2
+    break
+  end
+  changes = changes + look(source)
+end
 save_circuits()
 schedule_all(changed)
 return reply
