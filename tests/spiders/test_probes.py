@@ -328,7 +328,8 @@ def test_a_probe_ends_in_one_way_whatever_the_site_does(crawl: Probing, scrapy: 
         assert (first.headers["Range"], second.headers["Range"]) == (f"bytes=0-{BYTES - 1}", None)
     times = sorted(one.at for one in crawl.server.asked)
     assert len(times) == len(names) + 5 + 1  # and the one that was redirected
-    assert max(sum(begin <= one < begin + 1 for one in times) for begin in times) <= 1.1 * RATE + 1
+    # One more than allowed: a thread of this process notes when they arrive, on a busy machine a little late.
+    assert max(sum(begin <= one < begin + 1 for one in times) for begin in times) <= 1.1 * RATE + 2
     counts = crawl.redis.hgetall(KEYS.totals)
     assert int(counts[b"probes"]) == len(THERE)
     assert crawl.redis.get(KEYS.outstanding) == b"0"
