@@ -89,7 +89,10 @@ end
 -- What becomes of a link.
 local function judge(source, name, index)
   local entry = A.entries[index]
-  if is_request_excluded(source, entry, name) then return 'x' end
+  if is_request_excluded(source, entry, name) then
+    if is_host_excluded(host_of(entry)) then give_up_host(source, A.hosts[index]) end
+    return 'x'
+  end
   local rank = rank_of(entry)
   if is_over_budget(source, rank) or is_share_taken(source) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
@@ -157,6 +160,7 @@ end
 if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
 if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
 save_budgets()
+free_hosts()
 local totals = {}
 for result, of_sources in pairs(counts) do
   local name, total = 'links_' .. result, 0
