@@ -271,7 +271,7 @@ class Config:
         "CRAWL_PAGES_REVISIT",
         0,
         number(0, 30 * 86_400),
-        "home pages, seeds and sitemaps, 8 of a source at most, are looked at again after this time; later the "
+        "home pages, seeds and sitemaps, 8 of a source at most, are revisited after this time; later the "
         "less they change; 0: never",
         unit="s",
     )
@@ -429,7 +429,8 @@ class Config:
         "CRAWL_ROBOTS_MAXSIZE",
         1_073_741_824,
         whole(2_000_000),
-        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed",
+        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed; "
+        "those whose text takes at most 64 bytes there do not count",
         unit="bytes",
     )
     close_when_halted: bool = _setting(
