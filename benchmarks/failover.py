@@ -128,10 +128,21 @@ class Cluster:
             "masteruser": _MAJORITY,
             "repl_diskless_sync_delay": "0",
         } | bounds
-        self.master = Server(folder, password=_PASSWORD, **options)
-        place = f"127.0.0.1 {self.master.port}"
-        self.replicas = [Server(folder, password=_PASSWORD, replicaof=place, **options) for _ in range(2)]
-        self.sentinels = [Server(folder, sentinel=True) for _ in range(3)]
+        with ExitStack() as started:
+
+            def start(**more: Any) -> Server:
+                server = Server(folder, **more)
+                started.callback(server.close)
+                return server
+
+            self.master = start(password=_PASSWORD, **options)
+            place = f"127.0.0.1 {self.master.port}"
+            self.replicas = [start(password=_PASSWORD, replicaof=place, **options) for _ in range(2)]
+            self.sentinels = [start(sentinel=True) for _ in range(3)]
+            self._watch(place, min_replicas=min_replicas, parted=parted)
+            self._started = started.pop_all()
+
+    def _watch(self, place: str, *, min_replicas: bool, parted: bool) -> None:
         for sentinel in self.sentinels:
             ask = sentinel.client.execute_command
             ask("SENTINEL", "MONITOR", SERVICE, *place.split(), 2)
@@ -183,8 +194,7 @@ class Cluster:
 
     def close(self) -> None:
         """End all."""
-        for server in (*self.sentinels, *self.replicas, self.master):
-            server.close()
+        self._started.close()
 
 
 # The faults

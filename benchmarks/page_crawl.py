@@ -1,13 +1,14 @@
 """Pages a second of a core: crawlproject's `pages` against bare Scrapy and against a plain asyncio fetcher.
 
-    python -m benchmarks.page_crawl [--rounds N] [--tls] [--pages N] [--corpus DIR]
+    python -m benchmarks.page_crawl [--rounds N] [--tls] [--pages N] [--no-budget] [--corpus DIR]
 
 All crawl the same manuals (HTML out of Debian packages) from the same nginx, on four addresses, link by link, in
 one run. Bare Scrapy has its LinkExtractor and its frontier in memory, the plain fetcher a set; neither reads
 robots.txt, retries, paces or stores anything. crawlproject has Redis, robots.txt, send slots, leases and the WARC
-store; only the delay between a domain's pages is off. Prints, as median of the rounds, HTML pages per second of
-the crawler's CPU time (start and end left out), and for crawlproject the CPU time of Redis for each page. Needs
-nginx and benchmarks/requirements.txt.
+store; only the delay between a domain's pages is off, and with --no-budget the budget of links that only it has.
+Prints, as median of the rounds, HTML pages per second of the crawler's CPU time (start and end left out), for
+crawlproject the CPU time of Redis for each page, and of each of its crawls the links that were left out, by rule.
+Needs nginx and benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -29,10 +31,12 @@ from benchmarks.measure import Run, run_to_end
 from benchmarks.ours import ROOT, SCRAPY, Crawl
 from benchmarks.roundtrips import Usage
 from benchmarks.site import Site
+from crawlproject.status.source_status import LINK_RESULTS
 
 SITES = 4
 LINKS = 400  # on each page of a site's index: all of them within the bytes that are read of a page
 OURS = "crawlproject"
+FOLLOWED = ("admitted", "known")  # of what becomes of links
 _PLAIN = Path(__file__).with_name("plain_pages")
 _PAGES_CLAIMED = 500_000_000  # by each site: 200 requests a second, so that the worker's own speed is the limit
 
@@ -73,17 +77,19 @@ def _plain(urls: Sequence[str], home: Path, command: list[str], name: str = "", 
 
 
 @contextmanager
-def ours(urls: Sequence[str], home: Path) -> Iterator[Run]:
+def ours(urls: Sequence[str], home: Path, *, budget: bool = True) -> Iterator[Run]:
     """Run a worker of crawlproject with a Redis of its own and the WARC store."""
     listed = home / "urls.txt"
     listed.write_text("".join(f"{url}\n" for url in urls))
     hosts = {url.split("/")[2].rpartition(":")[0]: _PAGES_CLAIMED for url in urls}
-    settings = {
+    settings: dict[str, object] = {
         "CRAWL_PAGES_DELAY": 0,
         "CRAWL_PAGES_STORE": home / "warc",
         "CRAWL_PAGES_IMAGES": "none",
         "CRAWL_TLS_FAILURES": "record",
     }
+    if not budget:
+        settings["CRAWL_PAGES_BUDGET_MAX"] = 0
     with Crawl(home / "crawl", hosts, settings) as crawl:
         crawl.scrapy("feed", "--spider", "pages", str(listed))
         command = [*SCRAPY, "crawl", "pages", "--logfile", str(home / "worker.log")]
@@ -93,6 +99,11 @@ def ours(urls: Sequence[str], home: Path) -> Iterator[Run]:
         used = Usage.of(crawl.redis).since(before)
         run.extra["CPU us of Redis"] = used.cpu * 1e6
         run.extra["round trips"] = used.exchanges
+        totals = crawl.totals("pages")
+        left_out = {name: totals[f"links_{name}"] for name in LINK_RESULTS if name not in FOLLOWED}
+        told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in left_out.items() if count)
+        if told:
+            print(f"{OURS} has left out links: {told}", flush=True)
 
 
 CRAWLERS: dict[str, Crawler] = {"bare Scrapy": bare_scrapy, "asyncio + selectolax": plain_fetcher, OURS: ours}
@@ -148,9 +159,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="of each, in turn")
     parser.add_argument("--tls", action="store_true", help="over TLS")
     parser.add_argument("--pages", type=int, help="how many the sites' indexes list at most (default: all)")
+    parser.add_argument("--no-budget", action="store_true", help="crawlproject's links have no budget")
     parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the manuals")
     options = parser.parse_args()
     manuals = corpus.pages(options.corpus)
+    crawlers = CRAWLERS | {OURS: partial(ours, budget=not options.no_budget)}
     runs: dict[str, list[tuple[Measured, Measured]]] = {name: [] for name in CRAWLERS}
     with tempfile.TemporaryDirectory(prefix="crawl-") as temporary:
         folders = lay_out(manuals, Path(temporary) / "sites", options.pages)
@@ -161,7 +174,7 @@ def main() -> int:
             (empty / "index.html").write_text("<title>nothing</title>")
             nothing[name] = empty
         for number in range(options.rounds):
-            for name, crawler in CRAWLERS.items():
+            for name, crawler in crawlers.items():
                 home = Path(temporary) / f"{number}-{name.replace(' ', '-')}"
                 fixed = measure(crawler, nothing, home / "fixed", tls=options.tls)
                 one = measure(crawler, folders, home / "all", tls=options.tls)

@@ -87,6 +87,7 @@ class Server:
         deadline = time.monotonic() + _START_S
         while not self._answers():
             if time.monotonic() > deadline:
+                self.kill()
                 raise TimeoutError(f"Redis does not start within {_START_S:g} s: see {self.folder}/log")
             time.sleep(0.02)
 

@@ -40,7 +40,7 @@ http {{
     sendfile_max_chunk 512k;
     aio threads;
     keepalive_requests 100000;
-    log_format arrivals '$msec $request_time $status $server_port $request_uri';
+    log_format arrivals '$msec $request_time $status $bytes_sent $server_port $request_uri';
     access_log {home}/access.log arrivals;
     client_body_temp_path {home}/temp; proxy_temp_path {home}/temp; fastcgi_temp_path {home}/temp;
     uwsgi_temp_path {home}/temp; scgi_temp_path {home}/temp;
@@ -48,30 +48,44 @@ http {{
 {servers}
 }}
 """
-_SERVER = '    server {{ listen {host}:{port} {tls} backlog=1024; root "{root}"; }}'
+_SERVER = '    server {{ listen {host}:{port} {tls} backlog=1024; root "{root}"; {directives} }}'
 _PATIENCE = 10.0  # seconds for nginx to start, and to end
 
 
 class Arrival(NamedTuple):
-    """One request: when its first byte arrived (Unix time, to the millisecond), and what it got."""
+    """One request: when its first byte arrived (Unix time, to the millisecond), and what it got.
+
+    `sent` are the bytes that were sent, with the head, as far as the kernel has taken them.
+    """
 
     time: float
     path: str
     status: int
+    sent: int
 
 
 class Site:
     """A web site for each folder, its base URL in `urls` by the source's name, while the context lasts.
 
     With `apart` each has an address of its own, 127.0.0.1, 127.0.0.2 and so on, and so is a domain of its own.
-    With `tls` all are https sites, with certificates that no browser would accept.
+    With `tls` all are https sites, with certificates that no browser would accept. `directives` are what else
+    nginx is told of each, by the source's name.
     """
 
-    def __init__(self, folders: Mapping[str, Path], home: Path, *, apart: bool = False, tls: bool = False) -> None:
+    def __init__(
+        self,
+        folders: Mapping[str, Path],
+        home: Path,
+        *,
+        apart: bool = False,
+        tls: bool = False,
+        directives: Mapping[str, str] | None = None,
+    ) -> None:
         self.folders = {name: folder.resolve() for name, folder in folders.items()}
         self.home = home.resolve()
         self.hosts = {name: f"127.0.0.{number if apart else 1}" for number, name in enumerate(folders, 1)}
         self.tls = tls
+        self.directives = directives or {}
         self.urls: dict[str, str] = {}
         self._ports: dict[int, str] = {}
 
@@ -85,7 +99,13 @@ class Site:
         self.urls = {name: f"{scheme}://{self.hosts[name]}:{port}" for port, name in self._ports.items()}
         config = self.home / "nginx.conf"
         servers = (
-            _SERVER.format(host=self.hosts[name], port=port, tls="ssl" * self.tls, root=self.folders[name])
+            _SERVER.format(
+                host=self.hosts[name],
+                port=port,
+                tls="ssl" * self.tls,
+                root=self.folders[name],
+                directives=self.directives.get(name, ""),
+            )
             for port, name in self._ports.items()
         )
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -133,8 +153,9 @@ class Site:
         """Return the requests of each source in the order of their arrival."""
         found: dict[str, list[Arrival]] = {name: [] for name in self.folders}
         for line in (self.home / "access.log").read_text().splitlines():
-            done, took, status, port, path = line.split(" ", 4)
-            found[self._ports[int(port)]].append(Arrival(float(done) - float(took), path, int(status)))
+            done, took, status, sent, port, path = line.split(" ", 5)
+            arrival = Arrival(float(done) - float(took), path, int(status), int(sent))
+            found[self._ports[int(port)]].append(arrival)
         return {name: sorted(arrivals) for name, arrivals in found.items()}
 
 

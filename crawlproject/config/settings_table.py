@@ -145,7 +145,7 @@ class Config:
         1_000_000,
         whole(1),
         "most requests in Redis that wait beyond their sources' shares and windows; then seeds stay in the list, "
-        "and links that are found are turned away",
+        "and links that are found are turned away; of these a source has a quarter of what others leave",
         unit="requests",
     )
     overflow_store: str | None = _setting(
@@ -154,6 +154,14 @@ class Config:
         optional(storage),
         "where the overflows of sources are spilled to, the same for all workers: a folder or "
         "`s3://bucket/prefix/`; none: they stay in Redis",
+    )
+    overflow_store_maxlen: int = _setting(
+        "CRAWL_OVERFLOW_STORE_MAXLEN",
+        100_000_000,
+        whole(1),
+        "with that store: most requests of a spider that wait beyond their sources' windows, there and in Redis; "
+        "then links that are found are turned away",
+        unit="requests",
     )
     overflow_tail: int = _setting(
         "CRAWL_OVERFLOW_TAIL",
@@ -263,7 +271,7 @@ class Config:
         "CRAWL_PAGES_REVISIT",
         0,
         number(0, 30 * 86_400),
-        "home pages, seeds and sitemaps, 8 of a source at most, are looked at again after this time; later the "
+        "home pages, seeds and sitemaps, 8 of a source at most, are revisited after this time; later the "
         "less they change; 0: never",
         unit="s",
     )
@@ -421,7 +429,8 @@ class Config:
         "CRAWL_ROBOTS_MAXSIZE",
         1_073_741_824,
         whole(2_000_000),
-        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed",
+        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed; "
+        "those whose text takes at most 64 bytes there do not count",
         unit="bytes",
     )
     close_when_halted: bool = _setting(

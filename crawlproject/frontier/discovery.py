@@ -77,12 +77,14 @@ _FIELDS = {
     "b": "over_budget",
     "h": "over_budget",
     "f": "without_room",
+    "d": "without_room",
+    "q": "without_room",
     "m": "without_room",
     "r": "refused",
     "x": "excluded",
     "s": "left_out",
 }
-_OF_ALL = "fmrx"  # what holds for all links of a group
+_OF_ALL = "fdqmrx"  # what holds for all links of a group
 
 
 class _Batch(NamedTuple):
@@ -125,6 +127,8 @@ class Discovery:
         # Its state, until when, and what becomes of its links
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._warned: set[str] = set()
+        is_stored = config.overflow_store is not None
+        self._most_apart = config.overflow_store_maxlen if is_stored else config.overflow_maxlen
         most = config.pages_budget_max
         self._budget = most and Budget(
             config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
@@ -213,7 +217,8 @@ class Discovery:
             reply = await self._scripts.discover(
                 groups,
                 high_water=config.high_water,
-                overflow_maxlen=None if config.overflow_store else config.overflow_maxlen,
+                overflow_maxlen=self._most_apart,
+                overflow_stored=config.overflow_store is not None,
                 refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget or None,
                 most_outstanding=self._most_outstanding,
@@ -249,28 +254,35 @@ class Discovery:
 
     def _warn(self, letters: str) -> None:
         """Say, once, why there is no room for links."""
-        for letter in {"f", "m"} & set(letters) - self._warned:
+        is_stored, is_own = self._config.overflow_store is not None, self._most_outstanding is None
+        links = "Links" if is_own else "Links for another spider"
+        name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
+        remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
+        if not is_own:
+            remedy += ", or run that spider, as by scrapy crawl images"
+        for letter in {"f", "d", "q", "m"} & set(letters) - self._warned:
             self._warned.add(letter)
             if letter == "m":
-                logger.warning(
-                    "Links for another spider are turned away (links_without_room): its frontier holds %d "
-                    "requests, the most that it may while links are added. Run that spider, as by scrapy crawl "
-                    "images",
-                    self._most_outstanding,
+                why = (
+                    f"its frontier holds {self._most_outstanding} requests, the most that it may while links are "
+                    "added. Run that spider, as by scrapy crawl images"
                 )
-            elif self._config.overflow_store is None:
-                logger.warning(
-                    "Links are turned away (links_without_room): beyond the windows of their sources %d requests "
-                    "wait in Redis, as many as CRAWL_OVERFLOW_MAXLEN allows. Set CRAWL_OVERFLOW_STORE, or raise "
-                    "that",
-                    self._config.overflow_maxlen,
+            elif letter == "f":
+                why = (
+                    f"beyond the windows of their sources {self._most_apart} requests wait"
+                    f"{'' if is_stored else ' in Redis'}, as many as {name} allows. {remedy}"
+                )
+            elif letter == "q":
+                why = (
+                    f"some sources have what one may have of {name}={self._most_apart}, a quarter of what others "
+                    f"leave. {remedy}"
                 )
             else:
-                logger.warning(
-                    "Links are turned away (links_without_room): CRAWL_OVERFLOW_STORE is down, and %d requests "
-                    "wait for it, twice CRAWL_OVERFLOW_TAIL",
-                    2 * self._config.overflow_tail,
+                why = (
+                    f"CRAWL_OVERFLOW_STORE is down, and {2 * self._config.overflow_tail} requests wait for it, "
+                    "twice CRAWL_OVERFLOW_TAIL"
                 )
+            logger.warning("%s are turned away (links_without_room): %s", links, why)
 
     def _state_of(self, group: tuple[str | None, str], now: float) -> tuple[int, float, str]:
         found = self._closed.get(group, _UNKNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
@@ -46,6 +47,7 @@ _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
+_SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
@@ -77,6 +79,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
+        self._look_for_spilled_at = 0.0 if self.config.overflow_store is None else math.inf
         self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -186,12 +189,6 @@ class FrontierScheduler(Scheduler):
                 self._loops.start(self._revisit)
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
-            elif spilled := await count_spilled(self.state):
-                logger.warning(
-                    "%d requests of this frontier are in the store of another worker, and this one cannot fetch "
-                    "them: set CRAWL_OVERFLOW_STORE as that has it",
-                    spilled,
-                )
 
     def _keep_overflow(self, store: str) -> None:
         """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
@@ -360,6 +357,7 @@ class FrontierScheduler(Scheduler):
 
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
+        await self._tell_of_spilled()
         patience = self.config.max_idle or (0.5 if self._is_alone or has_starts(self.spider) else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
@@ -375,6 +373,20 @@ class FrontierScheduler(Scheduler):
         elif now - self._idle_since >= patience:
             self._drained = True
             self._wake()
+
+    async def _tell_of_spilled(self) -> None:
+        """Say, once, that this worker cannot fetch what others have spilled, whoever was started first."""
+        now = asyncio.get_running_loop().time()
+        if self._is_alone or now < self._look_for_spilled_at:
+            return
+        self._look_for_spilled_at = now + _SPILLED_EVERY_S
+        if spilled := await count_spilled(self.state):
+            self._look_for_spilled_at = math.inf
+            logger.warning(
+                "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
+                "set CRAWL_OVERFLOW_STORE as that has it",
+                spilled,
+            )
 
     async def _is_idle(self) -> bool:
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)

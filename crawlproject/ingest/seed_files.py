@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ REMOTE = ("s3://", "gs://")
 
 _PATTERN = re.compile(r"[*?\[]")
 _OF_SEEDS = re.compile(r"(?i)\.(parquet|(csv|tsv|txt|jsonl|ndjson)(\.gz)?)$")  # in a folder
+_GOOGLE_PATIENCE = timedelta(seconds=30)
 _BUFFER = 4 * 2**20  # bytes of a remote file that are asked for at a time
 
 
@@ -134,7 +136,10 @@ def _remote(uri: str, settings: Any) -> list[SeedFile]:
     bucket = path.partition("/")[0]
     if not bucket or _PATTERN.search(bucket):
         raise BadInput(f"{uri:.200}: name a bucket, as in {scheme}bucket/folder/*.parquet")
-    filesystem = _s3(fs, bucket, settings) if scheme == "s3://" else fs.GcsFileSystem()
+    # Without credentials, or an answer, Google's client would try for a quarter of an hour.
+    filesystem = (
+        _s3(fs, bucket, settings) if scheme == "s3://" else fs.GcsFileSystem(retry_time_limit=_GOOGLE_PATIENCE)
+    )
     if first := _PATTERN.search(path):
         fixed = path[: first.start()].rpartition("/")[0]
         deep = "/" in path[len(fixed) + 1 :]

@@ -95,6 +95,8 @@ class BoundedPool(HTTPConnectionPool):
         return connection
 
     def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
+        if getattr(connection.transport, "disconnecting", False):
+            return  # broken off with the last piece of its response: what is sent on it would have no answer
         connection.was_idle = True
         super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
         if connection in self._timeouts:

@@ -34,6 +34,15 @@ _FAULTS = (
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
     (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
+        r"Too many connections",  # redis-py's own bound
+        "This process has no connection to Redis left, retrying until one is free: allow it more than redis-py's "
+        "100 (REDIS_URL=...?max_connections=200)",
+    ),
+    (
+        r"max number of clients reached",
+        "Redis has as many clients as it allows (maxclients), retrying until one has gone: raise that",
+    ),
+    (
         r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
         "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
     ),

@@ -170,7 +170,7 @@ class Keys:
 
     @property
     def revisits_of(self) -> str:
-        """Prefix + source, hash: its pages that are looked at again, by the first 8 bytes of what the seen filter
+        """Prefix + source, hash: its pages that are revisited, by the first 8 bytes of what the seen filter
         knows them by, to when, after which interval (µs), and the stored request; 8 at most.
         """
         return self._of_spider("revisits:")

@@ -42,7 +42,7 @@ async def work(state: State) -> None:
     reply = await state.scripts.discover(
         [group],
         high_water=1_000_000,
-        overflow_maxlen=None,
+        overflow_maxlen=1_000_000,
         refuse_unknown=False,
         budget=Budget(1000, 4, 1_000_000, 100),
     )

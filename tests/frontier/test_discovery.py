@@ -136,15 +136,33 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
     one = discovery_of(state.scripts, crawl_overflow_maxlen=4)
-    assert await one.admit(PAGE) == Discovered(admitted=12, without_room=8)
+    await db(state).set(state.keys.overflow, 3)  # of others
+    assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
     found = await one.admit(PAGE[15:])
     assert found == Discovered(without_room=5)
     assert found.uncounted == {"without_room": 5}
-    assert await db(state).hget(state.keys.totals, "links_without_room") == b"8"
-    assert await db(state).hget(state.keys.counts_of + "links_without_room", "museum.example") == b"8"
+    assert await db(state).hget(state.keys.totals, "links_without_room") == b"11"
+    assert await db(state).hget(state.keys.counts_of + "links_without_room", "museum.example") == b"11"
     [said] = caplog.messages
     assert "4 requests wait in Redis" in said
     assert "Set CRAWL_OVERFLOW_STORE" in said
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_links_beyond_their_sources_share_are_turned_away_and_it_is_said_once_what_to_set(
+    state: State, caplog: pytest.LogCaptureFixture, is_stored: bool
+) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
+    name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
+    store = {"CRAWL_OVERFLOW_STORE": "packs"} if is_stored else {}
+    one = Discovery(state.scripts, config.load({**store, name: 40}), errback="failed")
+    for _ in range(2):
+        found = await one.admit(PAGE)
+    assert found == Discovered(known=18, without_room=2)
+    [said] = caplog.messages
+    assert f"{name}=40" in said
+    assert is_stored != ("Set CRAWL_OVERFLOW_STORE" in said)
 
 
 async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_counted_apart(

@@ -206,7 +206,8 @@ def test_members_come_and_go_and_nothing_is_lost(client: redis.Redis, broker: Br
     broker.tell("slow", 20)
     broker.send(TOPIC, urls(0, 10_000))
     first, second = start(), start()
-    until(lambda: client.llen(KEYS.seeds))
+    # One may feed all before the other can be stopped in good order: a SIGTERM ends a process that still begins.
+    until(lambda: len(_reports(client)) == 2)
     third = start()
     broker.send(TOPIC, urls(10_000, 20_000))
     until(lambda: client.llen(KEYS.seeds) > 10_000)

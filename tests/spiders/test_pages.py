@@ -173,6 +173,16 @@ def test_images_that_nobody_crawls_are_spilled_too(crawl: Crawl) -> None:
     assert any(told in line for line in said), "it ended without a word"
 
 
+def test_a_worker_without_the_store_says_so_when_others_begin_to_spill(crawl: Crawl) -> None:
+    worker = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60")
+    until(lambda: crawl.redis.zcard(IMAGES.workers))
+    crawl.redis.set(IMAGES.spilled, 7)  # as spill_commit.lua does
+    said = worker.stdout
+    assert said is not None
+    told = "7 requests of this frontier are in the store of another worker"
+    assert any(told in line for line in said), "it ended without a word"
+
+
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     crawl.answers |= {
         "/": Answer(

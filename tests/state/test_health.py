@@ -39,6 +39,8 @@ OOM_62 = redis.ResponseError(
         (redis.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "raise maxmemory"),
         (redis.ReadOnlyError("You can't write against a read only replica."), "point REDIS_URL at the master"),
         (redis.BusyLoadingError("Redis is loading the dataset in memory"), "is loading its data"),
+        (redis.exceptions.MaxConnectionsError("Too many connections"), "max_connections=200"),
+        (redis.ConnectionError("max number of clients reached"), "maxclients"),
         (redis.exceptions.NoPermissionError("this user has no permissions"), "refuses this user"),
         (
             redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'. script: x"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -73,6 +74,42 @@ def test_what_a_killed_process_was_writing_for_s3_is_removed_by_the_next(tempora
         for process in (alive, dead):
             process.kill()
             process.wait()
+
+
+def test_what_leads_elsewhere_or_is_of_another_user_is_not_removed(temporary: Path) -> None:
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_bytes(b"x")
+    link, others = temporary / "crawlproject-dataset-link", temporary / "crawlproject-dataset-others"
+    link.symlink_to(elsewhere)
+    others.mkdir()
+    is_root = os.geteuid() == 0
+    if is_root:  # nobody else can give a folder away
+        os.chown(others, 65534, -1)
+    with s3().opened():
+        assert link.is_symlink()
+        assert (elsewhere / "kept").exists()
+        assert others.exists() == is_root
+
+
+def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_once_more(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    lock = fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed:
+            removed.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+            Path(removed[0]).rmdir()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    parts = s3()
+    with parts.opened():
+        path = parts.unfinished("00000000.tar")
+        path.write_bytes(b"x")
+        assert removed != [str(path.parent)]
 
 
 def test_a_temporary_folder_that_cannot_be_written_is_named(

@@ -4,15 +4,16 @@
 -- types: hash totals
 -- reads: outstanding overflow spilled pulse rates slots halted
 --
--- A: high_water; overflow_maxlen (most requests in all overflows; none: they are spilled to a store, and bounded only while
---    that is down, by twice `overflow_tail`); most_outstanding (from so many on nothing is admitted; none: no such bound);
+-- A: high_water; overflow_maxlen (most requests in all overflows); overflow_stored (true: they are spilled to a store, are
+--    that many with those that are there, and in Redis twice `overflow_tail` while it is down); most_outstanding (from so many on nothing is admitted; none: no such bound);
 --    refuse_unknown; min_rate; budget (see preludes/budget.lua); sitemaps ({source, most}: the links are sitemaps that this
 --    source leads to, of which there may be so many; none: they are no sitemaps). The links come in groups, of each of
 --    which at its number: sources (that their seed names; or none), domains (of their URLs), sizes (how many links). Of the
 --    links, one group after the other: entries, digests (for the seen filter), hosts (32-bit hash of a host below the
 --    domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `s`itemaps at theirs, `f`ull overflows, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
+--    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
+--    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
 --    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
 --    whose they are.
 --
@@ -46,17 +47,16 @@ if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
 look_up_budgets(payers)
 open_seen_filter()
 
-local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', m = 'without_room', r = 'refused',
+local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', d = 'without_room', q = 'without_room',
+  m = 'without_room', r = 'refused',
   x = 'excluded'}
 local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
 local batches, batch_of = {}, {} -- what is to be stored, by list
 local rooms = {} -- queue -> how many more requests its source's window takes of that priority
 local growth = 0 -- of the frontier
-local most_in_tails = A.overflow_maxlen
-if not most_in_tails then
-  local is_down = tails >= A.overflow_tail and attempt('EXISTS', K.spill_fault) == 1
-  most_in_tails = is_down and 2 * A.overflow_tail or math.huge
-end
+local apart = A.overflow_stored and overflow or tails -- what A.overflow_maxlen bounds
+local apart_of, added_to = {}, {} -- source -> how much of that was its own, where it was asked for; what this call adds
+local is_down = A.overflow_stored and tails >= A.overflow_tail and attempt('EXISTS', K.spill_fault) == 1
 
 -- How many more requests of a rank the queues of a source take: none while there are some in its overflow. The lowest ranks
 -- share a window.
@@ -75,6 +75,17 @@ local function room_of(source, rank)
   return rooms[queue]
 end
 
+-- Why one more request of a source cannot wait apart; nil: it can. A source has a quarter of what the others leave
+-- free, and a few in any case.
+local function full_for(source)
+  if is_down and tails >= 2 * A.overflow_tail then return 'd' end
+  if apart >= A.overflow_maxlen then return 'f' end
+  if 4 * apart < A.overflow_maxlen then return nil end -- no source has so much
+  if not apart_of[source] then apart_of[source] = A.overflow_stored and overflow_of(source) or tail_of(source) end
+  local own, least = apart_of[source] + (added_to[source] or 0), math.max(math.min(math.floor(A.overflow_maxlen / 32), 100), 1)
+  return own >= least and 3 * own + apart >= A.overflow_maxlen and 'q' or nil
+end
+
 local function as_found(entry) return entry:sub(1, 2) .. string.char(FOUND_RANKS - 1) .. entry:sub(4) end
 
 local function note(source, rank, list, entry)
@@ -89,13 +100,17 @@ end
 -- What becomes of a link.
 local function judge(source, name, index)
   local entry = A.entries[index]
-  if is_request_excluded(source, entry, name) then return 'x' end
+  if is_request_excluded(source, entry, name) then
+    if is_host_excluded(host_of(entry)) then give_up_host(source, A.hosts[index]) end
+    return 'x'
+  end
   local rank = rank_of(entry)
   if is_over_budget(source, rank) or is_share_taken(source) then return 'b' end
   if is_host_beyond(source, A.hosts[index]) then return 'h' end
   if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
   local room = room_of(source, rank)
-  if room <= 0 and tails >= most_in_tails then return 'f' end
+  local full = room <= 0 and full_for(source)
+  if full then return full end
   if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
   if A.sitemaps and sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
   local new, key = mark_seen(A.digests[index], true)
@@ -115,7 +130,8 @@ local function judge(source, name, index)
     end
     note(source, rank, queue, entry)
   else
-    tails = tails + 1
+    tails, apart = tails + 1, apart + 1
+    added_to[source] = (added_to[source] or 0) + 1
     note(source, rank, overflow_lists_of(source)[rank], entry)
   end
   return 'a'
@@ -136,7 +152,7 @@ for group = 1, groups do
       of_result[source] = (of_result[source] or 0) + 1
     end
     if letter == 'a' then register_source(source) end
-    if letter == 'f' or letter == 'm' then whole = letter end
+    if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' then whole = letter end
   end
   closed[group] = whole and 2 or budget_state(source)
 end
@@ -157,6 +173,7 @@ end
 if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
 if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
 save_budgets()
+free_hosts()
 local totals = {}
 for result, of_sources in pairs(counts) do
   local name, total = 'links_' .. result, 0

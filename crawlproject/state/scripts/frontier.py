@@ -382,17 +382,19 @@ class FrontierScripts(ScriptRunner):
         groups: Sequence[LinkGroup],
         *,
         high_water: int,
-        overflow_maxlen: int | None,
+        overflow_maxlen: int,
         refuse_unknown: bool,
         budget: Budget | None,
+        overflow_stored: bool = False,
         most_outstanding: int | None = None,
         sitemaps: tuple[str, int] | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits in Redis; None: it is spilled to a store. While `most_outstanding`
-        requests are in the frontier none is admitted; None: each source may always have a few. `sitemaps`: they
-        are sitemaps that this source leads to, of which it may have so many.
+        `overflow_maxlen` bounds what waits beyond the windows: in Redis, or, `overflow_stored`, there and in the
+        store that it is spilled to. While `most_outstanding` requests are in the frontier none is admitted; None:
+        each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
+        have so many.
         """
         reply = await self._run(
             "discover",
@@ -404,6 +406,7 @@ class FrontierScripts(ScriptRunner):
             hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
+            overflow_stored=overflow_stored,
             most_outstanding=most_outstanding,
             refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from crawlproject import config
+from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
@@ -125,13 +127,14 @@ async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
     await db(state).set(state.keys.outstanding, 1_000_000)  # at the high-water mark
+    await db(state).set(state.keys.overflow, 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
-    assert await discover(state, links[0], overflow_maxlen=3) == ("a" * 19 + "f", [2])
-    assert await counters(state) == (1_000_016, 3)
-    assert await discover(state, links[1], overflow_maxlen=3) == ("f" * 20, [2])
+    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 19 + "f", [2])
+    assert await counters(state) == (1_000_016, 102)
+    assert await discover(state, links[1], overflow_maxlen=102) == ("f" * 20, [2])
     sitemaps = group("one.xml", "two.xml", priority=2)  # of which there is a bounded number
-    assert await discover(state, sitemaps, overflow_maxlen=3, sitemaps=("museum.org", 9)) == ("aa", [0])
-    assert await counters(state) == (1_000_018, 3)
+    assert await discover(state, sitemaps, overflow_maxlen=102, sitemaps=("museum.org", 9)) == ("aa", [0])
+    assert await counters(state) == (1_000_018, 102)
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
@@ -230,6 +233,19 @@ async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State)
     assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ah"
 
 
+async def test_an_excluded_host_leaves_its_place_among_those_of_its_domain(state: State) -> None:
+    await lead(state)
+    one = Discovery(state.scripts, config.load({"CRAWL_PAGES_BUDGET_HOSTS": 2}))
+    links = {name: Link(f"https://{name}.museum.org/") for name in ("a", "b", "c", "d")}
+    assert await one.admit(links.values()) == Discovered(admitted=2, over_budget=2)
+    await db(state).sadd(state.keys.excluded, "b.museum.org", "seed")
+    found = [Link("https://b.museum.org/1"), Link("https://a.museum.org/1", source="seed")]
+    assert await one.admit(found) == Discovered(excluded=2)
+    assert await one.admit([links["c"], links["d"]]) == Discovered(admitted=1, over_budget=1)
+    await db(state).srem(state.keys.excluded, "b.museum.org")
+    assert await one.admit(found[:1]) == Discovered(over_budget=1)
+
+
 async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
     await lead(state)
     await db(state).sadd(state.keys.excluded, "museum.org")
@@ -257,10 +273,44 @@ async def test_a_domain_that_is_no_name_of_a_source_is_refused(state: State) -> 
 async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
+    await db(state).set(state.keys.overflow, 99)  # of others
     links = group(*(str(n) for n in range(12)))
-    assert await discover(state, links, overflow_maxlen=2) == ("a" * 10 + "ff", [2])
-    assert await discover(state, links, overflow_maxlen=3) == ("k" * 10 + "af", [2])
-    assert await counters(state) == (8, 3)
+    assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ff", [2])
+    assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "af", [2])
+    assert await counters(state) == (8, 102)
+
+
+async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(state: State) -> None:
+    await lead(state)
+    sites = ("a.org", "b.org", "c.org")
+    for site in sites:
+        await db(state).hset(state.keys.rates, site, "0.01")  # a window of 8
+    links = {site: group(*(f"{site[0]}{n}" for n in range(40)), domain=site) for site in sites}
+    assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
+    assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "q" * 20, [2])
+    assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("q" * 80, [2, 2])
+    await db(state).set(state.keys.overflow, 62)  # of many sources
+    assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "f" * 30, [2])
+    totals = await db(state).hgetall(state.keys.totals)
+    assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
+
+
+async def test_what_is_in_the_store_counts_where_the_store_is_bounded(state: State) -> None:
+    await lead(state)
+    for site in ("a.org", "b.org"):
+        await db(state).hset(state.keys.rates, site, "0.01")  # a window of 8
+    links = group(*(f"a{n}" for n in range(40)), domain="a.org")
+    bound: dict[str, Any] = {"overflow_maxlen": 64, "overflow_stored": True}
+    assert await discover(state, links, **bound) == ("a" * 24 + "q" * 16, [2])
+    await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 0, -11)  # ten of them are spilled
+    await db(state).rpush(f"{state.keys.extents_of}1:a.org", "folder/1-ab:0:99:10")
+    await db(state).set(state.keys.spilled, 10)
+    assert await discover(state, links, **bound) == ("q" * 40, [2])
+    assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])
+    await db(state).set(state.keys.overflow, 64)
+    await db(state).set(state.keys.spilled, 64)
+    others = group(*(f"b{n}" for n in range(9)), domain="b.org")
+    assert await discover(state, others, **bound) == ("a" * 8 + "f", [2])
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:

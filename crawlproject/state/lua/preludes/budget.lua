@@ -16,6 +16,7 @@ local admitted_of, poor_of, sitemaps_of = {}, {}, {} -- source -> its ledger: li
 local allowed_of = {} -- source -> its budget, where it was asked for
 local share_ends = {} -- source -> how many it may have admitted at the end of this call, where it is beyond the base
 local hosts_of_source = {} -- source -> {host -> whether it counts already}
+local given_up = {} -- source -> {host -> true}: excluded ones
 local changed_budgets = {} -- source -> true
 
 local function look_up_budgets(sources)
@@ -85,6 +86,20 @@ local function spend_budget(source, rank, host)
   if known and known[host] == 0 then
     attempt('SADD', K.found_hosts_of .. source, host)
     known[host] = true
+  end
+end
+
+-- Notes that a host is excluded: it is not to keep its place among those below the domain of a source.
+local function give_up_host(source, host)
+  if not A.budget or not host or host == '' then return end
+  given_up[source] = given_up[source] or {}
+  given_up[source][host] = true
+end
+
+-- Frees these places; last, for what begins with it goes through when Redis is out of memory.
+local function free_hosts()
+  for source, hosts in pairs(given_up) do
+    for host in pairs(hosts) do attempt('SREM', K.found_hosts_of .. source, host) end
   end
 end
 
