@@ -3,7 +3,7 @@ BIN := .venv/bin
 AT_ONCE ?= 4
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: venv demo demo-pages quick test bench check lock audit clean
+.PHONY: venv demo demo-pages quick test bench img2dataset check lock audit clean
 
 venv: .venv/.runtime
 
@@ -42,6 +42,15 @@ quick: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.politeness
 
+# What crawlproject is held against (benchmarks/README.md), in an environment of its own: it needs other versions.
+THEIRS := .crawl/benchmarks/img2dataset
+img2dataset: $(THEIRS)/.installed
+
+$(THEIRS)/.installed: benchmarks/img2dataset.lock
+	test -x $(THEIRS)/bin/python || $(PYTHON) -m venv $(THEIRS)
+	$(THEIRS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/img2dataset.lock
+	touch $@
+
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -57,6 +66,7 @@ lock: .venv/.dev
 	$(LOCK) requirements-build.txt --output-file requirements-build.lock
 	$(LOCK) requirements.txt --constraints requirements-build.txt --output-file requirements.lock
 	$(LOCK) requirements-dev.txt --constraints requirements.lock --output-file requirements-dev.lock
+	$(LOCK) benchmarks/img2dataset.txt --output-file benchmarks/img2dataset.lock
 
 # Known vulnerabilities of what is locked for workers. Asks PyPI's advisory database; what that does not know, as where a
 # mirror stands for PyPI, is no pass (--strict).

@@ -1,12 +1,14 @@
 """crawlproject against img2dataset: the same pictures from the same server into WebDataset's shards, in one run.
 
-    python -m benchmarks.against_img2dataset --python PYTHON [--rounds N] [--images N] [--kinds KIND,...]
+    make img2dataset
+    python -m benchmarks.against_img2dataset [--python PYTHON] [--rounds N] [--images N] [--kinds KIND,...]
         [--longer-than PIXELS] [--imaging]
 
-PYTHON is the interpreter of an environment that has img2dataset. Both read URLs and captions from one Parquet
-file, make pictures of at most 640 pixels, never enlarged, as JPEG of quality 85, with EXIF and SHA-256, and end
-with tar and Parquet files. img2dataset has two processes, as the machine has two cores; crawlproject has one
-worker with its two decoders, and `scrapy feed` and `scrapy events` before and after it, and Redis.
+PYTHON is the interpreter of an environment that has img2dataset, by default that of `make img2dataset`. Both
+read URLs and captions from one Parquet file, make pictures of at most 640 pixels, never enlarged, as JPEG of
+quality 85, with EXIF and SHA-256, and end with tar and Parquet files. img2dataset has two processes, as the
+machine has two cores; crawlproject has one worker with its two decoders, and `scrapy feed` and `scrapy events`
+before and after it, and Redis.
 
 Prints, as median of the rounds, CPU seconds per 1,000 samples, without start and end, too; samples a second, from
 the first request to the last file; bytes; peak memory of the largest process; what the imaging alone takes on both
@@ -19,6 +21,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -40,6 +43,7 @@ from benchmarks.ours import ROOT, SCRAPY, Crawl
 from benchmarks.roundtrips import Usage
 from benchmarks.site import Site, link
 
+_PYTHON = ROOT / ".crawl" / "benchmarks" / "img2dataset" / "bin" / "python"  # made by `make img2dataset`
 OURS, THEIRS = "crawlproject", "img2dataset"
 _IMAGES_CLAIMED = 500_000_000  # by each source: 200 requests a second, so that the worker's own speed is the limit
 _MOST_PIXELS = 100_000_000  # by CRAWL_MAX_PIXELS; img2dataset takes 13 GB for a PNG of 168 million with alpha
@@ -315,7 +319,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.against_img2dataset", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--python", required=True, help="the interpreter of an environment that has img2dataset")
+    parser.add_argument(
+        "--python", default=str(_PYTHON), help="the interpreter of an environment that has img2dataset"
+    )
     parser.add_argument("--imaging", action="store_true", help="compare that alone, without any crawl")
     parser.add_argument("--rounds", type=int, default=3, help="of each, in turn")
     parser.add_argument("--images", type=int, help="how many to fetch (default: each picture once)")
@@ -325,7 +331,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--sample", type=int, default=400, help="pictures whose quality is looked at")
     parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the pictures")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if shutil.which(options.python) is None:
+        parser.error(f"there is no {options.python}: `make img2dataset` installs what this is held against")
+    return options
 
 
 if __name__ == "__main__":

@@ -86,6 +86,10 @@ class SlotMissed(CrawlprojectError, IgnoreRequest):
     """The request could not use its send slot in time, and needs another."""
 
 
+class SlotMissedHere(SlotMissed):
+    """It was this worker that took too long: the connection had not even been asked for."""
+
+
 class MemoryShort(CrawlprojectError, IgnoreRequest):
     """Too many large bodies came in at the same time; this body, the largest of its source, was aborted."""
 

@@ -21,7 +21,8 @@ from twisted.python.failure import Failure
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
 from crawlproject.frontier.errback import LeasedErrback
-from crawlproject.frontier.shares import MOST_A_CALL, Shares
+from crawlproject.frontier.pace import Pace
+from crawlproject.frontier.shares import Shares
 from crawlproject.models import LEASE, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
@@ -48,6 +49,7 @@ class _Waiting(NamedTuple):
     number: int
     lease: Lease
     request: Request
+    in_time: bool  # it came here before its slot had passed
 
 
 class LeaseQueue:
@@ -55,8 +57,8 @@ class LeaseQueue:
 
     A lease is in `leases` from its grant to its settlement: first it waits here for its slot, then Scrapy has its
     request. `capacity` bounds the latter, `_MAX_WAITING` the former; `shares` says how many of all each source may
-    have. Whatever happens to a request, its lease ends in `settle`; `flush` sends the collected settlements, and
-    sends them again when that fails.
+    have, `pace` how many this worker can start in time. Whatever happens to a request, its lease ends in `settle`;
+    `flush` sends the collected settlements, and sends them again when that fails.
 
     `wake` is called when a request may be ready. Only the coroutines wait for the network.
     """
@@ -74,6 +76,7 @@ class LeaseQueue:
         self.state = state
         self.spider = spider
         self.shares = Shares(capacity)
+        self.pace = Pace()
         self.stats = stats
         self.wake = wake
         self.resolver = resolver
@@ -111,9 +114,11 @@ class LeaseQueue:
 
     def _next(self, now: float, missed: list[Lease]) -> Request | None:
         while self._waiting and self._waiting[0].slot <= now:
-            *_, lease, request = heapq.heappop(self._waiting)
+            *_, lease, request, in_time = heapq.heappop(self._waiting)
             if not lease.is_fresh(now):
                 self.stats.inc_value("frontier/slots_missed")
+                if in_time and not lease.revoked:
+                    self.pace.miss()
                 missed.append(lease)
                 continue
             if not self._is_decidable(request.url, lease.source):
@@ -128,6 +133,7 @@ class LeaseQueue:
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
+            self.pace.start()
             return request
         self._arm()
         return None
@@ -309,7 +315,7 @@ class LeaseQueue:
             rooms, room = self.shares.rooms(now, self.robots.under_way)
             reply = await self.state.scripts.lease(
                 self.state.worker_id,
-                min(self.room, MOST_A_CALL),
+                min(self.room, self.pace.next()),
                 rooms=rooms,
                 room=room,
                 idle=not self.leases,
@@ -320,6 +326,7 @@ class LeaseQueue:
                 refuse_unknown=config.unknown_sources == "refuse",
             )
             urls = []
+            arrived = asyncio.get_running_loop().time()
             for grant in reply.grants:
                 latest = grant.slot + tolerance(grant.rate)
                 deliveries = codec.deliveries_of(grant.entry)
@@ -332,7 +339,9 @@ class LeaseQueue:
                 if (request := self._decoded(lease)) is None:
                     continue
                 self._number += 1
-                heapq.heappush(self._waiting, _Waiting(lease.slot, self._number, lease, request))
+                heapq.heappush(
+                    self._waiting, _Waiting(lease.slot, self._number, lease, request, lease.is_fresh(arrived))
+                )
                 urls.append((request.url, lease.source))
             for stray in reply.strays:
                 self._send_home(stray)

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from crawlproject.frontier.pace import MOST_A_CALL
+
 _FEW = 8  # requests of a source that hangs
 _SILENT_S = 2.0  # without an answer, or twice the usual latency if that is longer: then a source hangs
 _PIPELINES_S = 0.25  # what decoding and storing a picture may take, besides its latency
@@ -16,7 +18,6 @@ _ROOM = 2.0  # times what is needed on average
 _RECENT_S = 2.0  # for how long a source without leases is still named, and one that was turned away waits
 _FREQUENT = 2.0  # requests a second; with fewer, a source that answers needs no more than any other
 _PROMPT_S = 1.0  # with such a latency, or a shorter one, what a source has is soon free again
-MOST_A_CALL = 64  # leases; more than a worker can start from call to call
 _CALL_S = 0.15
 _MAX_REMEMBERED = 10_000  # sources
 

@@ -1,8 +1,9 @@
 """The thumbnails of a picture: small JPEGs or WebPs, upright, on white, in one or several sizes.
 
 Decoding and scaling are what costs. A JPEG is decoded at a half, a quarter or an eighth of its size, as long as
-that is at least twice the size of the thumbnail, and scaled from there by cykooz_resizer (SIMD, without the GIL):
-0.4 of the CPU of Pillow's `thumbnail()`, at the same quality. Where cykooz_resizer has no wheel, Pillow scales.
+that is at least one and a half times the size of the thumbnail, and scaled from there by cykooz_resizer (SIMD,
+without the GIL): 0.4 of the CPU of Pillow's `thumbnail()`, at the same quality. Where cykooz_resizer has no wheel,
+Pillow scales.
 The picture is decoded once, for the largest size; the others are scaled down from that.
 """
 
@@ -23,9 +24,10 @@ try:
 except ImportError:  # there are wheels for the usual platforms only
     Resizer = None
 
-# The decoded JPEG has at least this many times the width and height of the thumbnail. 1.25 would save a tenth
-# of the CPU where it makes a difference, but the worst thumbnails would be half a dB worse (benchmarks/draft.py).
-_DRAFT = 2.0
+# The decoded JPEG has at least this many times the width and height of the thumbnail. So pictures of 1,920 and
+# 2,048 pixels, as many are, are decoded at a half for 640. 2 would cost half as much again for these, for worst
+# thumbnails that are better by 0.005 of SSIM (benchmarks/draft.py).
+_DRAFT = 1.5
 
 # Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.
 _BAND = 1_000_000
@@ -83,9 +85,9 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniatu
     """Decode the picture, and scale it down to the largest of its sizes."""
     whole = image.size
     largest = max(fit(whole, size, mode) for size in sizes)
-    scale = largest[0] / min(whole) if mode == "center_crop" else 0.0
-    uncropped = (whole[0] * scale, whole[1] * scale) if scale else largest
-    drafted = image.draft(None, (math.ceil(uncropped[0] * _DRAFT), math.ceil(uncropped[1] * _DRAFT)))
+    scale = largest[0] / min(whole) if mode == "center_crop" else max(largest) / max(whole)
+    width, height = (max(1, int(side * scale * _DRAFT)) for side in whole)
+    drafted = image.draft(None, (width, height))
     image.load()
     # At reduced size the last row and column may cover less than a whole pixel; the box is exact.
     box: Box = drafted[1] if drafted else (0, 0, *image.size)

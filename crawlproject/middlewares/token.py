@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
-from crawlproject.errors import SlotMissed, StaleConnection
+from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
 from crawlproject.models import LEASE, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
 from crawlproject.sources.domains import domain_of_url, host_of_url
@@ -45,6 +45,8 @@ class TokenMiddleware:
             return None
         if lease.spent or not lease.is_fresh(asyncio.get_running_loop().time()):
             self.crawler.stats.inc_value("tokens/returned")
+            if not lease.spent and not lease.revoked:
+                worker_of(self.crawler).lease_queue.pace.miss()
             return request
         lease.spent = True
         request.meta[PASSAGE] = Passage.of_lease(worker_of(self.crawler).state, lease, host_of_url(request.url))
@@ -59,6 +61,8 @@ class TokenMiddleware:
         """
         if isinstance(exception, SlotMissed):
             self.crawler.stats.inc_value("tokens/late")
+            if isinstance(exception, SlotMissedHere) and LEASE in request.meta:
+                worker_of(self.crawler).lease_queue.pace.miss()
         elif isinstance(exception, StaleConnection):
             self.crawler.stats.inc_value("tokens/stale_connections")
         else:

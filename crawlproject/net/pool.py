@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.web.client import HTTPConnectionPool
 
-from crawlproject.errors import ConfigError, SlotMissed
+from crawlproject.errors import ConfigError, SlotMissed, SlotMissedHere
 from crawlproject.net.heads import Heads
 from crawlproject.net.protocol import BoundedFactory, BoundedProtocol
 from crawlproject.net.send_slot import Passage
@@ -52,7 +52,7 @@ class BoundedPool(HTTPConnectionPool):
         """
         leave = passage.get()
         if leave is not None and not leave.is_open:
-            return defer.fail(SlotMissed("the slot was missed on the way from the gate"))
+            return defer.fail(SlotMissedHere("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
         return got.addCallback(self._admit, key, leave, carriers.get(), heads.get())

@@ -30,7 +30,8 @@ def reason_of(error: BaseException, outcome: Outcome, maxsize: int) -> str:
 
 def retry_after_of(response: Response) -> float | None:
     """Return the seconds for which a response asks to be left alone (Retry-After), None if it does not."""
-    return retry_after(response.headers.get("Retry-After"), _their_time(response))
+    value = response.headers.get("Retry-After")
+    return None if value is None else retry_after(value, _their_time(response))
 
 
 def retry_after(value: bytes | None, now: datetime) -> float | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.models import OPT_OUTS
+from crawlproject.politeness.addresses import RECENT
 from crawlproject.politeness.optouts import denied
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
@@ -250,6 +251,7 @@ def freshness(cache_control: bytes | None, *, longest: float = 86400.0, shortest
     return max(seconds, shortest)
 
 
+@lru_cache(RECENT)
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt that speaks for a URL: same scheme, host and port (RFC 9309 2.3).
 

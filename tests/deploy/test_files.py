@@ -231,7 +231,7 @@ def data_of(value: str) -> str:
 def test_what_is_installed_is_locked_by_hash() -> None:
     pinned = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[\w,]+\])?==([\w.]+)", flags=re.MULTILINE)
     locked: dict[str, set[tuple[str, str]]] = {}
-    for lock in ("requirements", "requirements-build", "requirements-dev"):
+    for lock in ("requirements", "requirements-build", "requirements-dev", "benchmarks/img2dataset"):
         text = (ROOT / f"{lock}.lock").read_text()
         blocks = re.split(r"\n(?=\S)", text)
         packages = [block for block in blocks if pinned.match(block)]
@@ -253,7 +253,7 @@ def test_what_is_installed_is_locked_by_hash() -> None:
         for line in (ROOT / file).read_text().replace("\\\n", " ").splitlines()
         if "pip install" in line
     ]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for line in installs:
         for part in line.split("&&"):
             if "pip install" in part:

@@ -6,7 +6,8 @@ from collections import deque
 
 import pytest
 
-from crawlproject.frontier.shares import MOST_A_CALL, Shares, fair_level
+from crawlproject.frontier.pace import MOST_A_CALL
+from crawlproject.frontier.shares import Shares, fair_level
 from crawlproject.politeness.slots import HORIZON_S
 
 TICK_S = 0.15  # between lease calls

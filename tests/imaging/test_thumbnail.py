@@ -102,6 +102,24 @@ def test_decodes_a_large_jpeg_at_reduced_size() -> None:
     assert image.size == (1501, 1000)
 
 
+@pytest.mark.parametrize(
+    ("size", "mode", "decoded"),
+    [
+        ((1920, 1277), "keep_ratio_largest", (960, 639)),  # whose thumbnail is 425.67 pixels high
+        ((1279, 2048), "keep_ratio_largest", (640, 1024)),
+        ((1919, 1280), "keep_ratio_largest", (1919, 1280)),
+        ((3000, 1920), "keep_ratio", (1500, 960)),
+        ((2000, 1920), "center_crop", (1000, 960)),
+    ],
+)
+def test_a_jpeg_is_decoded_at_one_and_a_half_times_its_thumbnail_at_least(
+    size: tuple[int, int], mode: str, decoded: tuple[int, int]
+) -> None:
+    image = opened(encoded(Image.new("RGB", size, "red"), "JPEG"))
+    make_thumbnail(image, mode=mode)
+    assert image.size == decoded
+
+
 def test_drops_comment_and_exif() -> None:
     tags = Image.Exif()
     tags[0x13B] = "Ada"

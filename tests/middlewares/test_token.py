@@ -9,6 +9,8 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
+from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
+from crawlproject.frontier.pace import MOST_A_CALL
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.models import LEASE, SOURCE, Lease
@@ -42,6 +44,22 @@ async def test_a_missed_slot_does_not_pass(scheduler: FrontierScheduler) -> None
     request = leased(TOLERANCE + 0.01)
     assert await gate.process_request(request) is request
     assert scheduler.stats.get_value("tokens/returned") == 1
+
+
+async def test_only_what_this_worker_was_late_with_slows_its_leasing(scheduler: FrontierScheduler) -> None:
+    gate, pace = TokenMiddleware.from_crawler(scheduler.crawler), scheduler.queue.pace
+    stopped = leased(TOLERANCE + 0.01)
+    stopped.meta[LEASE].revoked = True
+    passed = leased(0.0)
+    assert await gate.process_request(stopped) is stopped
+    assert await gate.process_request(passed) is None
+    assert gate.process_exception(passed, StaleConnection("closed")) is passed
+    assert gate.process_exception(passed, SlotMissed("while the connection was made")) is passed
+    assert pace.next() == MOST_A_CALL
+    assert gate.process_exception(passed, SlotMissedHere("on the way from the gate")) is passed
+    assert pace.next() == MOST_A_CALL // 2
+    await gate.process_request(leased(TOLERANCE + 0.01))
+    assert pace.next() == MOST_A_CALL // 4
 
 
 async def test_a_request_without_a_lease_waits_for_a_slot_of_its_source(scheduler: FrontierScheduler) -> None:

@@ -35,7 +35,7 @@ from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
 from benchmarks.site import worst_second
-from crawlproject.errors import SlotMissed, StaleConnection
+from crawlproject.errors import SlotMissedHere, StaleConnection
 from crawlproject.models import Lease
 from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
@@ -282,7 +282,7 @@ async def test_a_lease_knows_whether_its_request_was_written(state: State) -> No
     late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
     for lease in (late, timely):
         pool.passage.set(Passage.of_lease(state, lease, "museum.example"))
-        bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissed))
+        bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissedHere))
     assert (late.sent, timely.sent) == (False, True)
 
 
