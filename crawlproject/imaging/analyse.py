@@ -101,9 +101,7 @@ def analyse(
             check_size(str(image.format), size, max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
             headers.bound_scans(body)
-            image.decodermaxblock = len(
-                body
-            )  # as one piece: in pieces of 64 KiB, libjpeg stops and looks back at each
+            image.decodermaxblock = len(body)  # one piece: libjpeg would look back at each of 64 KiB
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if image.format == "PNG":

@@ -5,12 +5,12 @@
 -- reads: outstanding overflow spilled pulse rates slots halted
 --
 -- A: high_water; overflow_maxlen (most requests in all overflows); overflow_stored (true: they are spilled to a store, are
---    that many with those that are there, and in Redis twice `overflow_tail` while it is down); most_outstanding (from so many on nothing is admitted; none: no such bound);
---    refuse_unknown; min_rate; budget (see preludes/budget.lua); sitemaps ({source, most}: the links are sitemaps that this
---    source leads to, of which there may be so many; none: they are no sitemaps). The links come in groups, of each of
---    which at its number: sources (that their seed names; or none), domains (of their URLs), sizes (how many links). Of the
---    links, one group after the other: entries, digests (for the seen filter), hosts (32-bit hash of a host below the
---    domain, '' for one that does not count).
+--    that many with those that are there, and in Redis twice `overflow_tail` while it is down); most_outstanding (from so
+--    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see preludes/budget.lua);
+--    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
+--    are no sitemaps). The links come in groups, of each of which at its number: sources (that their seed names; or none),
+--    domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, digests (for the
+--    seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
 --    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
