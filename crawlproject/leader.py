@@ -339,8 +339,8 @@ class Leader:
         limit = limit_of(override)
         if limit is None:
             logger.error(
-                "crawl:override_rate:%s is %r, which is not a rate in requests a second: %g rps by size stays",
-                source,
+                "%s is %r, which is not a rate in requests a second: %g rps by size stays",
+                self.state.keys.override_rate_of + source,
                 override[:40],
                 by_size,
                 extra={"source": source},

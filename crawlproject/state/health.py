@@ -34,6 +34,20 @@ _FAULTS = (
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
     (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
+        r"\bCLUSTERDOWN\b",
+        "No node of the Redis Cluster has the slot of the crawl, and the crawl pauses until one has: "
+        "see redis-cli --cluster check",
+    ),
+    (
+        r"\b(ASK|TRYAGAIN)\b",
+        "The slot of the crawl is moved to another node, and the crawl pauses until it is there",
+    ),
+    (
+        r"\bMOVED\b",
+        "The nodes of the Redis Cluster do not agree who has the slot of the crawl, and the crawl pauses until "
+        "they do",
+    ),
+    (
         r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
         "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
     ),

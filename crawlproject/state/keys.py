@@ -12,8 +12,8 @@ from crawlproject.models import PRIORITIES
 class Keys:
     """The keys of one namespace, seen by one spider.
 
-    Every key begins with the namespace; one that carries a `{tag}` puts all of them into one slot of a Redis
-    Cluster. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
+    Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
+    into one slot. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
     leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
     a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
     """
