@@ -112,6 +112,12 @@ def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **o
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
 
 
+def _options() -> dict[str, Any]:
+    """Return the options of a worker's connections."""
+    retry = Retry(ExponentialBackoff(cap=1, base=0.05), 2)
+    return {"socket_connect_timeout": 5, "socket_timeout": 5, "retry": retry}
+
+
 class _FollowingPool(SentinelConnectionPool):
     """Blocking connections to the master; those to one that the sentinels have replaced are not used again."""
 
@@ -202,14 +208,7 @@ class State:
         url = await asyncio.to_thread(redis_url, self.config)
         try:
             self.redis: Redis = _client(
-                url,
-                self.config.namespace,
-                Redis,
-                Sentinel,
-                Retry(NoBackoff(), 0),
-                socket_connect_timeout=5,
-                socket_timeout=5,
-                retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
+                url, self.config.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options()
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
@@ -226,6 +225,18 @@ class State:
             self._following = asyncio.create_task(self.redis.follow())
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether this is one slot of a Redis Cluster, and users push seeds elsewhere."""
+        return isinstance(self.redis, ShardRedis)
+
+    def shard_of(self, key: str) -> ShardRedis:
+        """Return a client for what is in the slot of `key`, on the same Redis Cluster."""
+        address = cluster_address(self.config.redis_url or "")
+        if address is None:
+            raise ValueError("not on a Redis Cluster")
+        return ShardRedis.to(address, key, **_options())
 
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""

@@ -33,6 +33,29 @@ class Keys:
         return own if self.namespace == "crawl" else f"{self.namespace}:{own}"
 
     @property
+    def users_seeds(self) -> str:
+        """List, on a Redis Cluster: seeds that users push; workers bring them to the list above, whose key has the
+        namespace there.
+        """
+        name = self.namespace.strip("{}")
+        return f"{self.spider}:start_urls" if name == "crawl" else f"{name}:{self.spider}:start_urls"
+
+    @property
+    def seeds_out(self) -> str:
+        """List, on a Redis Cluster: chunks of these on their way (msgpack): number, seeds."""
+        return f"{{{self.users_seeds}}}:out"
+
+    @property
+    def seeds_sequence(self) -> str:
+        """Integer, on a Redis Cluster: number of the last chunk, never below the clock (µs)."""
+        return f"{{{self.users_seeds}}}:sequence"
+
+    @property
+    def seeds_received(self) -> str:
+        """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
+        return self._of_spider("seeds_received")
+
+    @property
     def processing_of(self) -> str:
         """Prefix + worker, list: its processing list, seeds taken and not yet enqueued."""
         return self._of_spider("in_hand:")

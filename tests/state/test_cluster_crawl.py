@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,12 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
     try:
         with Gallery(crawl.sites, tmp_path / "arrivals.jsonl") as crawl.gallery:
             crawl.start(2)
-            crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
+            crawl.seed("photos", *(f"{number}.jpg" for number in range(50)))
+            crawl.until(lambda: ended(1))
+            shard, crawl.redis = crawl.redis, cluster.owner_of(KEYS.users_seeds).client  # as redis-cli -c does
+            crawl.keys = replace(KEYS, namespace="crawl")
+            crawl.seed("photos", *(f"{number}.jpg" for number in range(50, count)))
+            crawl.keys, crawl.redis = KEYS, shard
             crawl.until(lambda: ended(40))
             master.client.wait(1, 1000)
             master.kill()
