@@ -81,7 +81,7 @@ class Plan:
 def plan(demand: Demand) -> Plan:
     """Return what a demand needs."""
     masters = math.ceil(demand.rate / REDIS_PLANNED)
-    used = demand.images * SEEN_BYTES + demand.sources * SOURCE_BYTES
+    used = float(demand.images * SEEN_BYTES + demand.sources * SOURCE_BYTES)
     used += masters * (
         min(demand.images, MOST_QUEUED) * QUEUED_BYTES + min(demand.images, KEPT_EVENTS) * EVENT_BYTES
     )

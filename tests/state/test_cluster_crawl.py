@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,23 @@ from tests.state.servers import Cluster
 from tests.test_crawl import Crawl
 
 KEYS = Keys("{crawl}", "images")
+
+COMMANDS = (
+    "stats",
+    "sources",
+    "sources photos",
+    "top --interval 1 --json",
+    "explain photos",
+    "report photos",
+    "rate photos 5",
+    "halt photos",
+    "exclude museum.example",
+    "excluded",
+    "include museum.example",
+    "dead list",
+    "recount",
+    "events --readers",
+)
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +65,7 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
             crawl.keys = replace(KEYS, namespace="crawl")
             crawl.seed("photos", *(f"{number}.jpg" for number in range(50, count)))
             crawl.keys, crawl.redis = KEYS, shard
+            cluster.owner_of("crawl:halted").client.sadd("crawl:halted", "photos")
             crawl.until(lambda: ended(40))
             master.client.wait(1, 1000)
             master.kill()
@@ -55,12 +74,22 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
             crawl.until(cluster.is_whole)
             cluster.move_slot(KEYS.seeds)
             crawl.finish()
-            crawl.command("halt photos")
+            for words in COMMANDS:
+                crawl.command(words)
             assert crawl.redis.sismember(KEYS.halted, "photos")
+            crawl.command(f"events {tmp_path}/events.jsonl")
+            lines = (tmp_path / "events.jsonl").read_text().splitlines()
+            named = Counter(json.loads(line).get("identifier") for line in lines)
+            assert {f"photos-{number}.jpg": 1 for number in range(count)}.items() <= named.items()
+            (tmp_path / "more.txt").write_text("http://museum.example/1.jpg\n")
+            crawl.command(f"feed {tmp_path}/more.txt")
+            assert crawl.redis.llen(KEYS.seeds) == 1
             arrivals = crawl.arrivals("photos")
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
         assert crawl.redis.get(KEYS.outstanding) == b"0"
         assert count <= len(arrivals) <= count + 5  # what was settled in the moment of the kill is fetched again
+        stray = "Nobody reads crawl:halted: on a Redis Cluster it is {crawl}:halted, with the braces"
+        assert any(stray in crawl.log(worker) for worker in (0, 1))
         for worker in (0, 1):
             log = crawl.log(worker)
             assert "Traceback" not in log
