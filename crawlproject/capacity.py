@@ -15,7 +15,7 @@ QUEUED_BYTES = 166.5  # of a queued request
 MOST_QUEUED = (
     2_100_000  # CRAWL_FRONTIER_HIGH_WATER, CRAWL_OVERFLOW_MAXLEN, and what `scrapy feed` puts before them
 )
-SOURCE_BYTES = 342 + 1_823  # of the catalogue, and of a source that was just crawled
+SOURCE_BYTES = 336 + 1_823  # of the catalogue, and of a source that was just crawled
 KEPT_EVENTS = 1_000_000  # CRAWL_STREAM_MAXLEN
 EVENT_BYTES = 802  # as a JSON line
 MEMORY_FACTOR = 2.0  # while it rewrites its file or a replica synchronises, it may need twice
