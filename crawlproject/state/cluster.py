@@ -360,3 +360,23 @@ def blocking_shard(address: ClusterAddress, key: str, **options: Any) -> redis.R
         **options | {"retry": retry},
     )
     return redis.Redis.from_pool(pool)
+
+
+def has_replica(client: redis.Redis) -> bool:
+    """Tell whether the master that a command's client leads to has a replica; False unless on a Redis Cluster."""
+    slot = client.connection_pool.connection_kwargs.get("slot")
+    return isinstance(slot, Slot) and slot.find_blocking().replicas > 0
+
+
+REPLICATED_MS = 1000  # for a replica to have what was written; less than a call may take
+
+
+def check_replicated(verb: str, confirmed: int) -> None:
+    """Check what WAIT answered after a script.
+
+    Raises:
+        redis.RedisError: no replica has what the script wrote. It is written all the same.
+
+    """
+    if confirmed == 0:
+        raise redis.RedisError(f"WAIT: no replica has confirmed {verb} within {REPLICATED_MS} ms")

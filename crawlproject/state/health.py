@@ -32,6 +32,10 @@ _FAULTS = (
     (r"\bLOADING\b", "Redis is loading its data, and the crawl pauses until it is done"),
     (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli script kill ends it"),
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
+    (
+        r"\bWAIT\b",
+        "No replica confirms in time what is written, and seeds and events wait for it: see its log",
+    ),
     (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
         r"\bCLUSTERDOWN\b",

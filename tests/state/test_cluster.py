@@ -12,9 +12,11 @@ import redis
 from crawlproject import config
 from crawlproject.config import ClusterAddress, cluster_address
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.state.client import State, connect_blocking
+from crawlproject.state.client import BlockingState, State, connect_blocking
 from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
+from crawlproject.state.readers import StreamReader
 from tests.state.servers import Cluster, Server, free_port, speaks_tls
 from tests.waiting import until, until_async
 
@@ -209,6 +211,24 @@ async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, clus
         assert client.get(KEYS.data_fault) == b"before"
         assert client.get(KEYS.leader) == b"leader"
     await state.close()
+
+
+def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
+    """Else a fail-over makes them undone, and they come again."""
+    with BlockingState.connect(config.load({"REDIS_URL": cluster_url})) as state:
+        reader = StreamReader(state, "file", "a file")
+        reader.take()
+        master = cluster.owner_of(KEYS.seeds)
+        replica = cluster.replica_of(master)
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            master.client.xadd(KEYS.link_rot_events, {"event": "{}"})
+            with pytest.raises(redis.RedisError, match="no replica has confirmed") as caught:
+                reader.read()
+            assert "seeds and events wait for it" in fault_of(caught.value)
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+        assert len(until(reader.read, despite=redis.RedisError)) == 1
 
 
 async def moved_from(state: State, master: Server) -> bool:

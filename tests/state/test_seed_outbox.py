@@ -171,7 +171,7 @@ async def test_no_chunk_leaves_a_node_before_a_replica_has_it(cluster: Cluster, 
     source.client.lpush(KEYS.users_seeds, "a")
     replica.process.send_signal(signal.SIGSTOP)
     try:
-        with pytest.raises(redis.RedisError, match="no replica has confirmed it"):
+        with pytest.raises(redis.RedisError, match="no replica has confirmed send_seeds"):
             await outbox.forward()
         assert await shard.redis.llen(KEYS.seeds) == 0
     finally:

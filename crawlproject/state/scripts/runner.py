@@ -15,15 +15,13 @@ from redis.exceptions import NoScriptError, RedisError
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import MICROS, RedisClock
-from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.script_text import ScriptText
 
 logger = logging.getLogger(__name__)
-
-_REPLICATED_MS = 1000  # for a replica to have what was written; less than a call may take
 
 
 class _Loaded(NamedTuple):
@@ -95,10 +93,10 @@ class ScriptRunner:
             text, args = str(loaded.script.script), packed(arguments | loaded.arguments)
             pipe.eval(text, len(loaded.keys), *loaded.keys, args)
             if has_replica:
-                pipe.execute_command("WAIT", 1, _REPLICATED_MS)
+                pipe.execute_command("WAIT", 1, REPLICATED_MS)
             reply, *confirmed = await pipe.execute()
-        if confirmed == [0]:
-            raise RedisError(f"{verb}: no replica has confirmed it within {_REPLICATED_MS} ms")
+        for count in confirmed:
+            check_replicated(verb, count)
         self._health.answered()
         return reply
 
