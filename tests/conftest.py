@@ -57,6 +57,7 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
     "tests/state/test_cluster.py",
+    "tests/state/test_seed_outbox.py",
 )
 _NICE = 5
 
