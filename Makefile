@@ -3,7 +3,7 @@ BIN := .venv/bin
 AT_ONCE ?= 4
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: venv demo demo-pages quick test bench img2dataset check lock audit clean
+.PHONY: venv demo demo-pages demo-cluster quick test bench img2dataset check lock audit clean
 
 venv: .venv/.runtime
 
@@ -22,6 +22,9 @@ demo: .venv/.runtime
 
 demo-pages: .venv/.runtime
 	$(BIN)/python -m demo pages
+
+demo-cluster: .venv/.runtime
+	$(BIN)/python -m demo cluster
 
 # Most tests wait: several at a time keep two cores busy (see tests/conftest.py). They start hundreds of processes:
 # without bytecode each would compile the project anew.

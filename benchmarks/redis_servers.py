@@ -1,16 +1,18 @@
-"""Redis servers to be hurt: started, killed, suspended, failed over."""
+"""Redis servers to be hurt: started, killed, suspended, failed over; alone or as a Redis Cluster."""
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 
 from crawlproject.state import embedded
@@ -39,9 +41,10 @@ class Server:
         sentinel: bool = False,
         tls: Mapping[str, str] | None = None,
         password: str | None = None,
+        port: int | None = None,
         **options: str,
     ) -> None:
-        self.port = free_port()
+        self.port = port or free_port()
         self.folder = folder / f"redis-{self.port}"
         self.folder.mkdir()
         self.sentinel = sentinel
@@ -112,3 +115,161 @@ class Server:
         """End it, and the connection to it."""
         self.client.close()
         self.kill()
+
+
+_SLOTS = 16384
+_BUS = 10_000  # above its port a node listens to the others
+
+
+class Cluster:
+    """A Redis Cluster of three masters and three replicas on loopback.
+
+    `node_timeout` (s): a master that is silent for so long is replaced. `tls` and `password` as of `Server`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node_timeout: float = 1.0,
+        tls: Mapping[str, str] | None = None,
+        password: str | None = None,
+    ) -> None:
+        options: dict[str, Any] = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": str(round(node_timeout * 1000)),
+            "cluster_require_full_coverage": "no",  # a slot without a node is no reason to refuse the others
+            "repl_diskless_sync_delay": "0",
+        }
+        self.nodes: list[Server] = []
+        try:
+            for _ in range(6):
+                self.nodes.append(Server(folder, tls=tls, password=password, port=_free_node_port(), **options))
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self) -> None:
+        for number, node in enumerate(self.nodes):
+            ask = node.client.execute_command
+            ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            if number:
+                ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+        for number, master in enumerate(self.nodes[:3]):
+            slots = range(_SLOTS * number // 3, _SLOTS * (number + 1) // 3)
+            master.client.execute_command("CLUSTER", "ADDSLOTS", *slots)
+        self._wait(lambda: all(len(self._seen_by(node)) == 6 for node in self.nodes))
+        for number, replica in enumerate(self.nodes[3:]):
+            replica.client.execute_command("CLUSTER", "REPLICATE", self.id_of(self.nodes[number]))
+        self._wait(self.is_whole)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the cluster is not as it should be: {self._seen_by(self.nodes[0])}")
+            time.sleep(0.02)
+
+    @property
+    def url(self) -> str:
+        """What REDIS_URL is to be: it names two of the nodes, and a place where there is none."""
+        places = (self.nodes[1].port, free_port(), self.nodes[2].port)
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in places)
+
+    def is_whole(self) -> bool:
+        """Tell whether each node says that all is well, and each replica is up to date."""
+        return all(self._sees_all(node) for node in self.nodes)
+
+    def _sees_all(self, node: Server) -> bool:
+        try:
+            state = node.client.execute_command("CLUSTER INFO")["cluster_state"]
+            replication = node.client.info("replication")
+            seen = self._seen_by(node)
+        except redis.RedisError:
+            return False
+        linked = replication["role"] == "master" or replication["master_link_status"] == "up"
+        roles = [row["flags"].removeprefix("myself,") for row in seen.values()]
+        return linked and state == "ok" and sorted(roles) == ["master"] * 3 + ["slave"] * 3
+
+    def _seen_by(self, node: Server) -> dict[str, Any]:
+        seen: dict[str, Any] = node.client.execute_command("CLUSTER NODES")
+        return seen
+
+    def id_of(self, node: Server) -> str:
+        """Return the name that the cluster has for a node."""
+        found = node.client.execute_command("CLUSTER", "MYID")
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def owner_of(self, key: str) -> Server:
+        """Return the master that has the slot of a key, by what the nodes that live say themselves."""
+        for node in self.nodes:
+            try:
+                node.client.execute_command("EXISTS", key)
+                if node.client.info("replication")["role"] == "master":
+                    return node
+            except redis.RedisError:  # MOVED, or it is dead
+                continue
+        raise LookupError(f"no node has the slot of {key}")
+
+    def replica_of(self, master: Server) -> Server:
+        """Return the replica of a master."""
+        for node in self.nodes:
+            about = node.client.info("replication")
+            if about["role"] == "slave" and about["master_port"] == master.port:
+                return node
+        raise LookupError("it has no replica")
+
+    def move_slot(self, key: str, between: Callable[[], None] = lambda: None) -> Server:
+        """Move the slot of a key to another master, as redis-cli --cluster reshard does; `between`: half way."""
+        slot, source = key_slot(key.encode()), self.owner_of(key)
+        target = next(node for node in self.masters() if node is not source)
+        ask_source, ask_target = source.client.execute_command, target.client.execute_command
+        ask_target("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        ask_source("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        count = ask_source("CLUSTER", "COUNTKEYSINSLOT", slot)
+        keys = ask_source("CLUSTER", "GETKEYSINSLOT", slot, count)
+        for first in range(0, len(keys), 2):
+            ask_source("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys[first : first + 2])
+            if first <= len(keys) // 2 < first + 2:
+                between()
+        while left := ask_source("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            ask_source("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *left)
+        for node in (target, source, *(node for node in self.masters() if node not in {target, source})):
+            node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+        return target
+
+    def masters(self) -> list[Server]:
+        """Return the masters that live."""
+        found = []
+        for node in self.nodes:
+            try:
+                if node.client.info("replication")["role"] == "master":
+                    found.append(node)
+            except redis.RedisError:
+                continue
+        return found
+
+    def flush(self) -> None:
+        """Delete all keys, once all is well."""
+        self._wait(self.is_whole)
+        for master in self.masters():
+            master.client.flushall()
+
+    def close(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.close()
+
+
+def _free_node_port() -> int:
+    """Return a port that is free together with the one of the cluster's bus."""
+    while True:
+        port = random.randrange(12_000, 22_000)  # below those that the system gives out for a while
+        try:
+            for tried in (port, port + _BUS):
+                with socket.socket() as bound:
+                    bound.bind(("127.0.0.1", tried))
+        except OSError:
+            continue
+        return port

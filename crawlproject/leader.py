@@ -16,6 +16,7 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
+from crawlproject.state.stray_orders import StrayOrders
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
 
@@ -31,6 +32,7 @@ _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
+_STRAYS_S = 5.0  # between two looks for orders that nobody reads
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
@@ -62,6 +64,8 @@ class Leader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
+        self._strays: StrayOrders | None = None  # on a Redis Cluster alone
+        self._warned: set[str] = set()
         self._remind_at = self._tend_at = 0.0
 
     def start(self, state: State) -> None:
@@ -69,10 +73,15 @@ class Leader:
         self.state = state
         self._loops = Loops(self.state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
+        if state.is_shard:
+            self._strays = StrayOrders(state)
+            self._loops.start(self._warn_of_strays)
 
     async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
         await self._loops.stop()
+        if self._strays is not None:
+            await self._strays.close()
         try:
             await self.state.scripts.resign(self.state.worker_id)
         except REDIS_TROUBLE as error:
@@ -132,6 +141,15 @@ class Leader:
                     scrapy_command("resume", of=[status.source]),
                     extra={"source": status.source},
                 )
+
+    async def _warn_of_strays(self) -> None:
+        """While this worker leads on a Redis Cluster: warn of operators' sets in a slot other than the crawl's."""
+        if self._fence is not None and self._strays is not None:
+            found = await self._strays.found()
+            for key in found.keys() - self._warned:
+                logger.warning("Nobody reads %s: on a Redis Cluster it is %s, with the braces", key, found[key])
+            self._warned = set(found)
+        await asyncio.sleep(_STRAYS_S)
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
@@ -339,8 +357,8 @@ class Leader:
         limit = limit_of(override)
         if limit is None:
             logger.error(
-                "crawl:override_rate:%s is %r, which is not a rate in requests a second: %g rps by size stays",
-                source,
+                "%s is %r, which is not a rate in requests a second: %g rps by size stays",
+                self.state.keys.override_rate_of + source,
                 override[:40],
                 by_size,
                 extra={"source": source},

@@ -1,11 +1,11 @@
-"""`python -m demo` crawls images (`make demo`), `python -m demo pages` pages, on which it finds images."""
+"""`python -m demo` crawls images (`make demo`), on a Redis Cluster with `cluster`; with `pages` pages."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from demo import images, pages
+from demo import cluster, images, pages
 
 
 def main() -> int:
@@ -16,11 +16,13 @@ def main() -> int:
     parser.add_argument(
         "crawl",
         nargs="?",
-        choices=("images", "pages"),
+        choices=("images", "pages", "cluster"),
         default="images",
-        help="listed `images` of four sites, the default; or `pages` of three sites, and the images on them",
+        help="listed `images` of four sites, the default; the same on a Redis `cluster`; "
+        "or `pages` of three sites, and the images on them",
     )
-    return pages.main() if parser.parse_args().crawl == "pages" else images.main()
+    demos = {"images": images.main, "pages": pages.main, "cluster": cluster.main}
+    return demos[parser.parse_args().crawl]()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from crawlproject import config
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
-from crawlproject.state.client import BlockingState, crawl_dir
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState, crawl_dir
 from crawlproject.state.totals import totals
 from demo import sources
 from demo.gallery import Arrival, Gallery
@@ -65,8 +66,13 @@ def main() -> int:
     return 0 if good else 1
 
 
-def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
-    """Feed the seeds, run the workers until all is done, write the events; return the crawl's totals."""
+def crawl(
+    home: Path, url: str, gallery: Gallery, disturb: Callable[[int], None] = lambda done: None
+) -> dict[str, Any]:
+    """Feed the seeds, run the workers until all is done, write the events; return the crawl's totals.
+
+    `disturb` is told again and again how many seeds have ended.
+    """
     seeds = sources.write_seeds(home / "sites", gallery.urls)
     environ = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     environ |= {
@@ -87,7 +93,7 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
     ]
     try:
         with BlockingState.connect(config.load({"REDIS_URL": url})) as state:
-            tallies = watch(state, workers, gallery)
+            tallies = watch(state, workers, gallery, disturb)
     finally:
         for worker in workers:
             worker.terminate()
@@ -97,7 +103,12 @@ def crawl(home: Path, url: str, gallery: Gallery) -> dict[str, Any]:
     return tallies
 
 
-def watch(state: BlockingState, workers: list[subprocess.Popen[bytes]], gallery: Gallery) -> dict[str, Any]:
+def watch(
+    state: BlockingState,
+    workers: list[subprocess.Popen[bytes]],
+    gallery: Gallery,
+    disturb: Callable[[int], None],
+) -> dict[str, Any]:
     """Show progress until the workers have closed by themselves; return the totals."""
     deadline = time.monotonic() + DEADLINE
     shown = 0.0
@@ -108,8 +119,10 @@ def watch(state: BlockingState, workers: list[subprocess.Popen[bytes]], gallery:
     live = Live(console=console, redirect_stdout=False)
     with live if console.is_interactive else nullcontext():
         while True:
-            tallies = totals(state)
+            # A master that fails over does not answer for a while.
+            tallies = patiently(lambda: totals(state), deadline)
             done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
+            disturb(done)
             bar.update(crawling, completed=done)
             if live.is_started:
                 live.update(Group(bar, progress(tallies, gallery.arrivals(), time.time())))
@@ -121,6 +134,17 @@ def watch(state: BlockingState, workers: list[subprocess.Popen[bytes]], gallery:
             if time.monotonic() > deadline:
                 print(f"not done after {DEADLINE:.0f} s: the workers' logs say why", file=sys.stderr)
                 return tallies
+            time.sleep(0.25)
+
+
+def patiently(ask: Callable[[], dict[str, Any]], deadline: float) -> dict[str, Any]:
+    """Return what Redis answers, as soon as it does; raise its error when the time is over."""
+    while True:
+        try:
+            return ask()
+        except REDIS_TROUBLE:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(0.25)
 
 

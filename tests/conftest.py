@@ -56,6 +56,8 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/dashboard/test_site.py",
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
+    "tests/state/test_cluster.py",
+    "tests/state/test_seed_outbox.py",
 )
 _NICE = 5
 
@@ -72,6 +74,7 @@ _SLOW_FILES = (
 )
 _OF_SLOW_TESTS = {
     "broker",
+    "cluster",
     "environment",
     "locked",
     "make",

@@ -43,6 +43,7 @@ class Crawl:
         self.folder = folder
         self.sites = folder / "sites"
         self.redis: Any = redis.Redis.from_url(url)
+        self.keys = KEYS
         self.environ = environ | {
             "CRAWL_SOURCES": str(folder / "catalogue.json"),
             "IMAGES_STORE": str(folder / "thumbnails"),
@@ -70,7 +71,7 @@ class Crawl:
         """Push seeds of a source."""
         for path in paths:
             seed = {"url": f"{self.gallery.urls[source]}/{path}", "uuid": f"{source}-{path}", "source": source}
-            self.redis.lpush(KEYS.seeds, json.dumps(seed | more))
+            self.redis.lpush(self.keys.seeds, json.dumps(seed | more))
 
     def start(self, count: int = 1, **settings: str) -> None:
         """Start workers."""
@@ -114,8 +115,8 @@ class Crawl:
         """Count how often each identifier has ended, in whatever way."""
         ends = [
             event["identifier"]
-            for name in KEYS.streams
-            if name != KEYS.failed_events
+            for name in self.keys.streams
+            if name != self.keys.failed_events
             for event in self.events(name)
         ]
         return Counter(ends + list(self.dead()))

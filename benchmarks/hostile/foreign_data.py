@@ -36,6 +36,7 @@ from crawlproject.state.scripts import (
     Grant,
     LinkGroup,
     NewRequest,
+    OutboxScripts,
     Rejected,
     Revisit,
     Settlement,
@@ -69,7 +70,18 @@ COUNTERS = {"outstanding", "overflow", "spilled", "lease_sequence", "fence", "ro
 
 TYPES = {
     **dict.fromkeys(
-        ["seeds", "processing_of", "queue_of", "overflow_of", "quarantine", "statuses_of", "dropped"], "list"
+        [
+            "seeds",
+            "users_seeds",
+            "seeds_out",
+            "processing_of",
+            "queue_of",
+            "overflow_of",
+            "quarantine",
+            "statuses_of",
+            "dropped",
+        ],
+        "list",
     ),
     "incidents_of": "list",
     "requests_of": "hash",
@@ -78,7 +90,8 @@ TYPES = {
     **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
     **dict.fromkeys(["packs_dead"], "zset"),
-    **dict.fromkeys(["packs"], "hash"),
+    **dict.fromkeys(["packs", "seeds_received"], "hash"),
+    "seeds_sequence": "string",
     **dict.fromkeys(
         [
             "delayed_of",
@@ -316,6 +329,14 @@ async def spill(state: State, source: str, attempt: Callable[[Awaitable[Any]], A
     await attempt(scripts.sweep_packs(["f/2-b", "nonsense"], ["f/1-a"]))
 
 
+async def bring(state: State, attempt: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Bring what users have pushed to the shard, as on a Redis Cluster."""
+    outbox = OutboxScripts(state.redis, state.keys, state.clock)
+    if chunk := await attempt(outbox.send_seeds(9)):
+        await attempt(state.scripts.receive_seeds(state.keys.seeds_out, chunk))
+        await attempt(outbox.ack_seeds(chunk.number))
+
+
 async def reject(state: State, seeds: list[bytes]) -> None:
     """Make dead letters of the seeds on the processing list."""
     rejected = [Rejected("no url") for _ in seeds]
@@ -380,6 +401,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(db(state).lpush(state.keys.seeds, "noise"))
         if seeds := await attempt(scripts.take_seeds(ME, 10)):
             await attempt(reject(state, seeds))
+        await attempt(db(state).lpush(state.keys.users_seeds, "noise"))
+        await bring(state, attempt)
         await attempt(db(state).lpush(state.keys.seeds, *range(20)))
         if seeds := await attempt(scripts.take_seeds(ME, 20)):
             await attempt(overflow(state, source, seeds))
@@ -549,6 +572,10 @@ async def try_junk(crawl: State, name: str, spelling: str, seed: int) -> None:
     refused = await everything(crawl)
     if name in COUNTERS:
         sentence = f"WRONGTYPE {spelling} does not hold a whole number: remove it"
+        assert all(sentence in words for words in refused), refused
+        await db(crawl).delete(spelling)
+    elif name == "seeds_out":
+        sentence = f"WRONGTYPE {spelling} does not hold chunks of seeds: remove it"
         assert all(sentence in words for words in refused), refused
         await db(crawl).delete(spelling)
     elif name == "seen_meta":

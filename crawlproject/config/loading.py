@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from crawlproject.config.redis_url import cluster_address
 from crawlproject.config.settings_table import SETTINGS, Config
 from crawlproject.errors import ConfigError
 
@@ -52,7 +53,22 @@ def load(settings: Mapping[str, Any]) -> Config:
             shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
             shown = "***" if f.metadata["secret"] else shown
             raise ConfigError(f"{name}={shown} must be {error}") from None
+    if values["redis_url"] and cluster_address(values["redis_url"]):
+        values["namespace"] = _hash_tag(values["namespace"])
     return Config(**values)
+
+
+def _hash_tag(namespace: str) -> str:
+    """Return a namespace as the hash tag of its keys, so that a Redis Cluster has all of them in one slot.
+
+    Raises:
+        ConfigError: it has braces, but is not a hash tag.
+
+    """
+    name = namespace[1:-1] if namespace[0] + namespace[-1] == "{}" else namespace
+    if not name or "{" in name or "}" in name:
+        raise ConfigError(f"CRAWL_NAMESPACE={namespace} must be a name without braces on a Redis Cluster")
+    return f"{{{name}}}"
 
 
 def check_guarded(settings: Mapping[str, Any]) -> None:

@@ -58,7 +58,8 @@ class Config:
         "REDIS_URL",
         None,
         redis_url,
-        "the Redis to share, also as `redis+sentinel://host:26379/service`; none: an embedded one under `.crawl/`",
+        "the Redis to share, also as `redis+sentinel://host:26379/service` or `redis+cluster://host:6379`; "
+        "none: an embedded one under `.crawl/`",
     )
     images_store: str = _setting(
         "IMAGES_STORE", ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`"
@@ -108,7 +109,7 @@ class Config:
         "CRAWL_NAMESPACE",
         "crawl",
         namespace,
-        "first part of every key; in braces (`{a}`) also their hash tag (Redis Cluster is not supported)",
+        "first part of every key; on a Redis Cluster in braces (`{crawl}`), as their hash tag",
     )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"

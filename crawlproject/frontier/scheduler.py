@@ -30,6 +30,7 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
+from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.seen import seen_filter_notes
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
@@ -73,6 +74,7 @@ class FrontierScheduler(Scheduler):
         self._new: list[NewRequest] = []
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
+        self._outbox: SeedOutbox | None = None
         self._drained = False
         self._ending = asyncio.Lock()  # held while settlements are sent
         self._ended_at = 0.0  # when that was last done
@@ -185,6 +187,9 @@ class FrontierScheduler(Scheduler):
                 self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
             )
             self._loops.start(self._read_seeds)
+            if self.state.is_shard:
+                self._outbox = SeedOutbox(self.state)
+                self._loops.start(self._outbox.forward, self._outbox.follow)
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
             if self.config.overflow_store is not None:
@@ -217,6 +222,8 @@ class FrontierScheduler(Scheduler):
         self.leasing.wanted.set()
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
+        if self._outbox is not None:
+            await self._outbox.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
@@ -389,6 +396,10 @@ class FrontierScheduler(Scheduler):
             )
 
     async def _is_idle(self) -> bool:
+        if (
+            self._outbox is not None and not await self._outbox.is_empty()
+        ):  # first: seeds leave it for the frontier
+            return False
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
     def _report(self, state: str, reason: str) -> None:

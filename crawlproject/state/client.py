@@ -23,10 +23,11 @@ from redis.retry import Retry as BlockingRetry
 from redis.sentinel import Sentinel as BlockingSentinel
 from redis.sentinel import SentinelConnectionPool
 
-from crawlproject.config import Config, project_dir, sentinel_address
+from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.clock import RedisClock
+from crawlproject.state.cluster import ShardRedis, blocking_shard
 from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
@@ -71,6 +72,7 @@ def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
     try:
         client: redis.Redis = _client(
             url,
+            config.namespace,
             redis.Redis,
             BlockingSentinel,
             BlockingRetry(NoBackoff(), 0),
@@ -81,7 +83,7 @@ def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
     except ValueError as error:
         raise _unavailable(url, error) from None
     try:
-        _check_version(url, client.info("server"))
+        _check_server(url, client.info("server"))
     except _CONNECT_ERRORS as error:
         client.close()
         raise _unavailable(url, error) from None
@@ -91,8 +93,14 @@ def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
     return client
 
 
-def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
-    """Return a client for `url`, of the given classes; `once` is the retry policy for sentinels: no retries."""
+def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
+    """Return a client for `url`, of the given classes; `once` is the retry policy for sentinels: no retries.
+
+    On a Redis Cluster it is one for the keys of `namespace` alone, which is their hash tag.
+    """
+    if (cluster := cluster_address(url)) is not None:
+        to_shard = blocking_shard if client is redis.Redis else ShardRedis.to
+        return to_shard(cluster, namespace, **options)
     address = sentinel_address(url)
     if address is None:
         return client.from_url(url, **options)
@@ -102,6 +110,12 @@ def _client(url: str, client: Any, sentinel: Any, once: Any, **options: Any) -> 
     if sentinel is BlockingSentinel:
         options["connection_pool_class"] = _FollowingPool
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
+
+
+def _options() -> dict[str, Any]:
+    """Return the options of a worker's connections."""
+    retry = Retry(ExponentialBackoff(cap=1, base=0.05), 2)
+    return {"socket_connect_timeout": 5, "socket_timeout": 5, "retry": retry}
 
 
 class _FollowingPool(SentinelConnectionPool):
@@ -131,10 +145,15 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
     return RedisUnavailable(f"Redis at {where} does not answer ({what}): start it, or correct REDIS_URL.")
 
 
-def _check_version(url: str, info: dict[str, object]) -> None:
+def _check_server(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
+    if info.get("redis_mode") == "cluster" and cluster_address(url) is None:
+        raise RedisUnavailable(
+            f"Redis at {_without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
+            "redis+cluster://host:port, or with TLS rediss+cluster://host:port."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,27 +208,35 @@ class State:
         url = await asyncio.to_thread(redis_url, self.config)
         try:
             self.redis: Redis = _client(
-                url,
-                Redis,
-                Sentinel,
-                Retry(NoBackoff(), 0),
-                socket_connect_timeout=5,
-                socket_timeout=5,
-                retry=Retry(ExponentialBackoff(cap=1, base=0.05), 2),
+                url, self.config.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options()
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
         self.scripts = self.scripts_of(self.keys.spider)
         try:
-            _check_version(url, await self.redis.info("server"))
+            _check_server(url, await self.redis.info("server"))
         except _CONNECT_ERRORS as error:
             await self.close()
             raise _unavailable(url, error) from None
         except RedisUnavailable:
             await self.close()
             raise
-        if sentinel_address(url):
+        if isinstance(self.redis, ShardRedis):
+            self._following = asyncio.create_task(self.redis.follow())
+        elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether this is one slot of a Redis Cluster, and users push seeds elsewhere."""
+        return isinstance(self.redis, ShardRedis)
+
+    def shard_of(self, key: str) -> ShardRedis:
+        """Return a client for what is in the slot of `key`, on the same Redis Cluster."""
+        address = cluster_address(self.config.redis_url or "")
+        if address is None:
+            raise ValueError("not on a Redis Cluster")
+        return ShardRedis.to(address, key, **_options())
 
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""

@@ -32,6 +32,10 @@ _FAULTS = (
     (r"\bLOADING\b", "Redis is loading its data, and the crawl pauses until it is done"),
     (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli script kill ends it"),
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
+    (
+        r"\bWAIT\b",
+        "No replica confirms in time what is written, and seeds and events wait for it: see its log",
+    ),
     (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (
         r"Too many connections",  # redis-py's own bound
@@ -41,6 +45,20 @@ _FAULTS = (
     (
         r"max number of clients reached",
         "Redis has as many clients as it allows (maxclients), retrying until one has gone: raise that",
+    ),
+    (
+        r"\bCLUSTERDOWN\b",
+        "No node of the Redis Cluster has the slot of the crawl, and the crawl pauses until one has: "
+        "see redis-cli --cluster check",
+    ),
+    (
+        r"\b(ASK|TRYAGAIN)\b",
+        "The slot of the crawl is moved to another node, and the crawl pauses until it is there",
+    ),
+    (
+        r"\bMOVED\b",
+        "The nodes of the Redis Cluster do not agree who has the slot of the crawl, and the crawl pauses until "
+        "they do",
     ),
     (
         r"\b(NOAUTH|WRONGPASS|NOPERM)\b",

@@ -12,8 +12,8 @@ from crawlproject.models import PRIORITIES
 class Keys:
     """The keys of one namespace, seen by one spider.
 
-    Every key begins with the namespace; one that carries a `{tag}` puts all of them into one slot of a Redis
-    Cluster. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
+    Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
+    into one slot. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
     leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
     a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
     """
@@ -31,6 +31,29 @@ class Keys:
         """List: seeds not yet read; `lpush` here, read from the right."""
         own = f"{self.spider}:start_urls"
         return own if self.namespace == "crawl" else f"{self.namespace}:{own}"
+
+    @property
+    def users_seeds(self) -> str:
+        """List, on a Redis Cluster: seeds that users push; workers bring them to the list above, whose key has the
+        namespace there.
+        """
+        name = self.namespace.strip("{}")
+        return f"{self.spider}:start_urls" if name == "crawl" else f"{name}:{self.spider}:start_urls"
+
+    @property
+    def seeds_out(self) -> str:
+        """List, on a Redis Cluster: chunks of these on their way (msgpack): number, seeds."""
+        return f"{{{self.users_seeds}}}:out"
+
+    @property
+    def seeds_sequence(self) -> str:
+        """Integer, on a Redis Cluster: number of the last chunk, never below the clock (µs)."""
+        return f"{{{self.users_seeds}}}:sequence"
+
+    @property
+    def seeds_received(self) -> str:
+        """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
+        return self._of_spider("seeds_received")
 
     @property
     def processing_of(self) -> str:

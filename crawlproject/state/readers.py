@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState
+from crawlproject.state.cluster import has_replica
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
 from crawlproject.texts import printable
@@ -90,10 +91,20 @@ class StreamReader:
         }, taken.length
 
     def read(self, block_s: float = 0.0) -> list[EventEntry]:
-        """Return what comes next, empty when nothing came within `block_s`. The reader stays where it is."""
+        """Return what comes next, empty when nothing came within `block_s`. The reader stays where it is.
+
+        On a Redis Cluster a replica has it, too: a fail-over makes none of it undone, to come again.
+
+        Raises:
+            Overtaken: another process has taken the lease.
+
+        """
         places: dict[Any, Any] = dict(self.last)
         answer = self._redis.xread(places, count=_BATCH, block=int(block_s * 1000) or None)
-        return list(entries_of(answer))
+        entries = list(entries_of(answer))
+        if entries and has_replica(self._redis):
+            self._refused(self._scripts.note(self.name, self._holder, {}, replicated=True))
+        return entries
 
     def noted_length(self, reader: str) -> int | None:
         """Return how long this file was when its last events were noted under another name, None if never."""

@@ -159,6 +159,9 @@ class ScriptText:
     - `few:` the same for keys of which few are there, as a rule, those that most often are first.
     - `reads:` keys for which the file does that itself, when it reads them; whatever its preludes declare.
 
+    All keys that the text names are passed, prefixes too. These are never there themselves: so a node of a Redis
+    Cluster refuses the call as a whole while the slot is moved, and nothing is done by halves.
+
     Keys have their names from keys.py, as `K.name`; arguments are one msgpack map, `A`. A constant, `local NAME =
     number`, is inserted where it is named.
     """

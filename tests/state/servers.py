@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from benchmarks.redis_servers import Server, free_port
+from benchmarks.redis_servers import Cluster, Server, free_port
 from crawlproject.state import embedded
 
-__all__ = ["Server", "SlowLine", "free_port", "speaks_tls"]
+__all__ = ["Cluster", "Server", "SlowLine", "free_port", "speaks_tls"]
 
 
 def speaks_tls() -> bool:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis
-import trustme
 
 from crawlproject import config
 from crawlproject.config import SentinelAddress, sentinel_address
@@ -222,19 +221,6 @@ async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
     assert fence >= first
     assert pair.replica.client.get(KEYS.leader) == b"leader"
     await state.close()
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    """A folder with a CA and its certificates: for a server at 127.0.0.1 and for a client."""
-    folder = tmp_path / "tls"
-    folder.mkdir()
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-    certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
-    return folder
 
 
 @pytest.fixture

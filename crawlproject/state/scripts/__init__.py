@@ -28,6 +28,7 @@ from crawlproject.state.scripts.frontier import (
 )
 from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted
 from crawlproject.state.scripts.readers import ReaderScripts
+from crawlproject.state.scripts.seeds import Chunk, OutboxScripts, SeedScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
     Attribution,
@@ -47,6 +48,7 @@ __all__ = [
     "ROBOTS_LOCK_S",
     "Attribution",
     "Budget",
+    "Chunk",
     "DeadRetry",
     "DiscoverReply",
     "DropReply",
@@ -61,6 +63,7 @@ __all__ = [
     "LinkGroup",
     "Lost",
     "NewRequest",
+    "OutboxScripts",
     "Overview",
     "Pause",
     "Present",
@@ -82,5 +85,5 @@ __all__ = [
 ]
 
 
-class Scripts(FrontierScripts, OverflowScripts, SourceScripts, CrawlScripts):
+class Scripts(FrontierScripts, OverflowScripts, SeedScripts, SourceScripts, CrawlScripts):
     """All scripts of one Redis."""

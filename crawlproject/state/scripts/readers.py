@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from redis import Redis as BlockingRedis
 from redis.commands.core import Script
 
+from crawlproject.state.cluster import REPLICATED_MS, check_replicated, has_replica
 from crawlproject.state.keys import Keys
 from crawlproject.state.script_text import ScriptText
 from crawlproject.state.scripts.runner import packed
@@ -72,15 +73,20 @@ class ReaderScripts:
         length: int = 0,
         instead_of: str = "",
         give_back: bool = False,
+        replicated: bool = False,
     ) -> Lost | None:
         """Note where a reader stands, by stream, and renew its lease, or give it back.
 
         `length` is that of the file with these events in it; `instead_of` a reader that goes on under this name.
         Return None, or who has taken the lease since: then nothing was done. Succeeds when Redis is out of memory,
         too, and then drops what all readers have read.
+
+        `replicated`: wait until a replica has all that was written so far, if the master has one; on a Redis
+        Cluster alone.
         """
         kind, *rest = self._run(
             "note_read",
+            replicated,
             reader=reader,
             holder=dict(holder),
             ttl=0 if give_back else _TTL_US,
@@ -107,12 +113,20 @@ class ReaderScripts:
         count, last = self._run("count_unread", stream=stream, after=after, upto="+", most=most)
         return int(count), last
 
-    def _run(self, verb: str, **arguments: Any) -> list[str]:
+    def _run(self, verb: str, replicated: bool = False, /, **arguments: Any) -> list[str]:
         if verb not in self._loaded:
             text = ScriptText(verb, self._known)
             self._loaded[verb] = self._client.register_script(text.text), text.keys
         script, keys = self._loaded[verb]
-        reply: list[bytes | int] = script(keys=keys, args=[packed(arguments)])
+        reply: list[bytes | int]
+        if replicated and has_replica(self._client):
+            with self._client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+                pipe.eval(str(script.script), len(keys), *keys, packed(arguments))
+                pipe.execute_command("WAIT", 1, REPLICATED_MS)  # type: ignore[no-untyped-call]
+                reply, confirmed = pipe.execute()
+            check_replicated(verb, confirmed)
+        else:
+            reply = script(keys=keys, args=[packed(arguments)])
         # surrogateescape: see `packed`
         return [str(item) if isinstance(item, int) else item.decode(errors="surrogateescape") for item in reply]
 

@@ -15,6 +15,7 @@ from redis.exceptions import NoScriptError, RedisError
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import MICROS, RedisClock
+from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
@@ -65,6 +66,41 @@ class ScriptRunner:
         self._loaded: dict[str, _Loaded] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
+        loaded = self._load(verb)
+        args = [packed(arguments | loaded.arguments)]
+        try:
+            try:
+                reply = await loaded.script(keys=loaded.keys, args=args)
+            except NoScriptError:  # a flush of scripts just after this one was loaded
+                reply = await loaded.script(keys=loaded.keys, args=args)
+        except RedisError as error:
+            if is_readonly(error):  # a master that was demoted: the next call looks for the new one
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
+        self._health.answered()
+        return reply
+
+    async def _run_replicated(self, verb: str, **arguments: Any) -> Any:
+        """Run a script whose effects go beyond its shard: a replica has what it wrote, if its master has any.
+
+        Raises:
+            RedisError: none has confirmed it in time, among other things. What was written is written.
+
+        """
+        loaded = self._load(verb)
+        has_replica = isinstance(self._redis, ShardRedis) and (await self._redis.slot.find()).replicas > 0
+        async with self._redis.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+            text, args = str(loaded.script.script), packed(arguments | loaded.arguments)
+            pipe.eval(text, len(loaded.keys), *loaded.keys, args)
+            if has_replica:
+                pipe.execute_command("WAIT", 1, REPLICATED_MS)
+            reply, *confirmed = await pipe.execute()
+        for count in confirmed:
+            check_replicated(verb, count)
+        self._health.answered()
+        return reply
+
+    def _load(self, verb: str) -> _Loaded:
         loaded = self._loaded.get(verb)
         if loaded is None:
             text = ScriptText(verb, self._known)
@@ -79,18 +115,7 @@ class ScriptRunner:
             }
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
-        args = [packed(arguments | loaded.arguments)]
-        try:
-            try:
-                reply = await loaded.script(keys=loaded.keys, args=args)
-            except NoScriptError:  # a flush of scripts just after this one was loaded
-                reply = await loaded.script(keys=loaded.keys, args=args)
-        except RedisError as error:
-            if is_readonly(error):  # a master that was demoted: the next call looks for the new one
-                await self._redis.connection_pool.disconnect(inuse_connections=False)
-            raise
-        self._health.answered()
-        return reply
+        return loaded
 
     def _observe(self, ran: bytes) -> None:
         moment, ahead = ran.split()

@@ -138,7 +138,7 @@ async def test_an_event_goes_to_its_stream_once(state: State, stream: str) -> No
     done = Settlement(grant.id, "museum", event=(stream, '{"a":1}'))
     assert (await state.scripts.settle("w", [done])).settled == [True]
     assert (await state.scripts.settle("w", [done])).settled == [False]
-    ((_, fields),) = await db(state).xrange("crawl:" + stream)
+    ((_, fields),) = await db(state).xrange(f"{state.keys.namespace}:{stream}")
     assert fields == {b"event": b'{"a":1}'}
 
 

@@ -1,0 +1,382 @@
+"""A Redis Cluster: which node has the slot of a shard, and connections that lead there.
+
+A shard is what lies in one slot of the cluster: all keys with one hash tag. Its client is redis-py's ordinary one;
+only its connections know of the cluster, as those behind sentinels do of the master. redis-py's own cluster client
+costs half as much CPU again, and keeps calls to nodes in health waiting for one that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+import redis
+import redis.asyncio
+from redis import exceptions
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry as BlockingRetry
+
+from crawlproject.config import ClusterAddress
+from crawlproject.state.health import plain
+
+FOLLOW_EVERY_S = 1.0  # how often nodes are asked whether another one has the slot by now
+
+_ASK_TIMEOUT_S = 1.0  # for a node to answer, before the next is asked
+_ASK_AGAIN_S = 0.2  # between two rounds while the slot has no node, or one that does not answer
+_MOST_NODES = 1_000  # that a cluster should have
+
+_Address = tuple[str, int]
+_TROUBLE = (redis.RedisError, OSError, TimeoutError)
+
+
+class SlotMoved(redis.ConnectionError):
+    """The node does not have the slot any more, and has done nothing. The next connection leads to another one."""
+
+
+class Owner(NamedTuple):
+    """The node that has a slot."""
+
+    address: _Address
+    epoch: int  # of its claim to its slots: of two that claim the same one, the larger is right
+    replicas: int  # those in health
+
+
+class Slot:
+    """The slot of one key of a cluster, and which node has it: what the connections of a client share.
+
+    A node that was replaced, because it hung or was cut off, does not know until others tell it. So a claim to the
+    slot is believed only if it is not older than the one believed before, or the node believed has said that it
+    does not have the slot.
+    """
+
+    def __init__(self, address: ClusterAddress, key: str) -> None:
+        self.number: int = key_slot(key.encode())
+        self._nodes: list[_Address] = list(address.nodes)  # in the order in which they are asked
+        random.shuffle(self._nodes)  # not all workers the same one
+        self._owner: Owner | None = None
+        self._fault = "none was asked"
+        self._in_doubt = True
+        self._asked_at = -_ASK_AGAIN_S
+        self._asking = asyncio.Lock()
+        self._encrypted = bool(address.tls)
+        self._options: dict[str, Any] = {
+            **connection_options(address),
+            "socket_connect_timeout": _ASK_TIMEOUT_S,
+            "socket_timeout": _ASK_TIMEOUT_S,
+        }
+
+    @property
+    def owner(self) -> Owner:
+        """The node that has it, as far as is known.
+
+        Raises:
+            redis.ConnectionError: none is known.
+
+        """
+        if self._owner is None:
+            raise redis.ConnectionError(f"no node of the Redis Cluster says who has the slot: {self._fault}")
+        return self._owner
+
+    def was_left_by(self, address: _Address) -> bool:
+        """Tell whether the node at `address` has it no longer, as far as is known."""
+        return self._owner is None or self._owner.address != address
+
+    def doubt(self, address: _Address) -> None:
+        """Ask before the next connection, and the node at `address` last: it does not answer."""
+        self._in_doubt = True
+        if address in self._nodes:
+            self._nodes.remove(address)
+            self._nodes.append(address)
+
+    def point(self, address: _Address) -> None:
+        """Ask the node at `address` before the next connection: the one that had the slot says that it has it."""
+        self._nodes = [address, *(node for node in self._nodes if node != address)]
+        self._owner, self._in_doubt, self._asked_at = None, True, -_ASK_AGAIN_S
+
+    async def find(self) -> Owner:
+        """Return the node that has it, having asked if that is in doubt.
+
+        Raises:
+            redis.ConnectionError: no node knows.
+
+        """
+        async with self._asking:
+            if self._is_due:
+                await self.ask(self._nodes)
+        return self.owner
+
+    async def follow(self) -> None:
+        """Ask another node than the owner whether it still is."""
+        await self.ask(self._others)
+
+    async def ask(self, nodes: Iterable[_Address]) -> None:
+        """Ask one node after the other, until one knows."""
+        kind = redis.asyncio.SSLConnection if self._encrypted else redis.asyncio.Connection
+        self._asked_at = time.monotonic()
+        for host, port in tuple(nodes):
+            one: Any = kind(host=host, port=port, retry=Retry(NoBackoff(), 0), **self._options)
+            try:
+                await one.connect()
+                await one.send_command("CLUSTER", "SLOTS")
+                slots = await one.read_response()
+                await one.send_command("CLUSTER", "NODES")
+                if self._learn((host, port), slots, await one.read_response()):
+                    return
+            except _TROUBLE as error:
+                self._fault = f"{host}:{port}: {plain(error)}"
+                self.doubt((host, port))
+            finally:
+                await one.disconnect(nowait=True)
+
+    def find_blocking(self) -> Owner:
+        """Return what `find` returns."""
+        if self._is_due:
+            self.ask_blocking(self._nodes)
+        return self.owner
+
+    def follow_blocking(self) -> None:
+        """Do what `follow` does."""
+        self.ask_blocking(self._others)
+
+    def ask_blocking(self, nodes: Iterable[_Address]) -> None:
+        """Do what `ask` does."""
+        kind = redis.SSLConnection if self._encrypted else redis.Connection
+        self._asked_at = time.monotonic()
+        for host, port in tuple(nodes):
+            one: Any = kind(host=host, port=port, retry=BlockingRetry(NoBackoff(), 0), **self._options)
+            try:
+                one.connect()
+                one.send_command("CLUSTER", "SLOTS")
+                slots = one.read_response()
+                one.send_command("CLUSTER", "NODES")
+                if self._learn((host, port), slots, one.read_response()):
+                    return
+            except _TROUBLE as error:
+                self._fault = f"{host}:{port}: {plain(error)}"
+                self.doubt((host, port))
+            finally:
+                one.disconnect()
+
+    @property
+    def _is_due(self) -> bool:
+        return self._in_doubt and time.monotonic() > self._asked_at + _ASK_AGAIN_S
+
+    @property
+    def _others(self) -> list[_Address]:
+        others = [node for node in self._nodes if self._owner is None or node != self._owner.address]
+        return random.sample(others, len(others))
+
+    def _learn(self, asked: _Address, slots: Any, nodes: Any) -> bool:
+        """Take a node's answers to CLUSTER SLOTS and CLUSTER NODES; tell whether it knows who has the slot."""
+        epochs = _epochs(nodes)
+        claim: Owner | None = None
+        addresses = [asked]
+        for first, last, *members in slots:
+            there = [(_text(member[0]) or asked[0], int(member[1])) for member in members]
+            addresses += there
+            if first <= self.number <= last:
+                claim = Owner(there[0], epochs.get(_text(members[0][2]), 0), len(there) - 1)
+        self._nodes = list(dict.fromkeys((*addresses, *self._nodes)))[:_MOST_NODES]
+        if claim is None or (self._owner is not None and claim.epoch < self._owner.epoch):
+            self._fault = f"{asked[0]}:{asked[1]}: nobody has it" if claim is None else "an old claim"
+            return False
+        self._owner, self._in_doubt = claim, False
+        return True
+
+
+def _epochs(nodes: Any) -> dict[str, int]:
+    """Return the configuration epoch of each node by its id, from the lines of CLUSTER NODES."""
+    lines = (line.split() for line in _text(nodes).splitlines())
+    return {fields[0]: int(fields[6]) for fields in lines if len(fields) > 7}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def connection_options(address: ClusterAddress) -> dict[str, Any]:
+    """Return the options of connections to the nodes of a cluster, but their places and timeouts."""
+    return {**address.credentials, **{name: value for name, value in address.tls.items() if name != "ssl"}}
+
+
+# Connections
+
+# What a node answers, doing nothing, while the slot is moved or has no node; redis-py takes the code out.
+_PAUSES = {
+    exceptions.AskError: "ASK",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+}
+
+
+def _redirected(slot: Slot, host: str, error: redis.ResponseError) -> redis.ConnectionError | None:
+    """Return what an error of a node means for the call: it was not made, and may be made again. None: else.
+
+    ASK is never followed: a script would make a second copy of a key that is still to be moved.
+    """
+    if isinstance(error, exceptions.MovedError):  # first: it is a kind of AskError
+        if error.slot_id != slot.number:
+            return None  # a key without the hash tag: a fault of ours
+        slot.point((error.host or host, error.port))
+        return SlotMoved(f"MOVED {error}")
+    if str(error).startswith("UNBLOCKED"):
+        return SlotMoved(str(error))
+    for kind, code in _PAUSES.items():
+        if isinstance(error, kind):
+            return redis.ConnectionError(f"{code} {error}")
+    return None
+
+
+class _ToOwner(redis.asyncio.Connection):
+    """A connection to whichever node has the slot when it is made, and no longer than it has it."""
+
+    def __init__(self, slot: Slot, **options: Any) -> None:
+        super().__init__(**options)
+        self._slot = slot
+
+    async def _connect(self) -> None:
+        self.host, self.port = (await self._slot.find()).address
+        try:
+            await super()._connect()  # type: ignore[no-untyped-call]
+        except (OSError, TimeoutError):
+            self._slot.doubt((self.host, self.port))
+            raise
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self.is_connected and self._slot.was_left_by((self.host, self.port)):
+            await self.disconnect(nowait=True)
+            raise SlotMoved("the slot of the crawl has moved to another node")
+        await super().send_packed_command(command, check_health)
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*args, **options)
+        except redis.ResponseError as error:
+            redirected = _redirected(self._slot, self.host, error)
+            if redirected is None:
+                raise
+            await self.disconnect(nowait=True)
+            raise redirected from None
+        except (redis.ConnectionError, redis.TimeoutError):
+            self._slot.doubt((self.host, self.port))
+            raise
+
+
+class _ToOwnerEncrypted(_ToOwner, redis.asyncio.SSLConnection):
+    """The same over TLS."""
+
+
+class _BlockingToOwner(redis.Connection):
+    """`_ToOwner` for commands."""
+
+    def __init__(self, slot: Slot, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self._slot = slot
+        self._looked_at = time.monotonic()
+
+    def _connect(self) -> Any:
+        self.host, self.port = self._slot.find_blocking().address
+        try:
+            return super()._connect()  # type: ignore[no-untyped-call]
+        except (OSError, TimeoutError):
+            self._slot.doubt((self.host, self.port))
+            raise
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self._sock is not None:
+            if time.monotonic() > self._looked_at + FOLLOW_EVERY_S:
+                self._looked_at = time.monotonic()
+                self._slot.follow_blocking()
+            if self._slot.was_left_by((self.host, self.port)):
+                self.disconnect()
+                raise SlotMoved("the slot of the crawl has moved to another node")
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*args, **options)
+        except redis.ResponseError as error:
+            redirected = _redirected(self._slot, self.host, error)
+            if redirected is None:
+                raise
+            self.disconnect()  # type: ignore[no-untyped-call]
+            raise redirected from None
+        except (redis.ConnectionError, redis.TimeoutError):
+            self._slot.doubt((self.host, self.port))
+            raise
+
+
+class _BlockingToOwnerEncrypted(_BlockingToOwner, redis.SSLConnection):
+    """The same over TLS."""
+
+
+# Clients
+
+
+class ShardRedis(redis.asyncio.Redis):
+    """A client for the keys of one slot."""
+
+    @classmethod
+    def to(cls, address: ClusterAddress, key: str, **options: Any) -> ShardRedis:
+        """Return a client for the keys in the slot of `key`; `options` are those of its connections."""
+        pool = redis.asyncio.ConnectionPool(
+            connection_class=_ToOwnerEncrypted if address.tls else _ToOwner,
+            slot=Slot(address, key),
+            **connection_options(address),
+            **options,
+        )
+        return cast("ShardRedis", cls.from_pool(pool))
+
+    @property
+    def slot(self) -> Slot:
+        """Its slot, and who has it."""
+        slot: Slot = self.connection_pool.connection_kwargs["slot"]
+        return slot
+
+    async def follow(self) -> None:
+        """Ask each second whether another node has the slot by now. Never ends."""
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            with suppress(*_TROUBLE):  # nobody knows one
+                await self.slot.follow()
+
+
+def blocking_shard(address: ClusterAddress, key: str, **options: Any) -> redis.Redis:
+    """Return a client for commands, for the keys in the slot of `key`; `options` are those of its connections.
+
+    It repeats nothing but calls to a node that does not have the slot, and so has done nothing.
+    """
+    retry = BlockingRetry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(SlotMoved,))
+    pool = redis.ConnectionPool(
+        connection_class=_BlockingToOwnerEncrypted if address.tls else _BlockingToOwner,
+        slot=Slot(address, key),
+        **connection_options(address),
+        **options | {"retry": retry},
+    )
+    return redis.Redis.from_pool(pool)
+
+
+def has_replica(client: redis.Redis) -> bool:
+    """Tell whether the master that a command's client leads to has a replica; False unless on a Redis Cluster."""
+    slot = client.connection_pool.connection_kwargs.get("slot")
+    return isinstance(slot, Slot) and slot.find_blocking().replicas > 0
+
+
+REPLICATED_MS = 1000  # for a replica to have what was written; less than a call may take
+
+
+def check_replicated(verb: str, confirmed: int) -> None:
+    """Check what WAIT answered after a script.
+
+    Raises:
+        redis.RedisError: no replica has what the script wrote. It is written all the same.
+
+    """
+    if confirmed == 0:
+        raise redis.RedisError(f"WAIT: no replica has confirmed {verb} within {REPLICATED_MS} ms")

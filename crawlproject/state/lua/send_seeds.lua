@@ -1,0 +1,36 @@
+-- Returns the chunk of seeds that the shard is to take next; makes one of what users have pushed, if there is none.
+-- needs: outbox
+-- types: list users_seeds seeds_out, string seeds_sequence
+--
+-- A: count, size (seeds in a chunk, and bytes beyond which it takes no further one).
+-- Reply: its number, then its seeds, the one to be read first at the head; nothing without seeds.
+--
+-- Whoever calls this and then moves the chunk waits until a replica has what it wrote: else the chunk might be with the
+-- shard, and its seeds, after a fail-over, in the list again. So it writes in each case: a replica that has this has what
+-- others wrote before, too.
+
+local last = chunk_number(redis.call('GET', K.seeds_sequence) or nil)
+local head = redis.call('LINDEX', K.seeds_out, 0)
+local chunk
+if head then
+  local fine, found = pcall(cmsgpack.unpack, head)
+  chunk = fine and type(found) == 'table' and found
+  if not chunk or type(chunk[1]) ~= 'string' or chunk_number(chunk[1]) == 0 then
+    error('WRONGTYPE ' .. K.seeds_out .. ' does not hold chunks of seeds: remove it', 0)
+  end
+else
+  local waiting, size = redis.call('LRANGE', K.users_seeds, -A.count, -1), 0
+  if #waiting == 0 then return {} end
+  -- Not below the clock: a sequence that was forgotten goes on above the former one.
+  local now = redis.call('TIME')
+  chunk = {string.format('%.0f', math.max(last + 1, now[1] * 1000000 + now[2]))}
+  for index = #waiting, 1, -1 do
+    if size >= A.size then break end
+    chunk[#chunk + 1] = waiting[index]
+    size = size + #waiting[index]
+  end
+  redis.call('RPUSH', K.seeds_out, cmsgpack.pack(chunk))
+  redis.call('LTRIM', K.users_seeds, 0, -#chunk)
+end
+redis.call('SET', K.seeds_sequence, string.format('%.0f', math.max(last, chunk_number(chunk[1]))))
+return chunk

@@ -1,0 +1,279 @@
+"""A Redis Cluster: the node of the crawl's slot is found, lost, and found again elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.config import ClusterAddress, cluster_address
+from crawlproject.errors import ConfigError, RedisUnavailable
+from crawlproject.state.client import BlockingState, State, connect_blocking
+from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.health import fault_of
+from crawlproject.state.keys import Keys
+from crawlproject.state.readers import StreamReader
+from tests.state.servers import Cluster, Server, free_port, speaks_tls
+from tests.waiting import until, until_async
+
+KEYS = Keys("{crawl}", "images")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis+cluster://a", ((("a", 6379),), {}, {})),
+        ("redis+cluster://a:1,b,[::1]:3/", ((("a", 1), ("b", 6379), ("::1", 3)), {}, {})),
+        ("redis+cluster://me:p%40s/s@a:1/0", ((("a", 1),), {"username": "me", "password": "p@s/s"}, {})),
+        ("rediss+cluster://:p@a", ((("a", 6379),), {"password": "p"}, {"ssl": True})),
+        (
+            "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
+            ((("a", 6379),), {}, {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False}),
+        ),
+    ],
+)
+def test_a_cluster_url_is_parsed(url: str, address: tuple[object, ...]) -> None:
+    assert cluster_address(url) == ClusterAddress(*address)  # type: ignore[arg-type]
+    assert config.load({"REDIS_URL": url}).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "a:0",
+        "a:b",
+        "a,",
+        "a b",
+        "::1",
+        "a/1",
+        "a/crawl",
+        "a?x=1",
+        "me@a",
+        "me:secret@",
+        "me:secret@a:0",
+        "a?ssl=1",
+    ],
+)
+def test_a_bad_cluster_url_stops_the_start_and_is_reported_without_secrets(place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load({"REDIS_URL": "redis+cluster://" + place})
+    assert "must be redis+cluster://[user:password@]host:6379" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
+        config.load({"REDIS_URL": "rediss+cluster://a?ssl_cert_reqs=none"})
+
+
+@pytest.mark.parametrize(
+    ("given", "tag"), [({}, "{crawl}"), ({"CRAWL_NAMESPACE": "b"}, "{b}"), ({"CRAWL_NAMESPACE": "{b}"}, "{b}")]
+)
+def test_all_keys_of_a_crawl_on_a_cluster_have_one_hash_tag(given: dict[str, str], tag: str) -> None:
+    assert config.load({"REDIS_URL": "redis+cluster://a", **given}).namespace == tag
+    assert config.load({"REDIS_URL": "redis://a", **given}).namespace == given.get("CRAWL_NAMESPACE", "crawl")
+
+
+@pytest.mark.parametrize("name", ["{}", "a{b}", "{a}{b}", "a}", "}{"])
+def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
+    with pytest.raises(ConfigError, match="must be a name without braces on a Redis Cluster"):
+        config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_NAMESPACE": name})
+
+
+def test_a_setting_for_several_shards_does_not_exist_yet() -> None:
+    with pytest.raises(ConfigError, match="CRAWL_SHARDS is not a crawlproject setting"):
+        config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_SHARDS": "16"})
+
+
+async def test_a_cluster_that_does_not_answer_is_reported_in_a_sentence() -> None:
+    port = free_port()
+    settings = config.load({"REDIS_URL": f"redis+cluster://:secret@127.0.0.1:{port}"})
+    for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
+        with pytest.raises(RedisUnavailable) as caught:
+            await connect(settings)  # type: ignore[misc]
+        assert f"no node of the Redis Cluster says who has the slot: 127.0.0.1:{port}: Error 111" in str(
+            caught.value
+        )
+        assert "secret" not in str(caught.value)
+
+
+def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        with pytest.raises(RedisUnavailable, match="cluster support disabled"):
+            connect_blocking(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}))
+    finally:
+        server.close()
+
+
+async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Cluster) -> None:
+    settings = config.load({"REDIS_URL": cluster.nodes[0].url})
+    for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
+        with pytest.raises(
+            RedisUnavailable, match=r"a node of a Redis Cluster: set REDIS_URL to redis\+cluster://"
+        ):
+            await connect(settings)  # type: ignore[misc]
+
+
+async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_url: str) -> None:
+    """What is called while it is moved fails as a whole; nothing is written twice, or at both places."""
+    settings = config.load({"REDIS_URL": cluster_url})
+    state = State(settings, "images")
+    await state.open()
+    with connect_blocking(settings) as client:
+        assert await state.scripts.lead("leader", ready=True) == 1
+        assert client.lpush(KEYS.seeds, *range(50)) == 50
+        for number in range(50):
+            client.set(f"{KEYS.override_rate_of}source-{number}", number)
+        source = cluster.owner_of(KEYS.seeds)
+
+        def half_moved() -> None:
+            with pytest.raises(redis.ConnectionError, match=r"ASK|TRYAGAIN"):
+                client.mget([f"{KEYS.override_rate_of}source-{number}" for number in range(50)])
+
+        target = cluster.move_slot(KEYS.seeds, half_moved)
+        assert target is not source
+        assert client.llen(KEYS.seeds) == 50
+        assert await state.scripts.lead("leader", ready=True) == 1
+        assert client.lpush(KEYS.seeds, "more") == 51  # the call to the former node is repeated, once
+        assert int(client.get(f"{KEYS.override_rate_of}source-49") or 0) == 49
+    assert isinstance(state.redis, ShardRedis)
+    assert state.redis.slot.owner.address == ("127.0.0.1", target.port)
+    await state.close()
+
+
+async def test_no_script_does_half_of_its_work_while_the_slot_is_moved(cluster: Cluster, cluster_url: str) -> None:
+    """Prefixes are passed as keys, too: they are never there, so the node refuses the call before it begins."""
+    state = State(config.load({"REDIS_URL": cluster_url}), "images")
+    await state.open()
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    source = cluster.owner_of(KEYS.seeds)
+    before = contents(source)
+    assert before
+    target = next(node for node in cluster.masters() if node is not source)
+    slot = state.redis.slot.number  # type: ignore[attr-defined]
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id_of(source))
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id_of(target))
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "take_seeds": lambda: state.scripts.take_seeds("w", 10),
+        "heartbeat": lambda: state.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3),
+        "leave": lambda: state.scripts.leave("w"),
+    }
+    for name, call in calls.items():
+        with pytest.raises(redis.ConnectionError, match=r"ASK|TRYAGAIN"):
+            await call()
+        assert contents(source) == before, name
+        assert contents(target).keys().isdisjoint(before), name
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    assert (await state.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)).alive
+    await state.close()
+
+
+def contents(server: Server) -> dict[bytes, bytes]:
+    """Return what a node has, packed."""
+    return {key: server.client.dump(key) for key in server.client.scan_iter()}
+
+
+async def test_a_master_that_is_killed_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
+    settings = config.load({"REDIS_URL": cluster_url})
+    state = State(settings, "images")
+    await state.open()
+    with connect_blocking(settings) as client:
+        assert await state.scripts.lead("leader", ready=True) == 1
+        client.set(KEYS.data_fault, "before")
+        master = cluster.owner_of(KEYS.seeds)
+        master.client.wait(1, 1000)
+        master.kill()
+        assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
+        assert until(lambda: client.get(KEYS.data_fault), despite=redis.RedisError) == b"before"
+    await state.close()
+    master.start()
+
+
+async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, cluster_url: str) -> None:
+    settings = config.load({"REDIS_URL": cluster_url})
+    state = State(settings, "images")
+    await state.open()
+    with connect_blocking(settings) as client:
+        client.set(KEYS.data_fault, "before")
+        master = cluster.owner_of(KEYS.seeds)
+        master.client.wait(1, 1000)
+        master.process.send_signal(signal.SIGSTOP)
+        try:
+            # Another client does not use the connections to it, and so learns of its successor without a time-out.
+            await until_async(lambda: moved_from(state, master), patience_s=30)
+        finally:
+            master.process.send_signal(signal.SIGCONT)
+        assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
+        assert client.get(KEYS.data_fault) == b"before"
+        assert client.get(KEYS.leader) == b"leader"
+    await state.close()
+
+
+def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
+    """Else a fail-over makes them undone, and they come again."""
+    with BlockingState.connect(config.load({"REDIS_URL": cluster_url})) as state:
+        reader = StreamReader(state, "file", "a file")
+        reader.take()
+        master = cluster.owner_of(KEYS.seeds)
+        replica = cluster.replica_of(master)
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            master.client.xadd(KEYS.link_rot_events, {"event": "{}"})
+            with pytest.raises(redis.RedisError, match="no replica has confirmed") as caught:
+                reader.read()
+            assert "seeds and events wait for it" in fault_of(caught.value)
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+        assert len(until(reader.read, despite=redis.RedisError)) == 1
+
+
+async def moved_from(state: State, master: Server) -> bool:
+    """Tell whether the connection knows another owner of its slot."""
+    assert isinstance(state.redis, ShardRedis)
+    return state.redis.slot.owner.address != ("127.0.0.1", master.port)
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificates: Path) -> Iterator[Cluster]:
+    """A cluster that speaks TLS only, and wants certificates and a password."""
+    if not speaks_tls():
+        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
+    one = Cluster(
+        tmp_path,
+        tls={
+            "tls_cert_file": f"{certificates}/certificate.pem",
+            "tls_key_file": f"{certificates}/key.pem",
+            "tls_ca_cert_file": f"{certificates}/ca.pem",
+            "tls_replication": "yes",
+            "tls_cluster": "yes",
+        },
+        password="of-nodes",
+    )
+    yield one
+    one.close()
+
+
+async def test_a_cluster_over_tls_with_a_password(secured: Cluster, certificates: Path) -> None:
+    place = f"127.0.0.1:{secured.nodes[1].port}"
+    client = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
+    ours = f"ssl_ca_certs={certificates}/ca.pem"
+    good = config.load({"REDIS_URL": f"rediss+cluster://:of-nodes@{place}?{ours}&{client}"})
+    state = State(good, "images")
+    await state.open()
+    assert await state.scripts.lead("leader", ready=True) == 1
+    await state.close()
+    with connect_blocking(good) as blocking:
+        assert blocking.get(KEYS.leader) == b"leader"
+    for bad in (
+        f"redis+cluster://:of-nodes@{place}",  # in the clear
+        f"rediss+cluster://:of-nodes@{place}?{client}",  # of an unknown CA
+        f"rediss+cluster://:of-nodes@{place}?{ours}",  # without a client certificate
+        f"rediss+cluster://:of-others@{place}?{ours}&{client}",
+    ):
+        with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
+            connect_blocking(config.load({"REDIS_URL": bad}))
+        assert "of-" not in str(caught.value)

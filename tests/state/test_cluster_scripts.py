@@ -1,0 +1,38 @@
+"""The scripts on a Redis Cluster: the tests of some of them, run there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib import import_module
+
+import pytest
+import pytest_asyncio
+
+from crawlproject import config
+from crawlproject.state.client import State
+from crawlproject.state.cluster import ShardRedis
+from tests.conftest import local_network
+from tests.state.scripts.test_turns import pages, test_whose_turn_it_is_is_forgotten_with_the_work
+
+# turns.lua spells keys of other spiders itself; `pages` is a fixture of its tests.
+__all__ = ["pages", "test_whose_turn_it_is_is_forgotten_with_the_work"]
+
+pytestmark = pytest.mark.judges  # in milliseconds
+
+_TRIED = ("lease", "settle", "enqueue", "heartbeat")
+
+
+@pytest_asyncio.fixture
+async def state(cluster_url: str) -> AsyncIterator[State]:
+    """The fixture of this name that the tests ask for, on a cluster."""
+    one = State(config.load({"REDIS_URL": cluster_url, **local_network()}), "images")
+    await one.open()
+    assert isinstance(one.redis, ShardRedis)
+    yield one
+    await one.close()
+
+
+for _verb in _TRIED:
+    for _name, _test in vars(import_module(f"tests.state.scripts.test_{_verb}")).items():
+        if _name.startswith("test_"):
+            globals()[f"test_{_verb}_{_name.removeprefix('test_')}"] = _test
