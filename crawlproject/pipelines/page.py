@@ -14,6 +14,7 @@ from crawlproject import config
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Failure, FetchedPage
+from crawlproject.pages.nesting import is_quick
 from crawlproject.pages.page import Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES, header
@@ -22,7 +23,7 @@ from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
 from crawlproject.storage.warc import Earlier, payload_digest
 from crawlproject.texts import printable
 
-_LARGE = 16 * 1024  # bytes; fewer take some milliseconds, of a hostile page 60 to 100, and more by a long base:
+_LARGE = 16 * 1024  # bytes; fewer take some milliseconds if `is_quick`, but more by a long base:
 _LONG = 200  # characters of an address that each link of a page may be joined to
 
 
@@ -110,7 +111,8 @@ def _kept_before(item: FetchedPage) -> Earlier | None:
 def _is_dear(url: str, body: bytes) -> bool:
     if len(body) > _LARGE or len(url) > _LONG:
         return True
-    return b"<base" in body.lower() or b"\0" in body  # UTF-16 may have a base, too
+    # UTF-16 may have a base, too
+    return b"<base" in body.lower() or b"\0" in body or not is_quick(body)
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:

@@ -46,6 +46,26 @@ async def test_a_small_page_with_a_base_is_read_beside_the_event_loop_too(body: 
     assert len(item.page.links) == 1
 
 
+@pytest.mark.parametrize(
+    "piece", ["<font size={0}><p>", "<ul><li>", "<a href='?a={0}&b=2&c=3'>", "<table><tr><td>"], ids=str
+)
+async def test_a_small_page_that_is_dear_is_read_beside_the_event_loop_too(piece: str) -> None:
+    """16 KB of the first take 80 ms."""
+    body = "".join(piece.format(number) for number in range(16_000 // len(piece))).encode()
+    reading = asyncio.create_task(PagePipeline(config.load({})).process_item(page(body)))
+    await asyncio.sleep(0)
+    assert not reading.done()
+    await reading
+
+
+async def test_an_ordinary_small_page_is_not() -> None:
+    links = "".join(f"<li><a href='/works/{n}?page={n}'><b>Work</b> {n}</a> <i>1862</i>" for n in range(100))
+    reading = asyncio.create_task(PagePipeline(config.load({})).process_item(page(f"<ul>{links}</ul>".encode())))
+    await asyncio.sleep(0)
+    assert reading.done()
+    assert len((await reading).page.links) == 100
+
+
 async def test_what_grows_when_it_is_decoded_is_large() -> None:
     packed = page(gzip.compress(b"<p>words</p>" * 5_000), **{"Content-Encoding": "gzip"})
     reading = asyncio.create_task(PagePipeline(config.load({})).process_item(packed))
