@@ -146,7 +146,7 @@ class Config:
         1_000_000,
         whole(1),
         "most requests in Redis that wait beyond their sources' shares and windows; then seeds stay in the list, "
-        "and links that are found are turned away; of these a source has a quarter of what others leave",
+        "and links that are found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
     )
     overflow_store: str | None = _setting(
