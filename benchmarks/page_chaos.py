@@ -14,6 +14,7 @@ starts its workers slowly faults must come less often (`--pause`), or nothing el
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import os
 import re
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from warcio.archiveiterator import ArchiveIterator
+
 from benchmarks.arrivals import Listener, Sites, links_of
 from benchmarks.chaos import FAULTS, SETTINGS, Account, Chaos, Plan, left_behind, too_fast, wrong_files
 from benchmarks.name_server import Zone, served
@@ -38,6 +41,7 @@ from crawlproject.state.streams import EventEntry
 
 DELAY_S = 6.0  # between two pages of a domain; its rate alone allows one in 5 s
 _DEADLINE_S = 3600.0
+_HEADER = re.compile(rb"(?m)^([\w-]+): ([^\r\n]*)\r?$")  # of a WARC record
 _IN_PROGRESS = 3000  # requests that wait in Redis
 
 
@@ -84,23 +88,44 @@ def account(chaos: Chaos, port: int, pages: int, seconds: float) -> Account:
 
 
 def _wrong_records(store: Path, events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each event whose record is not where it says."""
+    """Yield a sentence for each event whose record is not where it says.
+
+    A page that was fetched twice by one worker, because its first end was lost, has a `revisit` record the second
+    time: it names the record that has its body.
+    """
+    again = 0
     for event in events:
-        place = event["record"]
         try:
-            with (store / place["warc"]).open("rb") as file:
-                file.seek(place["offset"])
-                record = gzip.decompress(file.read(place["length"]))
+            with (store / event["record"]["warc"]).open("rb") as file:
+                file.seek(event["record"]["offset"])
+                record = gzip.decompress(file.read(event["record"]["length"]))
         except (OSError, EOFError) as error:
             yield f"the record of {event['url']}: {error}"
             continue
+        named = dict(_HEADER.findall(record.partition(b"\r\n\r\n")[0]))
+        if named.get(b"WARC-Type") == b"revisit":
+            again += 1
+            url, date = named.get(b"WARC-Refers-To-Target-URI", b""), named.get(b"WARC-Refers-To-Date", b"")
+            record = _responses(store).get((url, date), b"")
         parts = urlsplit(event["final_url"])
-        texts = (
-            f"\r\nWARC-Target-URI: {event['final_url']}\r\n",
-            f"<p>Page {parts.path.rpartition('/')[2]} of {parts.hostname}</p>",
-        )
-        if any(text.encode() not in record for text in texts):
-            yield f"the record of {event['url']} is of another page"
+        text = f"<p>Page {parts.path.rpartition('/')[2]} of {parts.hostname}</p>".encode()
+        if named.get(b"WARC-Target-URI") != event["final_url"].encode() or text not in record:
+            yield f"the record of {event['url']} is of another page ({named})"
+    print(f"{again} records name an earlier one, which has the body", flush=True)
+
+
+@functools.cache
+def _responses(store: Path) -> Mapping[tuple[bytes, bytes], bytes]:
+    """Return what the store's records of responses have, by address and date."""
+    found = {}
+    for path in store.rglob("*.warc.gz*"):
+        with path.open("rb") as file:
+            for record in ArchiveIterator(file):
+                if record.rec_type == "response":
+                    names = ("WARC-Target-URI", "WARC-Date")
+                    url, date = (record.rec_headers.get_header(name).encode() for name in names)
+                    found[url, date] = record.content_stream().read()
+    return found
 
 
 def run(plan: Plan, pages: int, keep: Path | None = None) -> tuple[Account, float]:
