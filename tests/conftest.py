@@ -62,15 +62,38 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
 _NICE = 5
 
 
-# `make quick` leaves out tests that start processes, or crawl (by their fixtures), and files whose tests wait
-# for clocks or try each key.
+# `make quick` leaves out tests that start processes, or crawl (by their fixtures), and the files that together
+# take more than half of the time of all others: they wait for clocks, or try each key, picture or file.
 _SLOW = "slow"
 _SLOW_FILES = (
+    "commands/test_imports.py",
+    "dashboard/test_site.py",
+    "extensions/test_lease_keeper.py",
+    "frontier/test_lease_queue.py",
+    "frontier/test_overflow.py",
+    "frontier/test_scheduler.py",
+    "imaging/test_beginning.py",
+    "imaging/test_codings.py",
+    "imaging/test_formats.py",
+    "imaging/test_thumbnail.py",
+    "ingest/test_files.py",
+    "net/test_resolver.py",
+    "politeness/test_robots_txt.py",
     "robots/test_cache.py",
+    "scripts/test_exclusions.py",
+    "scripts/test_seen_filter.py",
+    "scripts/test_turns.py",
+    "sinks/test_webdataset.py",
+    "sources/test_names.py",
+    "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_foreign_data.py",
     "state/test_readers.py",
     "state/test_shared_clock.py",
+    "status/test_reporter.py",
+    "storage/test_writer.py",
+    "tests/test_leader.py",
+    "tests/test_webserver.py",
 )
 _OF_SLOW_TESTS = {
     "broker",
