@@ -34,7 +34,7 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE) --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
-# For the inner loop, a good minute on two cores: no whole crawls, commands, browsers or brokers, nor what waits for
+# For the inner loop, under a minute on two quiet cores: no whole crawls, commands, browsers or brokers, nor what waits for
 # clocks (marker `slow`, see tests/conftest.py). The last line counts what has passed and what was left out.
 quick: export PYTHONDONTWRITEBYTECODE =
 quick: .venv/.dev

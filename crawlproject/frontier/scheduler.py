@@ -396,9 +396,8 @@ class FrontierScheduler(Scheduler):
             )
 
     async def _is_idle(self) -> bool:
-        if (
-            self._outbox is not None and not await self._outbox.is_empty()
-        ):  # first: seeds leave it for the frontier
+        # First: seeds leave it for the frontier.
+        if self._outbox is not None and not await self._outbox.is_empty():
             return False
         return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
 
