@@ -146,21 +146,22 @@ def _small(image: Image.Image, size: tuple[int, int], box: Box) -> Image.Image:
     """Return what is in `box` in the size of a thumbnail, as L or RGB, on white where it is transparent.
 
     A picture that needs converting is converted a band of columns at a time, each band scaled to its height at
-    once. The result is the same as in one piece: the resizer, too, scales the columns first.
+    once. The result is the same as in one piece: the resizer, too, scales the columns first. So is one with
+    transparency, of which the resizer makes a copy. It is put on white when it is small.
     """
     if image.mode in ("L", "RGB") and not image.has_transparency_data:
         return _resized(image, size, box)
     eight_bits = _eight_bits(image) if image.mode.startswith("I") or image.mode == "F" else None
     width = max(1, _BAND // image.height)
     if width >= image.width:
-        return _resized(_on_white(_plain(image, eight_bits)), size, box)
-    grey = eight_bits is not None or (image.mode == "1" and not image.has_transparency_data)
-    low = Image.new("L" if grey else "RGB", (image.width, size[1]))
+        return _on_white(_resized(_plain(image, eight_bits), size, box))
+    low: Image.Image | None = None
     for left in range(0, image.width, width):
-        band = image.crop((left, 0, min(left + width, image.width), image.height))
-        plain = _on_white(_plain(band, eight_bits))
-        low.paste(_resized(plain, (band.width, size[1]), (0, box[1], band.width, box[3])), (left, 0))
-    return _resized(low, size, (box[0], 0, box[2], size[1]))
+        band = _plain(image.crop((left, 0, min(left + width, image.width), image.height)), eight_bits)
+        low = low or Image.new(band.mode, (image.width, size[1]))
+        low.paste(_resized(band, (band.width, size[1]), (0, box[1], band.width, box[3])), (left, 0))
+    assert low is not None
+    return _on_white(_resized(low, size, (box[0], 0, box[2], size[1])))
 
 
 def _plain(image: Image.Image, eight_bits: Callable[[Image.Image], Image.Image] | None) -> Image.Image:
