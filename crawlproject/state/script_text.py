@@ -12,6 +12,7 @@ from crawlproject.state.keys import Keys
 
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"^local ([A-Z][A-Z_]*) = (\d+)(?: --[^\n]*)?\n", re.MULTILINE)
+_WORD = re.compile(r"\b[A-Z][A-Z_]*\b")  # that may be such a constant
 _VARIABLES = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--[^\n]*\n", re.MULTILINE)
 _NAME = re.compile(r"\b(?<!K\.)\w+")
@@ -85,9 +86,8 @@ def _without_unused(text: str) -> str:
 
 def _with_constants_inserted(text: str) -> str:
     """Write the number in place of each constant: Lua has room for 200 local variables."""
-    for found in list(_CONSTANT.finditer(text)):
-        text = re.sub(rf"\b{found[1]}\b", found[2], text.replace(found[0], "", 1))
-    return text
+    numbers = dict(_CONSTANT.findall(text))
+    return _WORD.sub(lambda word: numbers.get(word[0], word[0]), _CONSTANT.sub("", text))
 
 
 def _in_two_scopes(text: str) -> str:
