@@ -7,8 +7,8 @@
 PYTHON is the interpreter of an environment that has img2dataset, by default that of `make img2dataset`. Both
 read URLs and captions from one Parquet file, make pictures of at most 640 pixels, never enlarged, as JPEG of
 quality 85, with EXIF and SHA-256, and end with tar and Parquet files. img2dataset has two processes, as the
-machine has two cores; crawlproject has one worker with its two decoders, and `scrapy feed` and `scrapy events`
-before and after it, and Redis.
+machine has two cores; crawlproject has one worker with its two decoders, `scrapy feed` before it, `scrapy events
+--follow` beside it, and Redis.
 
 Prints, as median of the rounds, CPU seconds per 1,000 samples, without start and end, too; samples a second, from
 the first request to the last file; bytes; peak memory of the largest process; what the imaging alone takes on both
@@ -115,26 +115,36 @@ class Made:
 
 
 def ours(seeds: Path, home: Path, site: Site) -> tuple[dict[str, float], float, int, Path]:
-    """Feed, crawl and write; return the CPU seconds by process, the seconds, the peak memory, and the shards."""
+    """Feed, crawl and write; return the CPU seconds by process, when it ended, the peak memory, and the shards.
+
+    A reader writes the shards while the worker crawls. The end is that of the last picture, and what the reader
+    took to close its files: the worker waits for more for a second before it ends.
+    """
     crawl_of = Crawl(home / "crawl", dict.fromkeys(site.urls, _IMAGES_CLAIMED), {})
-    out, cpu, memory = home / "shards", {}, 0
+    out = home / "shards"
     with crawl_of as crawl:
         before = Usage.of(crawl.redis).cpu
-        commands = {
-            "feed": [*SCRAPY, "feed", str(seeds), "--columns", "uuid=identifier", "--keep", "TEXT"],
-            "worker": crawl.worker_command(1),
-            "events": [*SCRAPY, "events", f"{out}:webdataset", "--caption", "TEXT"],
-        }
-        took = 0.0
-        for name, command in commands.items():
+        feed = [*SCRAPY, "feed", str(seeds), "--columns", "uuid=identifier", "--keep", "TEXT"]
+        read = [*SCRAPY, "events", f"{out}:webdataset", "--caption", "TEXT", "--follow"]
+        ran = {"feed": run_to_end(Run(feed, ROOT, crawl.environment, []), home / "feed.txt")}
+        reader = subprocess.Popen(read, cwd=ROOT, env=crawl.environment)
+        try:
+            ran["worker"] = run_to_end(
+                Run(crawl.worker_command(1), ROOT, crawl.environment, []), home / "worker.txt"
+            )
+        finally:
             began = time.monotonic()
-            run = Run(command, ROOT, crawl.environment, [])
-            cpu[name], peak = run_to_end(run, home / f"{name}.txt")
-            memory = max(memory, peak)
-            took += time.monotonic() - began if name == "events" else 0
+            reader.terminate()
+            _, status, usage = os.wait4(reader.pid, 0)
+            reader.returncode = os.waitstatus_to_exitcode(status)
+        if reader.returncode:
+            sys.exit(f"{' '.join(read)} ended with {reader.returncode}")
+        ran["events"] = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        cpu = {name: seconds for name, (seconds, _) in ran.items()}
         cpu["Redis"] = Usage.of(crawl.redis).cpu - before
         last = max(path.stat().st_mtime for path in crawl.thumbnails.rglob("*.jpg"))
-    return cpu, last + took, memory, out
+        took = time.monotonic() - began
+    return cpu, last + took, max(peak for _, peak in ran.values()), out
 
 
 def theirs(python: str, seeds: Path, home: Path, count: int) -> tuple[dict[str, float], float, int, Path]:
