@@ -46,7 +46,7 @@ from benchmarks.site import Site, link
 _PYTHON = ROOT / ".crawl" / "benchmarks" / "img2dataset" / "bin" / "python"  # made by `make img2dataset`
 OURS, THEIRS = "crawlproject", "img2dataset"
 _IMAGES_CLAIMED = 500_000_000  # by each source: 200 requests a second, so that the worker's own speed is the limit
-_MOST_PIXELS = 100_000_000  # by CRAWL_MAX_PIXELS; img2dataset takes 13 GB for a PNG of 168 million with alpha
+MOST_PIXELS = 100_000_000  # by CRAWL_MAX_PIXELS; img2dataset takes 13 GB for a PNG of 168 million with alpha
 _PROCESSES = 2
 _THREADS = 32  # of each of img2dataset's processes: its default, 256, is slower here
 
@@ -228,7 +228,8 @@ def imaging(name: str, pictures: Sequence[Path], python: str, home: Path) -> dic
     return {path: file for path, file in files.items() if file.exists()}
 
 
-def _pixels(picture: Path) -> int:
+def pixels(picture: Path) -> int:
+    """Return how many pixels a picture has."""
     with Image.open(picture) as image:
         return image.width * image.height
 
@@ -270,7 +271,7 @@ def main() -> int:
         for path in corpus.pictures(options.corpus)
         if corpus.kind_of(path) in kinds
         and thumbnails.longest_side(path) > options.longer_than
-        and _pixels(path) <= _MOST_PIXELS
+        and pixels(path) <= MOST_PIXELS
     ]
     images = list(islice(cycle(pictures), options.images or len(pictures)))
     size = sum(path.stat().st_size for path in images)

@@ -56,15 +56,17 @@ def stock(seeds: Sequence[Seed], home: Path, *, full: bool) -> Iterator[Run]:
 
 
 @contextmanager
-def ours(seeds: Sequence[Seed], home: Path, *, checkout: Path) -> Iterator[Run]:
+def ours(seeds: Sequence[Seed], home: Path, *, checkout: Path, claimed: int = _IMAGES_CLAIMED) -> Iterator[Run]:
     """Run a worker of crawlproject with a Redis of its own; the seeds are in the list before it starts.
+
+    `claimed` is the number of images of each source, by which it has its rate.
 
     Redis serves all workers of a crawl, so its CPU time is not the worker's: it is printed apart.
     """
     listed = home / "seeds.tsv"
     lines = (f"{seed.identifier}\t{seed.url}\t{seed.source}\n" for seed in seeds)
     listed.write_text("identifier\turl\tsource\n" + "".join(lines))
-    sizes = dict.fromkeys((seed.source for seed in seeds), _IMAGES_CLAIMED)
+    sizes = dict.fromkeys((seed.source for seed in seeds), claimed)
     with Crawl(home / "crawl", sizes, {}, checkout) as crawl:
         crawl.scrapy("feed", str(listed))
         files = [crawl.thumbnails / thumbnail_name(seed.identifier) for seed in seeds]
