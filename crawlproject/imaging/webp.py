@@ -22,6 +22,7 @@ _ABI = 0x0209  # of libwebp 1.6; the library refuses another upper half
 _WORTH_IT = 0.4
 
 _MODE_RGBA = 1
+_OUT_OF_MEMORY = 1
 _Int, _Size, _Pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
 
 
@@ -104,6 +105,7 @@ def decoded(body: bytes, size: tuple[int, int]) -> bytearray:
 
     Raises:
         OSError: they cannot be decoded.
+        MemoryError: libwebp has too little memory for them.
 
     """
     assert _LIBRARY is not None
@@ -120,6 +122,8 @@ def decoded(body: bytes, size: tuple[int, int]) -> bytearray:
             config.options.use_scaling = 1
             config.options.scaled_width, config.options.scaled_height = size
         fault = _LIBRARY.WebPDecode(body, len(body), ctypes.byref(config))
+    if fault == _OUT_OF_MEMORY:
+        raise MemoryError
     if fault:
         raise OSError(f"cannot be decoded (libwebp: {fault})")
     return pixels
