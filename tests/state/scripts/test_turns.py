@@ -6,7 +6,8 @@ The clock is the tests' own: what is judged does not depend on how fast the mach
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -59,16 +60,20 @@ async def fill(state: State, count: int) -> None:
 
 
 async def crawl(
-    clock: Clock, seconds: float, every: Mapping[State, float], room: Mapping[State, int] | None = None
+    clock: Clock,
+    seconds: float,
+    every: Mapping[State, float],
+    room: Mapping[State, int | Iterator[int]] | None = None,
 ) -> Counter[str]:
-    """Have each spider ask as often as that; return how many slots each got."""
+    """Have each spider ask as often as that; return how many slots each got. `room`: how many it takes at most."""
     given: Counter[str] = Counter()
     next_call = dict.fromkeys(every, clock.now)
     end = clock.now + round(seconds * US)
     while clock.now < end:
         spider = min(next_call, key=lambda one: next_call[one])
         await clock.wait(max(next_call[spider] - clock.now, 0) / US)
-        reply = await lease(spider, room=(room or {}).get(spider, 100))
+        most = (room or {}).get(spider, 100)
+        reply = await lease(spider, room=most if isinstance(most, int) else next(most))
         assert reply.state == "ok"
         given[spider.keys.spider] += len(reply.grants)
         done = [Settlement(grant.id, "museum", done=True) for grant in reply.grants]
@@ -121,6 +126,21 @@ async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(
     await fill(state, 700)
     given = await crawl(clock, 3, {state: SELDOM_S, pages: SELDOM_S}, {pages: 1})
     assert given.total() >= 0.97 * rate * 3 - 1
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(20, 20.0), (200, 8.0)])
+async def test_one_that_once_in_a_while_takes_few_has_half_nevertheless(
+    state: State, pages: State, rate: int, seconds: float
+) -> None:
+    """Slots that it has left are the other's; those after them are shared as before."""
+    await rule(state, ("museum", rate))
+    for spider in (state, pages):
+        await fill(spider, round(rate * seconds) + 100)
+    clock = await Clock.of(state)
+    room = cycle((100,) * 13 + (1,))
+    given = await crawl(clock, seconds, {state: 0.05, pages: SELDOM_S}, {pages: room})
+    assert given.total() >= 0.97 * rate * seconds
+    assert 0.45 <= given["pages"] / given.total() <= 0.55
 
 
 @pytest.mark.parametrize("how", ["dead", "paused"])

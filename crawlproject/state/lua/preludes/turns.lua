@@ -5,9 +5,9 @@
 -- A: spider; namespace; horizon.
 --
 -- K.turns says which spider is ahead of the others there, and by how many slots. It reserves its slots less far ahead, so
--- that those beyond are left to the others until their moment comes. Two horizons ahead, or as soon as another one leaves
--- slots that it could have had, it waits no longer, until another one has come and found none: so no slot is lost where
--- others ask for few. Of more than two spiders, only the one that is ahead waits.
+-- that those beyond are left to the others until their moment comes. Two horizons ahead, or while another one leaves
+-- slots that it could have had (`free`), it does not wait: so no slot is lost where others ask for few. Of more than two
+-- spiders, only the one that is ahead waits.
 --
 -- A spider counts while it has asked for work within two seconds, and is due at the source: not one that is dead, paused
 -- or held, or that waits for a delay of its own.
@@ -57,8 +57,8 @@ local function look_up_turns(sources)
   for first = 1, #contested, 1000 do
     local last = math.min(first + 999, #contested)
     for index, line in ipairs(redis.call('HMGET', K.turns, unpack(contested, first, last))) do
-      local slots_ahead, spider = (line or ''):match('^(%d+) (.*)$')
-      turns.ahead[contested[first + index - 1]] = {spider = spider, slots = number(slots_ahead) or 0}
+      local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
+      turns.ahead[contested[first + index - 1]] = {spider = spider, slots = number(slots_ahead) or 0, free = free == '+'}
     end
   end
 end
@@ -69,7 +69,7 @@ local function most_ahead(interval) return math.max(math.ceil(2 * A.horizon / in
 -- waits between two calls (150 ms), or, for one that others may have no use for, a bit more than that.
 local function horizon_at(source, interval)
   local ahead, most = turns.ahead[source], most_ahead(interval)
-  if not ahead or ahead.spider ~= A.spider or ahead.slots == 0 or ahead.slots >= most then return A.horizon end
+  if not ahead or ahead.spider ~= A.spider or ahead.slots == 0 or ahead.slots >= most or ahead.free then return A.horizon end
   return ahead.slots >= most * 7 / 8 and A.horizon * 0.7 or A.horizon - turns.left_to_others
 end
 
@@ -83,8 +83,8 @@ local function note_turn(source, taken, interval, some_left)
   local most, lead = most_ahead(interval), ahead.spider == A.spider and ahead.slots or -ahead.slots
   if taken == 0 and not some_left then lead = math.max(lead, 1 - most) end
   lead = lead + taken
-  if lead <= 0 and some_left then lead = -most end
-  if lead > 0 then ahead.spider = A.spider end
+  if lead <= 0 then ahead.free = some_left
+  elseif ahead.spider ~= A.spider then ahead.spider, ahead.free = A.spider, false end
   ahead.slots = math.min(math.abs(lead), most)
   if ahead.spider then turns.changed[source] = ahead end
   if lead <= 0 and moves[source] then moves[source] = moves[source] - A.horizon + turns.left_to_others end
@@ -97,7 +97,7 @@ local function save_turns()
   end
   local values = {}
   for source, ahead in pairs(turns.changed) do
-    values[#values + 1], values[#values + 2] = source, text(ahead.slots) .. ' ' .. ahead.spider
+    values[#values + 1], values[#values + 2] = source, text(ahead.slots) .. (ahead.free and '+ ' or ' ') .. ahead.spider
   end
   if #turns.ended > 0 then redis.call('HDEL', K.turns, unpack(turns.ended)) end
   if #values > 0 then
