@@ -261,7 +261,9 @@ class Keys:
 
     @property
     def turns(self) -> str:
-        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead."""
+        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead; `+`:
+        another has left some, and it need not wait.
+        """
         return f"{self.namespace}:turns"
 
     @property
