@@ -3,10 +3,10 @@
 ARG PYTHON=python:3.13.9-slim-bookworm
 FROM ${PYTHON} AS build
 WORKDIR /src
-COPY requirements.lock requirements-build.lock ./
+COPY requirements.lock requirements-kafka.lock requirements-build.lock ./
 # By hash, and nothing that would run code of its own to be installed
 RUN python -m venv /venv && python -m venv /build \
-    && /venv/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock \
+    && /venv/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock -r requirements-kafka.lock \
     && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml setup.py README.md ./
 COPY crawlproject ./crawlproject

@@ -68,13 +68,15 @@ LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3
 lock: .venv/.dev
 	$(LOCK) requirements-build.txt --output-file requirements-build.lock
 	$(LOCK) requirements.txt --constraints requirements-build.txt --output-file requirements.lock
+	$(LOCK) requirements-kafka.txt --output-file requirements-kafka.lock
 	$(LOCK) requirements-dev.txt --constraints requirements.lock --output-file requirements-dev.lock
 	$(LOCK) benchmarks/img2dataset.txt --output-file benchmarks/img2dataset.lock
 
-# Known vulnerabilities of what is locked for workers. Asks PyPI's advisory database; what that does not know, as where a
+# Known vulnerabilities of what is locked for workers and the image. Asks PyPI's advisory database; what that does not know, as where a
 # mirror stands for PyPI, is no pass (--strict).
 audit: .venv/.dev
-	@$(BIN)/pip-audit --strict --progress-spinner off --require-hashes --disable-pip --requirement requirements.lock || { \
+	@$(BIN)/pip-audit --strict --progress-spinner off --require-hashes --disable-pip \
+		--requirement requirements.lock --requirement requirements-kafka.lock || { \
 		echo "make audit: not passed. If no vulnerable packages are listed above, the advisories at https://pypi.org" \
 			"could not be asked from here: nothing is known." >&2; exit 1; }
 
