@@ -144,7 +144,7 @@ class Cluster:
         self.nodes: list[Server] = []
         try:
             for _ in range(6):
-                self.nodes.append(Server(folder, tls=tls, password=password, port=_free_node_port(), **options))
+                self.nodes.append(Server(folder, tls=tls, password=password, port=free_node_port(), **options))
             self._join()
         except BaseException:
             self.close()
@@ -262,7 +262,7 @@ class Cluster:
             node.close()
 
 
-def _free_node_port() -> int:
+def free_node_port() -> int:
     """Return a port that is free together with the one of the cluster's bus."""
     while True:
         port = random.randrange(12_000, 22_000)  # below those that the system gives out for a while

@@ -21,16 +21,17 @@ import yaml
 
 from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
+from tests.deploy.engine import NO_COMPOSE, composer
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
+MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").rglob("*.yaml") if path.name != "kustomization.yaml")
 KNOWN = set(SETTINGS)
 
 
-def compose() -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text())
     return data
 
 
@@ -40,10 +41,10 @@ def manifests() -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
-def terraform() -> dict[str, Any]:
-    """Return the blocks of all files, by their kind."""
+def terraform(module: str) -> dict[str, Any]:
+    """Return the blocks of all files of a module, by their kind."""
     blocks: dict[str, Any] = {}
-    for path in sorted((DEPLOY / "terraform").glob("*.tf")):
+    for path in sorted((DEPLOY / "terraform" / module).glob("*.tf")):
         for kind, found in hcl2.loads(path.read_text()).items():
             blocks.setdefault(kind, []).extend(found if isinstance(found, list) else [found])
     return blocks
@@ -121,26 +122,75 @@ def test_no_health_check_runs_what_lies_in_a_writable_folder(tmp_path: Path) -> 
 
 
 def test_compose_matches_its_schema() -> None:
-    done = run(
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--builtin-schema",
-        "vendor.compose-spec",
-        DEPLOY / "compose.yaml",
-    )
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = run(*command, DEPLOY / "compose.yaml", DEPLOY / "compose.cluster.yaml")
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(not composer(), reason=NO_COMPOSE)
+@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.cluster.yaml"]])
+def test_compose_takes_the_files_and_wants_the_secrets(files: list[str]) -> None:
+    command = [*composer(), *(word for name in files for word in ("-f", str(DEPLOY / name)))]
+    needed = dict.fromkeys(
+        ("CRAWL_CONTACT", "CRAWL_SOURCES", "CRAWL_DASHBOARD_PASSWORD", "GRAFANA_PASSWORD", "REDIS_PASSWORD"), "/x"
+    )
+    environ = {name: value for name, value in os.environ.items() if name not in needed}
+    done = run(*command, "--profile", "kafka", "config", "--quiet", env=environ | needed)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in needed:
+        less = {other: value for other, value in needed.items() if other != name}
+        done = run(*command, "config", "--quiet", env=environ | less)
+        assert done.returncode != 0
+        assert name in done.stderr
+
+
+def test_the_cluster_of_compose_is_the_one_redis_six_times() -> None:
+    """Each node runs what the one Redis runs, and more, at an address of its own, which the one-shot joins."""
+    cluster = compose("compose.cluster.yaml")
+    services = cluster["services"]
+    nodes = {name: one for name, one in services.items() if name.startswith("redis")}
+    assert len(nodes) == 6
+    own = compose()["services"]["redis"]["command"][2]
+    for node in nodes.values():
+        assert node["command"] == services["redis"]["command"]
+    for option in re.findall(r"--\S+ \S+", own.partition("exec redis-server")[2]):
+        assert option in services["redis"]["command"][2]
+    for name in nodes.keys() - {"redis"}:
+        assert nodes[name]["extends"] == {"file": "compose.yaml", "service": "redis"}
+    addresses = {one["networks"]["redis"]["ipv4_address"] for one in nodes.values()}
+    script = services["cluster"]["command"][2]
+    assert set(re.findall(r"([\d.]+):6379", script)) == addresses
+    assert len(addresses) == len({one["volumes"][0] for one in nodes.values()}) == 6
+    assert services["cluster"]["depends_on"].keys() == nodes.keys()
+    subnet = ipaddress.ip_network(cluster["networks"]["redis"]["ipam"]["config"][0]["subnet"])
+    assert all(ipaddress.ip_address(address) in subnet for address in addresses)
+    confined = compose()["x-confined"]
+    assert (
+        services["cluster"].items()
+        >= {key: confined[key] for key in ("cap_drop", "read_only", "security_opt")}.items()
+    )
+    users = {name for name, one in compose()["services"].items() if "REDIS_URL" in one.get("environment", {})}
+    assert {name for name, one in services.items() if "REDIS_URL" in one.get("environment", {})} == users
 
 
 def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> None:
     services = compose()["services"]
-    assert services.keys() == {"redis", "worker", "monitor", "prometheus", "grafana"}
+    assert services.keys() == {
+        "redis",
+        "worker",
+        "monitor",
+        "kafka-seeds",
+        "kafka-events",
+        "prometheus",
+        "grafana",
+    }
     for service in services.values():
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:")
         assert "build" in service or re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", service["image"])
     assert services["worker"]["deploy"]["replicas"] == 2
-    assert services["worker"]["environment"].keys() - KNOWN == set()
+    for name in ("worker", "kafka-seeds", "kafka-events"):
+        assert services[name]["environment"].keys() - KNOWN == set()
 
 
 def test_every_container_is_read_only_and_without_privileges() -> None:
@@ -149,10 +199,11 @@ def test_every_container_is_read_only_and_without_privileges() -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert not {"privileged", "cap_add", "pid", "ipc", "devices", "configs", "secrets"} & service.keys(), name
-    pods = [one["spec"]["template"]["spec"] for (kind, _), one in manifests().items() if kind == "Deployment"]
-    assert len(pods) == 2
+    pods = [one["spec"]["template"]["spec"] for one in manifests().values() if "template" in one.get("spec", {})]
+    assert len(pods) == 4
     for pod in pods:
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["automountServiceAccountToken"] is False
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
         for container in pod["containers"]:
@@ -181,6 +232,8 @@ def test_redis_has_a_network_of_its_own_that_leads_nowhere() -> None:
         "redis": ["redis"],
         "worker": ["outside", "redis"],
         "monitor": ["outside", "redis"],
+        "kafka-seeds": ["outside", "redis"],
+        "kafka-events": ["outside", "redis"],
         "prometheus": None,  # the monitor's
         "grafana": ["outside"],
     }
@@ -231,7 +284,8 @@ def data_of(value: str) -> str:
 def test_what_is_installed_is_locked_by_hash() -> None:
     pinned = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[\w,]+\])?==([\w.]+)", flags=re.MULTILINE)
     locked: dict[str, set[tuple[str, str]]] = {}
-    for lock in ("requirements", "requirements-build", "requirements-dev", "benchmarks/img2dataset"):
+    parts = ("requirements", "requirements-build", "requirements-kafka", "requirements-dev")
+    for lock in (*parts, "benchmarks/img2dataset"):
         text = (ROOT / f"{lock}.lock").read_text()
         blocks = re.split(r"\n(?=\S)", text)
         packages = [block for block in blocks if pinned.match(block)]
@@ -246,7 +300,8 @@ def test_what_is_installed_is_locked_by_hash() -> None:
                 (name.lower().replace("_", "-"), version) for name, version in pinned.findall(wanted.read_text())
             }
             assert names <= locked[lock], f"make lock: {wanted.name} has what {lock}.lock has not"
-    assert locked["requirements"] | locked["requirements-build"] <= locked["requirements-dev"]
+    installed = locked["requirements"] | locked["requirements-build"] | locked["requirements-kafka"]
+    assert installed <= locked["requirements-dev"]
     installs = [
         line
         for file in ("Makefile", "Dockerfile")
@@ -281,8 +336,9 @@ def test_kubernetes_manifests_match_their_schema(path: Path) -> None:
 
 def test_kubernetes_objects_fit_together() -> None:
     found = manifests()
-    kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())
-    assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS]
+    for folder in (DEPLOY / "kubernetes", DEPLOY / "kubernetes" / "redis-cluster"):
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS if path.parent == folder]
     names = set(found["ConfigMap", "crawl"]["data"])
     for name in ("worker", "monitor"):
         deployment = found["Deployment", name]["spec"]
@@ -299,14 +355,46 @@ def test_kubernetes_objects_fit_together() -> None:
     assert found["HorizontalPodAutoscaler", "worker"]["spec"]["scaleTargetRef"]["name"] == "worker"
     assert found["PodDisruptionBudget", "worker"]["spec"]["selector"]["matchLabels"] == {"app": "worker"}
     assert found["Service", "monitor"]["spec"]["selector"] == {"app": "monitor"}
+    nodes = found["StatefulSet", "redis"]["spec"]
+    labels = nodes["template"]["metadata"]["labels"]
+    assert nodes["selector"]["matchLabels"] == labels == found["Service", nodes["serviceName"]]["spec"]["selector"]
+    assert found["PodDisruptionBudget", "redis"]["spec"]["selector"]["matchLabels"] == labels
+    numbers = " ".join(map(str, range(nodes["replicas"])))
+    for kind, name in (("StatefulSet", "redis"), ("Job", "redis-cluster")):
+        (container,) = found[kind, name]["spec"]["template"]["spec"]["containers"]
+        assert f"for node in {numbers};" in container["command"][2]
+        assert f'"redis-$node.{nodes["serviceName"]}"' in container["command"][2]
+        assert container["image"] == compose()["services"]["redis"]["image"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
+@pytest.mark.parametrize("folder", [".", "redis-cluster"])
+def test_kustomize_builds_what_kubectl_would_apply(folder: str) -> None:
+    done = run("kubectl", "kustomize", DEPLOY / "kubernetes" / folder)
+    assert done.returncode == 0, done.stderr
+    found = list(yaml.safe_load_all(done.stdout))
+    paths = [path for path in MANIFESTS if path.parent == (DEPLOY / "kubernetes" / folder).resolve()]
+    assert len(found) == sum(len(list(yaml.safe_load_all(path.read_text()))) for path in paths)
+    for one in found:
+        kubernetes_validate.validate(one, "1.31", strict=True)
 
 
 def test_the_network_policies_let_the_pods_out_to_the_public_web_and_nobody_in_but_prometheus() -> None:
     policies = {name: one["spec"] for (kind, name), one in manifests().items() if kind == "NetworkPolicy"}
-    assert policies.keys() == {"nothing", "crawl", "metrics"}
+    assert policies.keys() == {"nothing", "crawl", "metrics", "redis", "redis-cluster", "crawl-to-redis"}
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert policies["metrics"]["ingress"][0]["ports"] == [{"port": 9410, "protocol": "TCP"}]
     (rule,) = [one for one in policies["crawl"]["egress"] if {"port": 443, "protocol": "TCP"} in one["ports"]]
+    # The nodes of Redis reach each other and name servers, and only workers, monitor and the job reach them.
+    assert {peer for rule in policies["redis"]["egress"] for one in rule["to"] for peer in one} == {
+        "podSelector",
+        "namespaceSelector",
+    }
+    admitted = [one for rule in policies["redis"]["ingress"] for one in rule["from"]]
+    assert admitted == [
+        {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": names}]}}
+        for names in [["redis", "redis-cluster", "worker", "monitor"]]
+    ] + [{"podSelector": {"matchLabels": {"app": "redis"}}}]
     kept: list[Any] = []
     for block in rule["to"]:
         network = ipaddress.ip_network(block["ipBlock"]["cidr"])
@@ -323,12 +411,33 @@ def test_the_network_policies_let_the_pods_out_to_the_public_web_and_nobody_in_b
         assert passes(public)
 
 
-def test_terraform_parses_and_refers_only_to_what_it_declares() -> None:
-    blocks = terraform()
-    text = "".join(path.read_text() for path in (DEPLOY / "terraform").glob("*.tf"))
+@pytest.mark.parametrize(
+    ("module", "made"),
+    [
+        (
+            ".",
+            {
+                ("aws_cloudwatch_log_group", "crawl"),
+                ("aws_ecs_task_definition", "crawl"),
+                ("aws_ecs_service", "crawl"),
+            },
+        ),
+        (
+            "redis-cluster",
+            {
+                ("aws_elasticache_parameter_group", "redis"),
+                ("aws_elasticache_subnet_group", "redis"),
+                ("aws_elasticache_replication_group", "redis"),
+            },
+        ),
+    ],
+)
+def test_terraform_parses_and_refers_only_to_what_it_declares(module: str, made: set[tuple[str, str]]) -> None:
+    blocks = terraform(module)
+    text = "".join(path.read_text() for path in (DEPLOY / "terraform" / module).glob("*.tf"))
     variables = {name.strip('"') for block in blocks["variable"] for name in block}
     assert set(re.findall(r"\bvar\.(\w+)", text)) == variables
-    local = {name for block in blocks["locals"] for name in block if not name.startswith("__")}
+    local = {name for block in blocks.get("locals", []) for name in block if not name.startswith("__")}
     assert set(re.findall(r"\blocal\.(\w+)", text)) == local
     resources = {
         (kind.strip('"'), name.strip('"'))
@@ -336,16 +445,13 @@ def test_terraform_parses_and_refers_only_to_what_it_declares() -> None:
         for kind, named in block.items()
         for name in named
     }
-    assert resources == {
-        ("aws_cloudwatch_log_group", "crawl"),
-        ("aws_ecs_task_definition", "crawl"),
-        ("aws_ecs_service", "crawl"),
-    }
-    assert set(re.findall(r"\b(aws_ecs_\w+|aws_cloudwatch_\w+)\.(\w+)", text)) <= resources
+    assert resources == made
+    kinds = "|".join({kind for kind, _ in made})
+    assert set(re.findall(rf"\b({kinds})\.(\w+)", text)) <= resources
     assert set(re.findall(r"\b((?:CRAWL|IMAGES|REDIS)_[A-Z_]+)\b", re.sub(r"#.*", "", text))) - KNOWN == set()
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="no terraform on PATH")
 def test_terraform_is_formatted() -> None:
-    done = run("terraform", "fmt", "-check", "-diff", DEPLOY / "terraform")
+    done = run("terraform", "fmt", "-check", "-diff", "-recursive", DEPLOY / "terraform")
     assert (done.returncode, done.stdout) == (0, "")
