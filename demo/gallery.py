@@ -1,6 +1,6 @@
-"""A web server on loopback that plays several sources: each folder below `--root` is one, with its own port.
+"""A web server, on loopback, that plays several sources: each folder below `--root` is one, with its own port.
 
-    python -m demo.gallery --root DIR --log FILE [--ready FILE]
+    python -m demo.gallery --root DIR --log FILE [--ready FILE] [--address IP]
 
 A file of the folder is answered with 200, a path ending in `.gone` with 410, anything else with 404. What
 else a source does is up to `faults.json` in its folder, which may be exchanged while the server runs: see
@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument(
         "--ready", type=Path, help="gets {source: base URL} once all ports listen (default: standard output)"
     )
+    parser.add_argument("--address", default=LOOPBACK, help="where it listens (default: %(default)s)")
     arguments = parser.parse_args()
     folders = sorted(folder for folder in arguments.root.iterdir() if folder.is_dir())
     if not folders:
@@ -192,8 +193,8 @@ def main() -> None:
         urls = {}
         for folder in folders:
             site = Site(SourceResource(folder, log))
-            port = reactor.listenTCP(0, site, backlog=1024, interface=LOOPBACK)
-            urls[folder.name] = f"http://{LOOPBACK}:{port.getHost().port}"
+            port = reactor.listenTCP(0, site, backlog=1024, interface=arguments.address)
+            urls[folder.name] = f"http://{arguments.address}:{port.getHost().port}"
         # On a busy machine, requests that left in time would be logged late, as a burst.
         with suppress(PermissionError):  # not allowed for everybody
             os.nice(-10)
