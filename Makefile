@@ -3,7 +3,7 @@ BIN := .venv/bin
 AT_ONCE ?= 4
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: venv demo demo-pages demo-cluster quick test image-test bench img2dataset check lock audit clean
+.PHONY: venv demo demo-pages demo-cluster quick test image-test terraform-test bench img2dataset check lock audit clean
 
 venv: .venv/.runtime
 
@@ -40,10 +40,15 @@ quick: export PYTHONDONTWRITEBYTECODE =
 quick: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE) -m "not slow"
 
-# The Dockerfile built, and deploy/compose.yaml started with its image, five minutes: in the Docker engine that answers, or in a
-# private one (docs/deploy.md says what that takes).
+# The Dockerfile built, and deploy/compose.yaml started with its image, six minutes: in the Docker engine that answers, or
+# in a private one (docs/deploy.md says what that takes).
 image-test: .venv/.dev
 	IMAGE_TEST=1 $(BIN)/python -m pytest -v -rs -s tests/deploy/test_image.py
+
+# The modules of deploy/terraform: validated, planned, one of them applied to an imitation of AWS; some minutes. Loads
+# Terraform's provider for AWS, 700 MB, unless it is in the folder TERRAFORM_PLUGINS.
+terraform-test: .venv/.dev
+	TERRAFORM_TEST=1 $(BIN)/python -m pytest -v -rs tests/deploy/test_terraform.py
 
 # How much of its rate each source gets, and that none ever gets more: the politeness harness in full, eighteen minutes
 # on a machine that does nothing else. benchmarks/README.md has the others, such as `python -m benchmarks.chaos`.
