@@ -264,6 +264,16 @@ def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack) ->
     every_seed_ended(cluster)
     rates_were_kept(cluster)
 
+    # All nodes gone and started again: the one-shot leaves them as they are, and nothing is forgotten
+    before = cluster.totals()["sources"]
+    cluster.compose("rm", "--stop", "--force")
+    cluster.compose("up", "--detach", "--no-build", "worker", "monitor")
+    after = until(cluster.totals, PATIENCE_S, despite=AssertionError)["sources"]
+    counted = ("thumbnails", "link_rot", "failed")
+    assert {name: [row[key] for key in counted] for name, row in after.items()} == {
+        name: [row[key] for key in counted] for name, row in before.items()
+    }
+
 
 # A client of the broker, which listens on the loopback of its container.
 CLIENT = """
