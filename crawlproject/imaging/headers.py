@@ -113,7 +113,8 @@ def _frame(body: bytes) -> _Frame | None:
 SCAN = 0xDA
 FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
-_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)  # none of them without a length, but EOI
+# None of them is without a length, but EOI. Others that libjpeg meets in a scan it passes over.
+_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 
 
 def segments(body: bytes) -> Iterator[tuple[int, int]]:

@@ -22,6 +22,7 @@ _ABI = 0x0209  # of libwebp 1.6; the library refuses another upper half
 _WORTH_IT = 0.4
 
 _MODE_RGBA = 1
+_LOSSY = 1
 _OUT_OF_MEMORY = 1
 _Int, _Size, _Pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
 
@@ -100,6 +101,14 @@ def _library() -> ctypes.CDLL | None:
 _LIBRARY = _library()
 
 
+def _features_of(body: bytes) -> _Features:
+    """Return what the headers of a WebP say; nothing at all if they are broken."""
+    features = _Features()
+    assert _LIBRARY is not None
+    _LIBRARY.WebPGetFeaturesInternal(body, len(body), ctypes.byref(features), _ABI)
+    return features
+
+
 def decoded(body: bytes, size: tuple[int, int]) -> bytearray:
     """Return the pixels of a still WebP, four bytes each, scaled to `size`.
 
@@ -111,22 +120,27 @@ def decoded(body: bytes, size: tuple[int, int]) -> bytearray:
     assert _LIBRARY is not None
     config, (width, height) = _Config(), size
     _LIBRARY.WebPInitDecoderConfigInternal(ctypes.byref(config), _ABI)
-    fault = _LIBRARY.WebPGetFeaturesInternal(body, len(body), ctypes.byref(config.input), _ABI)
-    if not fault:
-        pixels = bytearray(width * height * 4)
-        config.output.colorspace, config.output.is_external_memory = _MODE_RGBA, 1
-        rows = config.output.either.rows
-        rows.rgba = ctypes.addressof((ctypes.c_char * len(pixels)).from_buffer(pixels))
-        rows.stride, rows.size = width * 4, len(pixels)
-        if size != (config.input.width, config.input.height):
-            config.options.use_scaling = 1
-            config.options.scaled_width, config.options.scaled_height = size
-        fault = _LIBRARY.WebPDecode(body, len(body), ctypes.byref(config))
-    if fault == _OUT_OF_MEMORY:
+    features = config.input = _features_of(body)
+    pixels = bytearray(width * height * 4)
+    config.output.colorspace, config.output.is_external_memory = _MODE_RGBA, 1
+    rows = config.output.either.rows
+    rows.rgba = ctypes.addressof((ctypes.c_char * len(pixels)).from_buffer(pixels))
+    rows.stride, rows.size = width * 4, len(pixels)
+    if size != (features.width, features.height):
+        config.options.use_scaling = 1
+        config.options.scaled_width, config.options.scaled_height = size
+    fault = _LIBRARY.WebPDecode(body, len(body), ctypes.byref(config))
+    # libwebp says so of broken transparency, too.
+    if fault == _OUT_OF_MEMORY and not (features.format == _LOSSY and features.has_alpha):
         raise MemoryError
     if fault:
         raise OSError(f"cannot be decoded (libwebp: {fault})")
     return pixels
+
+
+def _has_stray_alpha(body: bytes) -> bool:
+    """Tell whether it may have transparency without the flag for it, which Pillow ignores and libwebp heeds."""
+    return body[12:16] == b"VP8X" and not body[20] & 0x10 and b"ALPH" in body
 
 
 class ReducibleWebp(WebPImageFile):
@@ -139,12 +153,19 @@ class ReducibleWebp(WebPImageFile):
     ) -> tuple[str, tuple[int, int, float, float]] | None:
         """Have a still picture decoded at no less than `size`; return its mode, and the box that it takes there.
 
-        Returns None if it will be decoded as it is by Pillow. `mode` is left as it is.
+        Returns None if it will be decoded as it is by Pillow: an animation, perhaps of one frame, or something
+        odd. `mode` is left as it is.
         """
-        if _LIBRARY is None or self.is_animated or self._wanted is not None or size is None:
+        if _LIBRARY is None or self._wanted is not None or size is None or self.fp is None:
+            return None
+        self.fp.seek(0)
+        body = self.fp.read()
+        features = _features_of(body)
+        if features.has_animation or not features.format or _has_stray_alpha(body):
             return None
         scale = max(wanted / side for wanted, side in zip(size, self.size, strict=True))
-        if scale < _WORTH_IT:
+        # Without a word of it a lossless one may be transparent, and scaling would take that for black.
+        if scale < _WORTH_IT and (features.format == _LOSSY or features.has_alpha):
             self._wanted = (round(self.width * scale) or 1, round(self.height * scale) or 1)
         else:
             self._wanted = self.size

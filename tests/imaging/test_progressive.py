@@ -152,3 +152,36 @@ def test_it_is_used_for_reduced_progressive_jpegs_alone(monkeypatch: pytest.Monk
     small(jpeg(photograph(), progressive=False), 640)
     small(jpeg(photograph((800, 600))), 640)
     assert asked == [2]
+
+
+def test_a_marker_within_a_scan_is_passed_over_as_by_libjpeg() -> None:
+    """It resynchronises at the next restart marker, and takes what is between for nothing."""
+    body = bytearray(jpeg(photograph((640, 440), "L"), restart_marker_blocks=7))
+    starts = [at for kind, at in segments(bytes(body)) if kind == SCAN]
+    body[starts[3] + 60 : starts[3] + 62] = b"\xff\x27"
+    assert scans(bytes(body)) == len(starts)
+    assert analyse(bytes(body), max_pixels=LIMIT, sizes=(100,)).facts.width == 640
+
+
+def test_a_marker_that_libjpeg_passes_over_hides_no_scans() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    first = next(at for kind, at in segments(body) if kind == SCAN)
+    scan = body[first - 2 : first + 8] + b"\0"
+    many = body[: first - 2] + scan + b"\xff\x27\xff\xff" + 5000 * scan + body[first - 2 :]
+    with pytest.raises(UnreadableImage, match="more than 200 scans"):
+        analyse(many, max_pixels=LIMIT)
+
+
+def test_scans_of_an_unusual_kind_are_left_alone() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    coarse = bytearray(body)
+    at = [at for kind, at in segments(body) if kind == SCAN][1]
+    assert coarse[at + 7] == 2, "bits that are left to later scans"
+    coarse[at + 7] = 3
+    assert without_details(bytes(coarse), 2) == coarse
+
+
+def test_segments_without_end_are_left_alone() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    many = body[:-2] + 100_001 * b"\xff\xfe\0\x02" + body[-2:]
+    assert without_details(many, 4) is many

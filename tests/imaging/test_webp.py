@@ -8,6 +8,8 @@ from PIL import Image, ImageChops, ImageStat
 from PIL.WebPImagePlugin import WebPImageFile
 
 from crawlproject.imaging import webp
+from crawlproject.imaging.analyse import analyse
+from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.webp import ReducibleWebp
 
 RED = (200, 40, 40)
@@ -54,7 +56,7 @@ def test_a_still_picture_has_the_pixels_that_pillow_would_give_it(mode: str, opt
     assert (ours.mode, ours.size, ours.tobytes()) == (mode, (301, 203), pillows.tobytes())
 
 
-@pytest.mark.parametrize(("mode", "options"), FORMS)
+@pytest.mark.parametrize(("mode", "options"), [form for form in FORMS if form != ("RGB", {"lossless": True})])
 def test_a_large_one_is_scaled_while_it_is_decoded(mode: str, options: dict[str, Any]) -> None:
     body = saved(picture((1200, 700), mode), **options)
     image = ReducibleWebp(io.BytesIO(body))
@@ -62,6 +64,12 @@ def test_a_large_one_is_scaled_while_it_is_decoded(mode: str, options: dict[str,
     image.load()
     whole = WebPImageFile(io.BytesIO(body)).resize((300, 175), Image.Resampling.BOX)
     assert difference(on_white(image), on_white(whole)) < 2
+
+
+def test_a_lossless_one_that_does_not_speak_of_transparency_is_not_scaled() -> None:
+    """It may be transparent all the same, and scaling would make that black."""
+    image = ReducibleWebp(io.BytesIO(saved(picture((1200, 700)), lossless=True)))
+    assert image.draft(None, (300, 100)) == ("RGB", (0, 0, 1200, 700))
 
 
 def test_what_was_drafted_can_be_turned_and_read_again() -> None:
@@ -105,3 +113,42 @@ def test_a_very_narrow_picture_keeps_a_pixel() -> None:
     image.load()
     assert min(image.size) >= 1
     assert image.getpixel((0, image.height - 1)) is not None
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    """Return a chunk of RIFF."""
+    return name + len(data).to_bytes(4, "little") + data + b"\0" * (len(data) % 2)
+
+
+def extended(flags: int, *chunks: bytes) -> bytes:
+    """Return a WebP of 300 x 200 pixels with these flags and chunks (RFC 9649, 2.7)."""
+    sizes = (299).to_bytes(3, "little") + (199).to_bytes(3, "little")
+    body = b"WEBP" + chunk(b"VP8X", bytes([flags, 0, 0, 0]) + sizes) + b"".join(chunks)
+    return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+
+def frame() -> bytes:
+    """Return the chunk of a lossy picture of 300 x 200 pixels."""
+    return saved(picture((300, 200)))[12:]
+
+
+ANIMATED, ALPHA = 0x02, 0x10
+
+
+def test_an_animation_of_one_frame_is_read() -> None:
+    sizes = (299).to_bytes(3, "little") + (199).to_bytes(3, "little")
+    one = chunk(b"ANMF", bytes(6) + sizes + (100).to_bytes(3, "little") + b"\0" + frame())
+    made = analyse(extended(ANIMATED, chunk(b"ANIM", bytes(6)), one), max_pixels=10**6, sizes=(50,))
+    assert (made.facts.width, made.facts.height) == (300, 200)
+
+
+@pytest.mark.parametrize("alpha", [bytes(60_001), bytes(20)])
+def test_transparency_without_the_flag_for_it_is_ignored(alpha: bytes) -> None:
+    made = analyse(extended(0, chunk(b"ALPH", alpha), frame()), max_pixels=10**6)
+    plain = analyse(extended(0, frame()), max_pixels=10**6)
+    assert made.thumbnails == plain.thumbnails
+
+
+def test_broken_transparency_is_no_lack_of_memory() -> None:
+    with pytest.raises(UnreadableImage, match="cannot be decoded"):
+        analyse(extended(ALPHA, chunk(b"ALPH", bytes(20)), frame()), max_pixels=10**6)
