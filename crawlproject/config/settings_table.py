@@ -29,6 +29,7 @@ from crawlproject.config.parsers import (
     optional,
     origin,
     ports,
+    power_of_two,
     servers,
     sizes,
     storage,
@@ -110,6 +111,14 @@ class Config:
         "crawl",
         namespace,
         "first part of every key; on a Redis Cluster in braces (`{crawl}`), as their hash tag",
+    )
+    shards: int = _setting(
+        "CRAWL_SHARDS",
+        1,
+        power_of_two(256),
+        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, the same for the "
+        "whole life of a crawl",
+        unit="shards",
     )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"

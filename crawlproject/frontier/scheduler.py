@@ -189,7 +189,7 @@ class FrontierScheduler(Scheduler):
             self._loops.start(self._read_seeds)
             if self.state.is_shard:
                 self._outbox = SeedOutbox(self.state)
-                self._loops.start(self._outbox.forward, self._outbox.follow)
+                self._loops.start(self._outbox.forward)
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
             if self.config.overflow_store is not None:

@@ -13,13 +13,19 @@ class Keys:
     """The keys of one namespace, seen by one spider.
 
     Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
-    into one slot. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
-    leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
-    a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
+    into one slot. Of several shards each has one of its own, `{crawl:3}` (state/shards.py); `crawl` is what they
+    have in common, without braces. What has to do with politeness belongs to the sources and is shared by all
+    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append
+    a source, a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
     """
 
     namespace: str
     spider: str
+    crawl: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.crawl:
+            object.__setattr__(self, "crawl", self.namespace.strip("{}"))
 
     def _of_spider(self, name: str) -> str:
         return f"{self.namespace}:{self.spider}:{name}"
@@ -37,8 +43,8 @@ class Keys:
         """List, on a Redis Cluster: seeds that users push; workers bring them to the list above, whose key has the
         namespace there.
         """
-        name = self.namespace.strip("{}")
-        return f"{self.spider}:start_urls" if name == "crawl" else f"{name}:{self.spider}:start_urls"
+        own = f"{self.spider}:start_urls"
+        return own if self.crawl == "crawl" else f"{self.crawl}:{own}"
 
     @property
     def seeds_out(self) -> str:
@@ -419,6 +425,13 @@ class Keys:
     def clock(self) -> str:
         """Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."""
         return f"{self.namespace}:clock"
+
+    @property
+    def layout(self) -> str:
+        """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
+        is.
+        """
+        return f"{{{self.crawl}}}:layout"
 
     @property
     def data_fault(self) -> str:
