@@ -203,7 +203,7 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
 
     async with leading(scheduler, path) as leader:
         await until_async(lambda: redis.get(keys.pulse))
-        await until_async(lambda: leader._all_compared)
+        await until_async(lambda: leader._of_shards[0]._all_compared)
         for name in list(failing):
             do = getattr(scripts, name)
 

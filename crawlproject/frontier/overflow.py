@@ -153,7 +153,7 @@ class Overflow:
             entries = await self._read(wanted.reference)
             if entries is None:
                 self._tell_lost(wanted)
-            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.config.high_water)
+            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.bounds.high_water)
         if found:
             await self._well()
         return len(found)

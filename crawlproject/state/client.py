@@ -289,6 +289,7 @@ class State:
         self.config = config
         self.number = 0
         self.count = config.shards
+        self.bounds = config.of_shard  # the settings, with a shard's part of what bounds the whole crawl
         self.keys = _keys_of(config, spider, 0)
         self.shards: tuple[State, ...] = (self,)
         self.delay = config.delay_of(spider)  # seconds between its requests to a source, beside that source's rate
@@ -317,7 +318,7 @@ class State:
         try:
             _check_server(url, await self.redis.info("server"))
             if self.is_shard:
-                await self._check_layout()
+                await self.check_layout()
             else:
                 _check_one_shard(self.config)
         except _CONNECT_ERRORS as error:
@@ -333,8 +334,13 @@ class State:
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
 
-    async def _check_layout(self) -> None:
-        """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new."""
+    async def check_layout(self) -> None:
+        """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
+
+        Raises:
+            ConfigError: it has not.
+
+        """
         keys, redis = Keys(self.config.namespace, self.keys.spider), cast("Any", self.redis)
         _check_layout(self.config, await redis.hgetall(keys.layout), bool(await redis.exists(keys.fence)))
         if self.count > 1:
@@ -392,8 +398,8 @@ class State:
             self.health,
             config.circuit,
             self.delay if spider == self.keys.spider else config.delay_of(spider),
-            seen=config.seen,
-            overflow_tail=config.overflow_tail,
+            seen=self.bounds.seen,
+            overflow_tail=self.bounds.overflow_tail,
             shard=(self.number, self.count),
         )
 

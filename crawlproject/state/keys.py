@@ -15,8 +15,9 @@ class Keys:
     Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
     into one slot. Of several shards each has one of its own, `{crawl:3}` (state/shards.py); `crawl` is what they
     have in common, without braces. What has to do with politeness belongs to the sources and is shared by all
-    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append
-    a source, a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
+    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts
+    append a source, a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md
+    repeats it.
     """
 
     namespace: str
@@ -60,6 +61,33 @@ class Keys:
     def seeds_received(self) -> str:
         """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
         return self._of_spider("seeds_received")
+
+    # Shards
+
+    @property
+    def outbox_of(self) -> str:
+        """Prefix + number of a shard, list, with CRAWL_SHARDS: seeds and requests on their way to that one
+        (msgpack: number, kind, seed or stored request, name and domain of its source, delay in µs, whether it goes
+        behind all); those that users push begin at `{images:start_urls}:images:out:`.
+        """
+        return self._of_spider("out:")
+
+    @property
+    def outbox_sequence(self) -> str:
+        """Integer, with CRAWL_SHARDS: number of the last of these, never below the clock (µs)."""
+        return self._of_spider("out_sequence")
+
+    @property
+    def crossings(self) -> str:
+        """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; `from:` + outbox to the number
+        of the last one taken of it.
+        """
+        return self._of_spider("crossings")
+
+    @property
+    def carrier(self) -> str:
+        """String, TTL 3 s, with CRAWL_SHARDS: the worker whose turn it is to bring these to where they go."""
+        return self._of_spider("carrier")
 
     @property
     def processing_of(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 
 from redis.crc import key_slot
@@ -12,6 +12,15 @@ SLOTS = 16_384  # of a Redis Cluster
 HASH_VERSION = 1  # of shard_of; noted with a crawl, since its sources are where this put them
 
 
+class SourceElsewhere(Exception):
+    """What was asked of a shard is of `source`, which is in another one."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.source = source
+
+
+@lru_cache(maxsize=65_536)
 def shard_of(source: str, shards: int) -> int:
     """Return the number of the shard, from 0, that a source is in; preludes/shards.lua says the same."""
     if shards == 1:
