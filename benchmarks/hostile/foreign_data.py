@@ -353,7 +353,7 @@ async def cross(state: State, source: str, attempt: Callable[[Awaitable[Any]], A
         await attempt(users.split_seeds(seeds, [number] * len(seeds)))
     await attempt(db(state).lpush(state.keys.seeds, "noise"))
     if seeds := await attempt(here.take_seeds(ME, 20)):
-        new = [NewRequest(bytes((1, 0, 0)), digest(source, 1), source=source) for _ in seeds]
+        new = [NewRequest(bytes((1, 0, 0)), digest(source, 1), again=False, source=source) for _ in seeds]
         bounds: Any = {"high_water": 10**6, "dead_maxlen": 10**6, "refuse_unknown": False}
         await attempt(here.enqueue_some(ME, new, seeds=seeds, **bounds))
     await attempt(put(state, source, 1))
@@ -610,8 +610,8 @@ async def try_junk(crawl: State, name: str, spelling: str, seed: int) -> None:
         assert all(sentence in words for words in refused), refused
         await db(crawl).delete(spelling)
     elif name == "outbox_of":
-        sentence = re.compile(f"WRONGTYPE {spelling}[01] holds what was not written by crawlproject: remove it")
-        assert all(sentence.search(words) for words in refused), refused
+        named = re.compile(f"WRONGTYPE {spelling}[01] holds what was not written by crawlproject: remove it")
+        assert all(named.search(words) for words in refused), refused
         await db(crawl).delete(*spoilt_keys(name, spelling))
     elif name == "seen_meta":
         sentence = f"WRONGTYPE {spelling} does not say how what was seen is kept: restore it from a backup"

@@ -40,11 +40,15 @@ def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
 
 def is_long(state: BlockingState) -> bool:
     """Tell whether the list holds too many seeds to take more; with several shards, theirs together with it."""
-    waiting: Any = sum(cast("int", shard.redis.llen(shard.keys.seeds)) for shard in state.shards)
+    waiting = 0
+    for shard in state.shards:
+        length: Any = shard.redis.llen(shard.keys.seeds)
+        waiting += length
     if state.count > 1:
         with closing(state.client_for(state.keys.users_seeds)) as users:
-            waiting += users.llen(state.keys.users_seeds)
-    return bool(waiting > _ENOUGH_WAITING)
+            length = users.llen(state.keys.users_seeds)
+            waiting += length
+    return waiting > _ENOUGH_WAITING
 
 
 def has_room(state: BlockingState) -> bool:
@@ -58,10 +62,7 @@ def is_overflow_half_full(state: BlockingState) -> bool:
 
     With several shards, half of one's part of that, in one of them.
     """
-    return any(
-        _in_tails(*shard.redis.mget(*_counters(shard))[1:]) >= _half(state)  # type: ignore[index]
-        for shard in state.shards
-    )
+    return any(_in_tails(*shard.redis.mget(*_counters(shard))[1:]) >= _half(state) for shard in state.shards)
 
 
 def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None, str]]) -> list[str]:

@@ -17,9 +17,9 @@ from crawlproject import config
 from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_of
-from demo.gallery import Fault, Gallery
+from demo.gallery import Fault, Gallery, set_faults
 from tests.state.servers import Cluster
-from tests.test_crawl import Crawl, set_faults, size_for, worst_second
+from tests.test_crawl import Crawl, size_for, worst_second
 
 SHARDS = 8
 MUSEUMS = [f"museum-{number}" for number in range(9)]
@@ -80,7 +80,7 @@ class ShardedCrawl(Crawl):
         except redis.RedisError:
             return 0
 
-    def left(self) -> list[bytes]:
+    def left(self) -> list[Any]:
         """Return what is still counted as work, by shard."""
         return [shard.redis.get(shard.keys.outstanding) or b"0" for shard in self.state.shards]
 
