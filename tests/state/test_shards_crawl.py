@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -135,7 +136,8 @@ def test_each_seed_ends_once_in_the_shard_of_its_source(crawl: ShardedCrawl) -> 
         assert crawl.faults(worker) == []
 
 
-def test_a_master_that_is_killed_pauses_its_shards_alone(crawl: ShardedCrawl) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_master_that_is_away_pauses_its_shards_alone(crawl: ShardedCrawl, how: signal.Signals) -> None:
     """No seed is lost or doubled, no source gets more than its rate, and the others never notice."""
     count = 160
     for museum in MUSEUMS:
@@ -156,10 +158,15 @@ def test_a_master_that_is_killed_pauses_its_shards_alone(crawl: ShardedCrawl) ->
         assert 0 < len(there) < len(MUSEUMS)
         master.client.wait(1, 1000)
         killed_at = time.time()
-        master.kill()
-        crawl.until(lambda: crawl.count() > 0)
-        back_after = time.time() - killed_at
-        master.start()
+        if how == signal.SIGKILL:
+            master.kill()
+        else:
+            master.process.send_signal(how)
+        try:
+            crawl.until(lambda: crawl.count() > 0)
+            back_after = time.time() - killed_at
+        finally:
+            master.start() if how == signal.SIGKILL else master.process.send_signal(signal.SIGCONT)
         crawl.finish()
         crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
         assert crawl.left() == [b"0"] * SHARDS
