@@ -434,6 +434,11 @@ class LeaseQueue:
         wanted = sum(lane.wanted for lane in self.lanes if lane.wanted and now < lane.wanted_until)
         return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting) - wanted
 
+    @property
+    def most(self) -> int:
+        """How many leases may be taken by a worker that has none."""
+        return min(self.shares.capacity, _MAX_WAITING)
+
     def unsent(self, shard: int = 0) -> int:
         """Return how many settlements of a shard wait for the next `flush`."""
         return len(self.lanes[shard].settlements)

@@ -18,6 +18,7 @@ from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.found import detached
+from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
@@ -57,6 +58,7 @@ _LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batc
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
+_MEMBERS_EVERY_S = 2.0  # between two looks who else is there
 _MOST_HOPS = 8  # of new requests from shard to shard at a time: their catalogues may differ for a moment
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
@@ -90,6 +92,7 @@ class FrontierScheduler(Scheduler):
         self._outbox: SeedOutbox | SeedOutboxes | None = None
         self._carriers: list[Carrier] = []
         self._drained = False
+        self._members_at = 0.0  # when to ask again who is there
         self._storing = asyncio.Lock()  # held while new requests are stored
         self._ending: defaultdict[int, asyncio.Lock] = defaultdict(
             asyncio.Lock
@@ -177,6 +180,7 @@ class FrontierScheduler(Scheduler):
         self.queue: LeaseQueue = queue_class(
             self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
         )
+        self._homes = Homes(self.state.worker_id, self.state.count)
         self.worker = Worker(
             spider=spider,
             state=self.state,
@@ -234,7 +238,7 @@ class FrontierScheduler(Scheduler):
             self._outbox = SeedOutboxes(self.state)
             router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
             self._carriers = [self._outbox.carrier, *map(Carrier.of_shard, self.state.shards)]
-            self._loops.start(router.route, *(carrier.look for carrier in self._carriers))
+            self._loops.start(self._keep_homes, router.route, *(carrier.look for carrier in self._carriers))
         elif self.state.is_shard:
             self._outbox = SeedOutbox(self.state)
             self._loops.start(self._outbox.forward)
@@ -316,6 +320,10 @@ class FrontierScheduler(Scheduler):
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
+        if not self._homes.has(shard):
+            await self._end_leases(shard)
+            await asyncio.sleep(_LEASE_EVERY_S)
+            return
         is_full = not self.queue.may_fill(shard) or self.worker.download_budget.over_soft_limit
         if is_full or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY_S)
@@ -358,6 +366,15 @@ class FrontierScheduler(Scheduler):
             return
         if self.queue.leases:
             await asyncio.sleep(_LEASE_EVERY_S)
+
+    async def _keep_homes(self) -> None:
+        """Learn which shards this worker is the home of, from the workers of the first one; choose one to help."""
+        self._homes.help_out(has_room=2 * self.queue.room > self.queue.most)
+        now = asyncio.get_running_loop().time()
+        if now >= self._members_at:
+            self._members_at = now + _MEMBERS_EVERY_S
+            self._homes.note(await self.state.scripts.alive(timeout=self.config.heartbeat_timeout))
+        await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _revisit(self, shard: State) -> None:
         """Store the requests for pages of a shard whose next look is due."""

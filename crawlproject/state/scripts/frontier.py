@@ -634,6 +634,10 @@ class FrontierScripts(ScriptRunner):
         )
         return Present(int(last), int(since)), _lost(lost)
 
+    async def alive(self, *, timeout: float) -> list[str]:
+        """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
+        return texts(await self._run("alive", timeout=int(timeout * MICROS)))
+
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
