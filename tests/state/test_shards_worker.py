@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.shards import shard_of
@@ -79,6 +81,27 @@ async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker:
     assert worker._new == []
     counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
     assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
+
+
+async def test_links_are_admitted_to_the_shards_of_their_sources(worker: FrontierScheduler) -> None:
+    domains = DOMAINS[:6]
+    source = next(
+        one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != shard_of(domains[0], SHARDS)
+    )
+    for shard in worker.state.shards:
+        fence = await shard.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await shard.scripts.set_rates(
+            fence, [(source, 5.0, 5.0)], {domains[0]: source}, {}, {source: f" {domains[0]} "}
+        )
+    links = Discovery(scripts_of(worker.state), worker.state.bounds)
+    found = await links.admit(Link(f"http://{domain}/{number}") for domain in domains for number in range(3))
+    assert found == Discovered(admitted=18)
+    again = Discovery(scripts_of(worker.state), worker.state.bounds)  # without what the first one remembers
+    assert await again.admit(Link(f"http://{domain}/0") for domain in domains) == Discovered(known=6)
+    expected = Counter(shard_of(one, SHARDS) for one in (source, *domains[1:]) for _ in range(3))
+    counted = [int(await shard.redis.get(shard.keys.outstanding) or 0) for shard in worker.state.shards]
+    assert counted == [expected[number] for number in range(SHARDS)]
 
 
 async def test_a_worker_with_another_number_of_shards_does_not_start(
