@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -27,6 +28,7 @@ _EXCLUSIONS_S = 0.5  # between two looks at what is excluded
 _EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of another spider than the leader
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
+_KEPT_S = 60.0  # that what was read is used for further shards
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
@@ -44,16 +46,78 @@ _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its r
 
 
 class Leader:
-    """In every worker, and in `scrapy monitor`; one at a time leads, by a lock in Redis that outlives it by 5 s.
+    """In every worker, and in `scrapy monitor`: stands for the lead, of each shard where there are several.
+
+    The catalogue is read once for all shards that this worker leads, as far as they need it at the same time.
+    """
+
+    def __init__(self, settings: config.Config) -> None:
+        self.config = settings
+        self._of_shards: list[ShardLeader] = []
+        self._catalogue = _Reading(settings.sources)
+
+    def start(self, state: State) -> None:
+        """Begin to stand for the lead."""
+        self._of_shards = [ShardLeader(self.config, shard, self._catalogue) for shard in state.shards]
+        for leader in self._of_shards:
+            leader.start()
+
+    async def stop(self) -> None:
+        """Stop, and leave the lead to another at once."""
+        await asyncio.gather(*(leader.stop() for leader in self._of_shards))
+        self._catalogue.close()
+
+
+class _Reading:
+    """The catalogue as it was last read, for a minute."""
+
+    def __init__(self, place: str | None) -> None:
+        self.place = place
+        self._lock = asyncio.Lock()
+        self._kept: Catalogue | None = None
+        self._read_at = 0.0
+
+    @asynccontextmanager
+    async def read(self, most_s: float) -> AsyncIterator[tuple[Catalogue, bool]]:
+        """Yield the catalogue, and whether it was read just now; one that was read `most_s` seconds ago will do.
+
+        Raises:
+            CatalogueError: see `_read`.
+
+        """
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            is_new = self._kept is None or now > self._read_at + most_s
+            if is_new:
+                self.close()
+                self._kept = await _read(str(self.place))
+                self._read_at = now
+            assert self._kept is not None
+            yield self._kept, is_new
+
+    def close(self) -> None:
+        """Forget it."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+class ShardLeader:
+    """Of one shard, one at a time leads, by a lock in Redis that outlives it by 5 s.
 
     The leader renews the pulse each second, without which no slot is granted. It reads the catalogue, and
     sets each source's rate: the operator's override, else by size, else the minimum. When the catalogue
     cannot be read the last rates stay. What it writes carries its fence number, so that a leader that slept
     through its replacement changes nothing.
+
+    Of the sources of other shards it writes what says which requests belong to them, and nothing else: so each
+    shard knows by itself where a request goes.
     """
 
-    def __init__(self, settings: config.Config) -> None:
+    def __init__(self, settings: config.Config, state: State, catalogue: _Reading) -> None:
         self.config = settings
+        self.state = state
+        self._catalogue = catalogue
         self._fence: int | None = None
         self._has_rates = False
         self.exclusions = ExclusionList(settings.exclude)
@@ -68,12 +132,12 @@ class Leader:
         self._warned: set[str] = set()
         self._remind_at = self._tend_at = 0.0
 
-    def start(self, state: State) -> None:
+    def start(self) -> None:
         """Begin to stand for the lead."""
-        self.state = state
-        self._loops = Loops(self.state)
+        state = self.state
+        self._loops = Loops(state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
-        if state.is_shard:
+        if state.is_shard and state.count == 1:
             self._strays = StrayOrders(state)
             self._loops.start(self._warn_of_strays)
 
@@ -98,7 +162,8 @@ class Leader:
         if fence is None:
             self._fence, self._has_rates = None, False
         elif fence != self._fence:
-            logger.info("Elected leader (term %d)", fence)
+            of = "" if self.state.count == 1 else f" of shard {self.state.number}"
+            logger.info("Elected leader%s (term %d)", of, fence)
             await self._take_over()
             self._fence = fence
         await asyncio.sleep(_TICK_S)
@@ -111,7 +176,7 @@ class Leader:
             return
         await self._follow_overrides(fence)
         await self._watch(fence)
-        reason, dropped = await self.state.scripts.trim(fence, maxlen=self.config.stream_maxlen)
+        reason, dropped = await self.state.scripts.trim(fence, maxlen=self.state.bounds.stream_maxlen)
         if dropped:
             logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
         for _ in range(0, _MOST_RESTED, _RESTED):
@@ -193,14 +258,16 @@ class Leader:
             await asyncio.sleep(0.1)
             return
         try:
-            catalogue = await _read(self.config.sources)
+            async with self._catalogue.read(_KEPT_S if self.state.count > 1 else 0.0) as (catalogue, is_new):
+                if is_new:
+                    self._report(catalogue)
+                published = await self._publish(fence, catalogue)
+            if self.state.count == 1:
+                self._catalogue.close()
         except CatalogueError as error:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        with catalogue:
-            self._report(catalogue)
-            published = await self._publish(fence, catalogue)
         await asyncio.sleep(_REFRESH_S if published else _TICK_S)
 
     def _report(self, catalogue: Catalogue) -> None:
@@ -227,8 +294,12 @@ class Leader:
                 changes: list[_Change] = []
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
-                    limit = self._in_force(row.source, present.override, row.rate)
-                    wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
+                    if self.state.shard_for(row.source) is self.state:
+                        limit = self._in_force(row.source, present.override, row.rate)
+                        wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
+                    else:
+                        limit = Limit(row.rate)
+                        wanted = (repr(row.rate), "", self._claims(row), _shown(present.limit))
                     if wanted != tuple(
                         map(_shown, (present.by_size, present.options, present.claims, present.limit))
                     ):
@@ -247,7 +318,8 @@ class Leader:
             return False
         await self._begin()
         logger.info(
-            "Catalogue read: %d sources, %d no longer in it, %d rows left out",
+            "Catalogue read%s: %d sources, %d no longer in it, %d rows left out",
+            "" if self.state.count == 1 else f" for shard {self.state.number}",
             len(catalogue),
             gone,
             catalogue.left_out,

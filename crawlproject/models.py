@@ -224,15 +224,16 @@ class Requested(NamedTuple):
 class Lease:
     """A request that this worker has on loan from the frontier, with its send slot.
 
-    `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the
-    moment, on this worker's `loop.time()`, from which the request may be sent, and `latest` the last such moment.
+    `id` is `<sequence>.<generation of its circuit>:<paying source>`, unique in the frontier. `slot` is the moment,
+    on this worker's `loop.time()`, from which the request may be sent, and `latest` the last such moment.
     `deliveries` counts the times it was lost before. `entry` is the stored request, as bytes. `at` and `rate` are
     those of its `Slot`. `request` is the Scrapy request, from its slot to its settlement; `spent` says that it has
     passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
-    `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta.
-    `sent` says that a request was handed to its connection for it, `requested` what came of that.
-    `started` and `fetched` are the moments at which Scrapy got it, and at which its download ended, well or not;
-    None before. `parked` says that it waits for its host's addresses or its robots.txt.
+    `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta. `sent`
+    says that a request was handed to its connection for it, `requested` what came of that. `started` and `fetched`
+    are the moments at which Scrapy got it, and at which its download ended, well or not; None before. `parked`
+    says that it waits for its host's addresses or its robots.txt. `shard` is the number of the shard that granted
+    it.
     """
 
     id: str
@@ -251,6 +252,7 @@ class Lease:
     reached_spider: bool = False
     started: float | None = None
     fetched: float | None = None
+    shard: int = 0
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the slot may still be used at `now`."""

@@ -58,6 +58,8 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/middlewares/test_robots.py",
     "tests/state/test_cluster.py",
     "tests/state/test_seed_outbox.py",
+    "tests/state/test_shards.py",
+    "tests/state/test_shards_worker.py",
 )
 _NICE = 5
 
@@ -87,6 +89,7 @@ _SLOW_FILES = (
     "sources/test_names.py",
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
+    "state/test_crossings.py",
     "state/test_foreign_data.py",
     "state/test_readers.py",
     "state/test_shared_clock.py",

@@ -39,8 +39,10 @@ from crawlproject.state.scripts import (
     OutboxScripts,
     Rejected,
     Revisit,
+    Scripts,
     Settlement,
 )
+from crawlproject.state.shards import shard_of
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.site_report import site_report
 
@@ -60,13 +62,14 @@ SUFFIXES = {
     "seen_of": ["e0:0", "00000"],
     "seen_bloom_of": ["0:0"],
     "texts_of": ["0"],
+    "outbox_of": ["0", "1"],
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
     "requests_of": [f"{int(time.time()) // 345_600 + later}:{SPOILT}" for later in (0, 1)],  # blocks of four days
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
-COUNTERS = {"outstanding", "overflow", "spilled", "lease_sequence", "fence", "robots_size"}
+COUNTERS = {"outstanding", "overflow", "spilled", "lease_sequence", "fence", "robots_size", "outbox_sequence"}
 
 TYPES = {
     **dict.fromkeys(
@@ -74,6 +77,7 @@ TYPES = {
             "seeds",
             "users_seeds",
             "seeds_out",
+            "outbox_of",
             "processing_of",
             "queue_of",
             "overflow_of",
@@ -90,8 +94,8 @@ TYPES = {
     **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
     **dict.fromkeys(["packs_dead"], "zset"),
-    **dict.fromkeys(["packs", "seeds_received"], "hash"),
-    "seeds_sequence": "string",
+    **dict.fromkeys(["packs", "seeds_received", "crossings", "layout"], "hash"),
+    **dict.fromkeys(["seeds_sequence", "outbox_sequence", "carrier"], "string"),
     **dict.fromkeys(
         [
             "delayed_of",
@@ -234,6 +238,7 @@ FIELDS = [
     f"R:{ORIGIN}".encode(),
     b"r:museum.org:443",
     *(f"reader\n{stream}".encode() for stream in KEYS.streams),
+    *(b"sent", b"received", b"from:shard:0", b"from:shard:1", b"from:users"),
     b"1.0:museum",
     b"1.0:mu seum",
     b"1.0:\xff",
@@ -337,6 +342,30 @@ async def bring(state: State, attempt: Callable[[Awaitable[Any]], Awaitable[Any]
         await attempt(outbox.ack_seeds(chunk.number))
 
 
+async def cross(state: State, source: str, attempt: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Send seeds and requests of a source to its shard: from another one, and from where users push seeds."""
+    number = shard_of(source, 2)
+    users = OutboxScripts(state.redis, state.keys, state.clock, shard=(0, 2))
+    here = Scripts(state.redis, state.keys, state.clock, shard=(1 - number, 2))
+    there = Scripts(state.redis, state.keys, state.clock, shard=(number, 2))
+    await attempt(db(state).lpush(state.keys.users_seeds, "noise"))
+    if seeds := await attempt(users.peek_seeds(ME, 9)):
+        await attempt(users.split_seeds(seeds, [number] * len(seeds)))
+    await attempt(db(state).lpush(state.keys.seeds, "noise"))
+    if seeds := await attempt(here.take_seeds(ME, 20)):
+        new = [NewRequest(bytes((1, 0, 0)), digest(source, 1), again=False, source=source) for _ in seeds]
+        bounds: Any = {"high_water": 10**6, "dead_maxlen": 10**6, "refuse_unknown": False}
+        await attempt(here.enqueue_some(ME, new, seeds=seeds, **bounds))
+    await attempt(put(state, source, 1))
+    grants = [grant for grant in await attempt(lease(state)) or () if grant.id.endswith(":" + source)]
+    await attempt(here.settle(ME, [Settlement(grant.id, source, grant.entry) for grant in grants]))
+    for to in await attempt(here.waiting(ME)) or ():
+        if offer := await attempt(here.offer(to, count=99)):
+            await attempt(there.receive(f"shard:{1 - number}", offer, high_water=10**6, refuse_unknown=False))
+            await attempt(here.forget_sent(to, offer.number))
+    await attempt(here.idle())
+
+
 async def reject(state: State, seeds: list[bytes]) -> None:
     """Make dead letters of the seeds on the processing list."""
     rejected = [Rejected("no url") for _ in seeds]
@@ -403,6 +432,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
             await attempt(reject(state, seeds))
         await attempt(db(state).lpush(state.keys.users_seeds, "noise"))
         await bring(state, attempt)
+        await cross(state, source, attempt)
+        await attempt(state.check_layout())
         await attempt(db(state).lpush(state.keys.seeds, *range(20)))
         if seeds := await attempt(scripts.take_seeds(ME, 20)):
             await attempt(overflow(state, source, seeds))
@@ -578,6 +609,10 @@ async def try_junk(crawl: State, name: str, spelling: str, seed: int) -> None:
         sentence = f"WRONGTYPE {spelling} does not hold chunks of seeds: remove it"
         assert all(sentence in words for words in refused), refused
         await db(crawl).delete(spelling)
+    elif name == "outbox_of":
+        named = re.compile(f"WRONGTYPE {spelling}[01] holds what was not written by crawlproject: remove it")
+        assert all(named.search(words) for words in refused), refused
+        await db(crawl).delete(*spoilt_keys(name, spelling))
     elif name == "seen_meta":
         sentence = f"WRONGTYPE {spelling} does not say how what was seen is kept: restore it from a backup"
         assert all(sentence in words for words in refused), refused
@@ -605,7 +640,7 @@ async def try_type_of_one(crawl: State, name: str, spelling: str, kind: str) -> 
         await spoil(crawl, key, kind, chance)
     refused = await everything(crawl)
     # Calls that are about the spoilt key alone.
-    allowed = {"robots_of", "robots_delays_of", "robots_fetch_of", "seen_of", "seen_bloom_of"}
+    allowed = {"outbox_of", "robots_of", "robots_delays_of", "robots_fetch_of", "seen_of", "seen_bloom_of"}
     assert all(name in allowed and "WRONGTYPE" in words for words in refused), refused
     assert await goes_on(crawl), "the sound source does not go on"
     for key in keys:

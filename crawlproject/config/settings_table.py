@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv6Network
 from typing import Any
 
@@ -29,6 +29,7 @@ from crawlproject.config.parsers import (
     optional,
     origin,
     ports,
+    power_of_two,
     servers,
     sizes,
     storage,
@@ -46,6 +47,17 @@ def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str 
     }  # fmt: skip
     return field(metadata=metadata, repr=not secret)
 
+
+# Bounds of the whole crawl, which shards divide, and the least that each has of them.
+_DIVIDED = {
+    "high_water": 4,
+    "overflow_maxlen": 1,
+    "overflow_store_maxlen": 1,
+    "overflow_tail": 1,
+    "dead_maxlen": 1,
+    "stream_maxlen": 1,
+    "seen_capacity": 1_000,
+}
 
 _MOST_LINKS = 1_000_000_000_000  # Lua counts exactly to 2**53, and msgpack has no numbers beyond 2**64
 
@@ -110,6 +122,14 @@ class Config:
         "crawl",
         namespace,
         "first part of every key; on a Redis Cluster in braces (`{crawl}`), as their hash tag",
+    )
+    shards: int = _setting(
+        "CRAWL_SHARDS",
+        1,
+        power_of_two(256),
+        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, the same for the "
+        "whole life of a crawl",
+        unit="shards",
     )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
@@ -584,6 +604,14 @@ class Config:
     def delay_of(self, spider: str) -> float:
         """Return the seconds that a spider keeps between its requests to one source, besides its rate."""
         return self.pages_delay if spider == "pages" else 0.0
+
+    @property
+    def of_shard(self) -> Config:
+        """The settings of one of CRAWL_SHARDS: of what bounds the whole crawl it has an equal part."""
+        if self.shards == 1:
+            return self
+        parts = {name: max(-(-getattr(self, name) // self.shards), least) for name, least in _DIVIDED.items()}
+        return replace(self, **parts)
 
     @property
     def seen(self) -> SeenRules:

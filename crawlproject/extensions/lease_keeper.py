@@ -54,6 +54,7 @@ from crawlproject.politeness.outcomes import (
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
+from crawlproject.state.client import State
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
@@ -96,17 +97,18 @@ class LeaseKeeper:
     def spider_opened(self) -> None:
         """Start the heartbeat and the sweep."""
         self.worker = worker_of(self.crawler)
-        self._differed = False
+        self._differed: dict[int, bool] = {}  # by shard
         self._loops = Loops(self.worker.state)
+        self._loops.start(*(partial(self._beat, shard) for shard in self.worker.state.shards))
         self._one_item_each = getattr(self.worker.spider, "one_item_each", False)
         if self._one_item_each:
-            self._loops.start(self._beat, self._sweep)
+            self._loops.start(self._sweep)
             return
         self.worker.lease_queue.is_retried = self._is_retried
         self.worker.lease_queue.settle_ended = self._settle_ended
         self.crawler.signals.connect(self.response_received, signal=signals.response_received)
         self.crawler.signals.connect(self.spider_error, signal=signals.spider_error)
-        self._loops.start(self._beat, self._look_for_ended)
+        self._loops.start(self._look_for_ended)
 
     async def spider_closed(self) -> None:
         """Stop; by now the scheduler has settled everything."""
@@ -324,10 +326,10 @@ class LeaseKeeper:
 
     # Beside the items
 
-    async def _beat(self) -> None:
-        """Tell Redis that this worker is alive; learn which others are not, and whether this one had lapsed."""
+    async def _beat(self, state: State) -> None:
+        """Tell a shard that this worker is alive; learn which others are not, and whether this one had lapsed."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
-        leases, state = self.worker.lease_queue, self.worker.state
+        leases, shard = self.worker.lease_queue, state.number
         beat = partial(
             state.scripts.heartbeat,
             state.worker_id,
@@ -339,13 +341,13 @@ class LeaseKeeper:
             return  # it has left
         if not reply.alive:
             logger.warning("This worker was silent for too long: its leases have been returned to the queues")
-            leases.forget_waiting()
+            leases.forget_waiting(shard)
             reply = await beat(join=True)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
-        differs = reply.leases > len(leases.leases)
-        if differs and self._differed:
-            await leases.reconcile()
-        self._differed = differs
+        differs = reply.leases > len(leases.held_of(shard))
+        if differs and self._differed.get(shard):
+            await leases.reconcile(shard)
+        self._differed[shard] = differs
         lost = reply.lost
         while lost:
             for worker, returned, dead in lost:

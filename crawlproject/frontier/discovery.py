@@ -7,7 +7,7 @@ import logging
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,8 +19,9 @@ from crawlproject.frontier.codec import VERSION
 from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
-from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
+from crawlproject.state.shards import shard_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ _CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
 _UNKNOWN = (_OPEN, 0.0, "")
+_MOST_HOPS = 3  # of links from shard to shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Discovery:
 
     def __init__(
         self,
-        scripts: Scripts,
+        scripts: Scripts | ShardsScripts,
         config: Config,
         *,
         callback: str | None = None,
@@ -291,6 +293,49 @@ class Discovery:
     def _forget(self, now: float) -> None:
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = now + _FORGET_S
+
+
+def scripts_of(state: State) -> Scripts | ShardsScripts:
+    """Return what admits links to a frontier."""
+    return state.scripts if state.count == 1 else ShardsScripts(state)
+
+
+class ShardsScripts:
+    """Several shards: each link is admitted to the one that its source is in."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._homes: dict[tuple[str | None, str], int] = {}
+
+    async def discover(self, groups: Sequence[LinkGroup], **options: Any) -> DiscoverReply | None:
+        """Admit links; what was admitted before a shard fails is known when they come again."""
+        letters, closed, left = [""] * len(groups), [0] * len(groups), dict(enumerate(groups))
+        for _ in range(_MOST_HOPS):
+            for number in {self._home_of(group) for group in left.values()}:
+                places = [place for place, group in left.items() if self._home_of(group) == number]
+                scripts, some = self._state.shards[number].scripts, [left.pop(place) for place in places]
+                reply = await scripts.discover(some, **options)
+                if reply is None:
+                    return None
+                at = 0
+                for place, group, state in zip(places, some, reply.closed, strict=True):
+                    letters[place], closed[place] = reply.letters[at : at + len(group.entries)], state
+                    at += len(group.entries)
+                    if state > _CLOSED:
+                        self._note_home(group, state - _CLOSED - 1)
+                        left[place] = group
+            if not left:
+                return DiscoverReply("".join(letters), closed)
+        return None  # the catalogues of the shards differ for the moment
+
+    def _home_of(self, group: LinkGroup) -> int:
+        key = (group.source, group.domain)
+        return self._homes.get(key, shard_of(group.source or group.domain, self._state.count))
+
+    def _note_home(self, group: LinkGroup, number: int) -> None:
+        if len(self._homes) >= _MOST_CLOSED:
+            self._homes.clear()
+        self._homes[group.source, group.domain] = number
 
 
 def _known_as(link: Link) -> str:

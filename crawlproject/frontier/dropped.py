@@ -17,22 +17,23 @@ async def drop_queued(state: State, source: str, what: str = "excluded", by: str
 
     No more than waited at the beginning: a source may be fed meanwhile.
     """
-    dropped, left = await state.scripts.drop_queued(source, what, count=DROPPED_A_CALL, by=by)
+    scripts = state.shard_for(source).scripts
+    dropped, left = await scripts.drop_queued(source, what, count=DROPPED_A_CALL, by=by)
     most = dropped + left
     all_dropped = dropped
     while dropped and all_dropped < most:
-        dropped, _ = await state.scripts.drop_queued(source, what, count=min(DROPPED_A_CALL, most - all_dropped))
+        dropped, _ = await scripts.drop_queued(source, what, count=min(DROPPED_A_CALL, most - all_dropped))
         all_dropped += dropped
     return all_dropped
 
 
 async def count_queued(state: State, source: str) -> int:
     """Return how many requests of a source wait, wherever they do."""
-    return (await state.scripts.drop_queued(source, "purged", count=0)).left
+    return (await state.shard_for(source).scripts.drop_queued(source, "purged", count=0)).left
 
 
 async def forget_dropped(state: State, calls: int | None = None) -> None:
-    """Give up the places of dropped requests in the seen filter, until none is left, or in so many calls.
+    """Give up the places of a shard's dropped requests in the seen filter: of all, or in so many calls.
 
     A seed for one of them is no duplicate then.
     """

@@ -31,6 +31,7 @@ from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement, Stray
+from crawlproject.state.shards import shard_of
 from crawlproject.state.workers import stored_leases
 from crawlproject.texts import printable
 
@@ -41,6 +42,9 @@ _SETTLE_BATCH = 200
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
+_PROMPT_S = 0.5  # a lease call that takes longer keeps no room from those to other shards
+_TRIED = 8  # leases of the first call after one that was not answered
+_ALONE = "alone"  # as in lease.lua
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
 
@@ -52,6 +56,26 @@ class _Waiting(NamedTuple):
     in_time: bool  # it came here before its slot had passed
 
 
+class _Lane:
+    """What goes between this worker and one shard: lease calls and settlements, which wait for no other one's."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.settled = asyncio.Event()  # there is something to send
+        self.settlements: deque[Settlement] = deque()
+        self.sending: list[Settlement] = []
+        self.flushing = asyncio.Lock()
+        self.exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
+        self.wanted = 0  # leases that the present call asks for,
+        self.wanted_until = 0.0  # and how long room is kept for them
+        self.answers = True  # the last lease call was answered
+
+    def add(self, settlement: Settlement) -> None:
+        """Note a settlement to be sent."""
+        self.settlements.append(settlement)
+        self.settled.set()
+
+
 class LeaseQueue:
     """Takes the place of scrapy-redis' queue: what Redis has leased to this worker, by send slot.
 
@@ -60,7 +84,8 @@ class LeaseQueue:
     have, `pace` how many this worker can start in time. Whatever happens to a request, its lease ends in `settle`;
     `flush` sends the collected settlements, and sends them again when that fails.
 
-    `wake` is called when a request may be ready. Only the coroutines wait for the network.
+    `wake` is called when a request may be ready. Only the coroutines wait for the network. Those that speak to
+    Redis do so with one shard, and none waits for a shard that is away.
     """
 
     def __init__(
@@ -82,7 +107,8 @@ class LeaseQueue:
         self.resolver = resolver
         self.robots = robots
         self.leases: dict[str, Lease] = {}
-        self.settled = asyncio.Event()  # there is something to `flush`
+        self.lanes = [_Lane(shard) for shard in state.shards]
+        self._alone: _Lane | None = None  # this worker makes room for a quarantined request of that shard
         # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
         self.is_retried: Callable[[Lease, Failure], bool] | None = None
         self.settle_ended: Callable[[], None] = lambda: None
@@ -91,10 +117,6 @@ class LeaseQueue:
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for: float | None = None
-        self._settlements: deque[Settlement] = deque()
-        self._sending: list[Settlement] = []
-        self._flushing = asyncio.Lock()
-        self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
         self._sources: set[str] = set()
 
     def __len__(self) -> int:
@@ -219,8 +241,7 @@ class LeaseQueue:
         unsent = lease.at if self.state.delay and not lease.sent else None
         if unsent is not None or lease.requested is not None:
             settlement = replace(settlement, unsent=unsent, requested=lease.requested)
-        self._settlements.append(settlement)
-        self.settled.set()
+        self.lanes[lease.shard].add(settlement)
         return True
 
     def _drop(self, lease: Lease, was_requested: bool = False, *, answered: bool = False) -> bool:
@@ -297,40 +318,39 @@ class LeaseQueue:
         for waiting in stopped:  # the last first, so that they keep their order
             self.give_back(waiting.lease)
 
-    def forget_waiting(self) -> None:
-        """Drop all leases that have not been sent: this worker lapsed, and other workers may have them by now."""
+    def forget_waiting(self, shard: int = 0) -> None:
+        """Drop all leases of a shard that have not been sent: this worker lapsed, and others may have them."""
         for waiting in self._waiting:
-            self._drop(waiting.lease)
-        self._waiting.clear()
-        for lease in self.leases.values():
+            if waiting.lease.shard == shard:
+                self._drop(waiting.lease)
+        self._waiting = [waiting for waiting in self._waiting if waiting.lease.shard != shard]
+        heapq.heapify(self._waiting)
+        for lease in self.held_of(shard):
             lease.revoked = True
+
+    def held_of(self, shard: int) -> list[Lease]:
+        """Return the leases of a shard."""
+        return [lease for lease in self.leases.values() if lease.shard == shard]
 
     # Exchange with Redis
 
-    async def fill(self) -> LeaseReply:
-        """Lease as many requests as there is room for."""
-        config = self.state.config
-        async with self._exchange:
-            now = asyncio.get_running_loop().time()
-            rooms, room = self.shares.rooms(now, self.robots.under_way)
-            reply = await self.state.scripts.lease(
-                self.state.worker_id,
-                min(self.room, self.pace.next()),
-                rooms=rooms,
-                room=room,
-                idle=not self.leases,
-                horizon=HORIZON_S,
-                dead_maxlen=config.dead_maxlen,
-                max_deliveries=config.max_deliveries,
-                high_water=config.high_water,
-                refuse_unknown=config.unknown_sources == "refuse",
-            )
+    def may_fill(self, shard: int = 0) -> bool:
+        """Tell whether there is room for leases of a shard, and no other one's turn to be alone."""
+        return self.room > 0 and self._alone in {None, self.lanes[shard]}
+
+    async def fill(self, shard: int = 0) -> LeaseReply:
+        """Lease as many requests of a shard as there is room for."""
+        lane = self.lanes[shard]
+        async with lane.exchange:
+            reply = await self._lease(lane)
             urls = []
             arrived = asyncio.get_running_loop().time()
             for grant in reply.grants:
                 latest = grant.slot + tolerance(grant.rate)
                 deliveries = codec.deliveries_of(grant.entry)
-                lease = Lease(grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate)
+                lease = Lease(
+                    grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate, shard=shard
+                )
                 self.leases[lease.id] = lease
                 has_room = self.shares.grant(lease.source, grant.rate)
                 if not has_room:
@@ -344,7 +364,7 @@ class LeaseQueue:
                 )
                 urls.append((request.url, lease.source))
             for stray in reply.strays:
-                self._send_home(stray)
+                self._send_home(stray, lane)
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
@@ -352,20 +372,48 @@ class LeaseQueue:
             self._arm()
         return reply
 
-    def _send_home(self, stray: Stray) -> None:
+    async def _lease(self, lane: _Lane) -> LeaseReply:
+        config, loop = lane.state.bounds, asyncio.get_running_loop()
+        rooms, room = self.shares.rooms(loop.time(), self.robots.under_way)
+        if len(self.lanes) > 1:
+            number, count = lane.state.number, len(self.lanes)
+            rooms = {source: most for source, most in rooms.items() if shard_of(source, count) == number}
+        want = min(self.room, self.pace.next())
+        lane.wanted = want if lane.answers else min(want, _TRIED)
+        lane.wanted_until, lane.answers = loop.time() + _PROMPT_S, False
+        try:
+            reply = await lane.state.scripts.lease(
+                self.state.worker_id,
+                lane.wanted,
+                rooms=rooms,
+                room=room,
+                idle=not self.leases,
+                horizon=HORIZON_S,
+                dead_maxlen=config.dead_maxlen,
+                max_deliveries=config.max_deliveries,
+                high_water=config.high_water,
+                refuse_unknown=config.unknown_sources == "refuse",
+            )
+            lane.answers = True
+        finally:
+            lane.wanted = 0
+            if self._alone is lane:
+                self._alone = None
+        if reply.reason == _ALONE:
+            self._alone = lane
+        return reply
+
+    def _send_home(self, stray: Stray, lane: _Lane) -> None:
         """Return a request that waited with a source that it does not belong to by now to where it belongs."""
         waited_with = stray.id.partition(":")[2]
         try:
             request = codec.decode(stray.entry, self.spider)
         except BadEntry as error:
-            self._settlements.append(_undecodable(stray.id, stray.entry, error))
+            lane.add(_undecodable(stray.id, stray.entry, error))
         else:
             self.stats.inc_value("frontier/sent_home")
             domain, name = domain_of_url(request.url), codec.named_source(request)
-            self._settlements.append(
-                Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True)
-            )
-        self.settled.set()
+            lane.add(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True))
 
     def _decoded(self, lease: Lease) -> Request | None:
         """Return the request of a lease; None if it cannot be decoded, and becomes a dead letter."""
@@ -382,39 +430,47 @@ class LeaseQueue:
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
         in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
-        return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting)
+        now = asyncio.get_running_loop().time()
+        wanted = sum(lane.wanted for lane in self.lanes if lane.wanted and now < lane.wanted_until)
+        return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting) - wanted
 
     @property
-    def unsent(self) -> int:
-        """How many settlements wait for the next `flush`."""
-        return len(self._settlements)
+    def most(self) -> int:
+        """How many leases may be taken by a worker that has none."""
+        return min(self.shares.capacity, _MAX_WAITING)
 
-    async def flush(self, count: int | None = None) -> None:
-        """Send all settlements, or the next `count`, besides those that could not be sent before."""
-        async with self._flushing:
-            await self._flush(len(self._settlements) if count is None else count)
+    def unsent(self, shard: int = 0) -> int:
+        """Return how many settlements of a shard wait for the next `flush`."""
+        return len(self.lanes[shard].settlements)
 
-    async def _flush(self, count: int) -> None:
-        self.settled.clear()
-        while self._sending or (count > 0 and self._settlements):
-            while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
-                self._sending.append(self._settlements.popleft())
+    async def flush(self, count: int | None = None, shard: int = 0) -> None:
+        """Send all settlements of a shard, or the next `count`, besides those that could not be sent before."""
+        lane = self.lanes[shard]
+        async with lane.flushing:
+            await self._flush(lane, len(lane.settlements) if count is None else count)
+
+    async def _flush(self, lane: _Lane, count: int) -> None:
+        lane.settled.clear()
+        config = lane.state.bounds
+        while lane.sending or (count > 0 and lane.settlements):
+            while count > 0 and lane.settlements and len(lane.sending) < _SETTLE_BATCH:
+                lane.sending.append(lane.settlements.popleft())
                 count -= 1
-            reply = await self.state.scripts.settle(
+            reply = await lane.state.scripts.settle(
                 self.state.worker_id,
-                self._sending,
-                high_water=self.state.config.high_water,
-                latency_backoff=self.state.config.strain,
-                dead_maxlen=self.state.config.dead_maxlen,
-                refuse_unknown=self.state.config.unknown_sources == "refuse",
+                lane.sending,
+                high_water=config.high_water,
+                latency_backoff=config.strain,
+                dead_maxlen=config.dead_maxlen,
+                refuse_unknown=config.unknown_sources == "refuse",
             )
-            for settlement, known in zip(self._sending, reply.settled, strict=True):
+            for settlement, known in zip(lane.sending, reply.settled, strict=True):
                 self._count(settlement, known)
-            self._sending.clear()
+            lane.sending.clear()
             if reply.held_back:
                 self._return_waiting_of(set(reply.held_back))
-        if self._settlements:
-            self.settled.set()
+        if lane.settlements:
+            lane.settled.set()
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:
@@ -435,26 +491,26 @@ class LeaseQueue:
         for name, count in settlement.counts.items():
             self.stats.inc_value(f"crawl/{source}/{name}", count)
 
-    async def reconcile(self) -> int:
-        """Give back leases that Redis counts as this worker's but that never arrived; return their number.
+    async def reconcile(self, shard: int = 0) -> int:
+        """Give back leases that a shard counts as this worker's but that never arrived; return their number.
 
         A lease call leaves such leases behind when its reply is lost.
         """
-        async with self._exchange:
-            stored = await stored_leases(self.state)
-            ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
+        lane = self.lanes[shard]
+        async with lane.exchange:
+            stored = await stored_leases(lane.state)
+            ending = {settlement.id for settlement in (*lane.sending, *lane.settlements)}
             lost = {
                 name: entry for name, entry in stored.items() if name not in self.leases and name not in ending
             }
             ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
             for name in sorted(ours, key=lambda name: -ours[name]):
-                self._settlements.append(Settlement(name, name.partition(":")[2], lost[name]))
+                lane.add(Settlement(name, name.partition(":")[2], lost[name]))
             for name in lost.keys() - ours.keys():
                 foreign = "lease not written by crawlproject"  # as in preludes/leases.lua
-                self._settlements.append(Settlement(name, "", lost[name], dead=foreign))
+                lane.add(Settlement(name, "", lost[name], dead=foreign))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
-            self.settled.set()
         return len(lost)
 
 

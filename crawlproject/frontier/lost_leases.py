@@ -24,7 +24,7 @@ class LostLeases:
     def __init__(self, state: State, states: Callable[[], Iterable[State]]) -> None:
         self.state = state
         self.states = states
-        self._present: dict[str, Present] = {}
+        self._present: dict[tuple[str, int], Present] = {}
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -38,10 +38,10 @@ class LostLeases:
     async def _look(self) -> None:
         config = self.state.config
         found = False
-        for state in list(self.states()):
-            spider = state.keys.spider
-            self._present[spider], lost = await state.scripts.reclaim(
-                self._present.get(spider, Present()),
+        for state in [shard for one in self.states() for shard in one.shards]:
+            looked = state.keys.spider, state.number
+            self._present[looked], lost = await state.scripts.reclaim(
+                self._present.get(looked, Present()),
                 timeout=config.heartbeat_timeout,
                 max_deliveries=config.max_deliveries,
             )

@@ -7,11 +7,11 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from crawlproject.state import overflow as state_of_overflow
 from crawlproject.state.client import State
-from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Extent, Tail, Wanted
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import Packs, compressed, decompressed, probe
@@ -63,7 +63,7 @@ class Overflow:
     def __init__(self, state: State, packs: Packs, spider: str | None = None) -> None:
         self._state = state
         self._packs = packs
-        self._keys = Keys(state.config.namespace, spider or state.keys.spider)
+        self._keys = replace(state.keys, spider=spider or state.keys.spider)
         self._scripts = state.scripts if spider is None else state.scripts_of(spider)
         self._folder = ""  # once it is known that this is the store of the packs there
         self._again: set[str] = set()  # sources whose tails were taken, and not stored
@@ -153,7 +153,7 @@ class Overflow:
             entries = await self._read(wanted.reference)
             if entries is None:
                 self._tell_lost(wanted)
-            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.config.high_water)
+            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.bounds.high_water)
         if found:
             await self._well()
         return len(found)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, Spider, signals
@@ -17,9 +18,18 @@ from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.found import detached
+from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
-from crawlproject.frontier.seeds import SeedReader, check_spider, has_starts, new_request, requests_of
+from crawlproject.frontier.seeds import (
+    SeedReader,
+    SeedRouter,
+    check_spider,
+    has_starts,
+    home_of,
+    new_request,
+    requests_of,
+)
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
@@ -28,6 +38,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seed_outbox import SeedOutbox
@@ -47,6 +58,8 @@ _LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batc
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
+_MEMBERS_EVERY_S = 2.0  # between two looks who else is there
+_MOST_HOPS = 8  # of new requests from shard to shard at a time: their catalogues may differ for a moment
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
@@ -58,7 +71,8 @@ class FrontierScheduler(Scheduler):
 
     Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
     `enqueue_request` notes what to store, and never raises. Four tasks talk to Redis: one reads seeds, one leases,
-    one settles and stores, and one watches for the end of the crawl.
+    one settles and stores, and one watches for the end of the crawl. Of the first three there is one for each
+    shard, so that none waits for a shard that is away.
 
     A request that comes back with a lease (a redirect, a missed slot) returns to the frontier in place of the
     leased request, so that it, too, goes out only with a slot of the source that it goes to. The frontier is
@@ -71,18 +85,25 @@ class FrontierScheduler(Scheduler):
         self.config = config.load(crawler.settings)
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
-        self._new: list[NewRequest] = []
+        self._new: list[tuple[int, NewRequest]] = []  # with the shard that each goes to first
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
-        self._outbox: SeedOutbox | None = None
+        self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
+        self._outbox: SeedOutbox | SeedOutboxes | None = None
+        self._carriers: list[Carrier] = []
         self._drained = False
-        self._ending = asyncio.Lock()  # held while settlements are sent
-        self._ended_at = 0.0  # when that was last done
+        self._members_at = 0.0  # when to ask again who is there
+        self._storing = asyncio.Lock()  # held while new requests are stored
+        self._ending: defaultdict[int, asyncio.Lock] = defaultdict(
+            asyncio.Lock
+        )  # while a shard's leases are ended
+        self._ended_at: defaultdict[int, float] = defaultdict(float)  # when that was last done
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
         self._look_for_spilled_at = 0.0 if self.config.overflow_store is None else math.inf
-        self._reported = "no pulse"  # until a leader has read the catalogue
+        # Of each shard, until a leader has read the catalogue.
+        self._reported: defaultdict[int, str] = defaultdict(lambda: "no pulse")
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -115,14 +136,15 @@ class FrontierScheduler(Scheduler):
                 self._own.append(request)
                 return True
             is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
-            self._new.append(new_request(request, self.spider, self.df, found=is_found))
+            new = new_request(request, self.spider, self.df, found=is_found)
+            self._new.append((home_of(request, self.state.count), new))
         except Exception:
             url = printable(without_userinfo(request.url))
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
             self.stats.inc_value("frontier/not_stored")
             return False
         self._drained, self._idle_since = False, None
-        self.queue.settled.set()
+        self._settle_soon()
         return True
 
     def next_request(self) -> Request | None:
@@ -158,6 +180,7 @@ class FrontierScheduler(Scheduler):
         self.queue: LeaseQueue = queue_class(
             self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
         )
+        self._homes = Homes(self.state.worker_id, self.state.count)
         self.worker = Worker(
             spider=spider,
             state=self.state,
@@ -169,12 +192,7 @@ class FrontierScheduler(Scheduler):
             shutdown=self.shutdown,
         )
         collect_rarely()
-        await self.state.scripts.heartbeat(
-            self.state.worker_id,
-            join=True,
-            timeout=self.config.heartbeat_timeout,
-            max_deliveries=self.config.max_deliveries,
-        )
+        await self._join()
         kept, warnings = await seen_filter_notes(self.state)
         logger.info("%s", kept)
         for warning in warnings:
@@ -182,18 +200,48 @@ class FrontierScheduler(Scheduler):
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
-            self._loops.start(self._lease, self._settle)
-            self._reader = SeedReader(
-                self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
-            )
-            self._loops.start(self._read_seeds)
-            if self.state.is_shard:
-                self._outbox = SeedOutbox(self.state)
-                self._loops.start(self._outbox.forward, self._outbox.follow)
-            if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
-                self._loops.start(self._revisit)
+            for shard in self.state.shards:
+                reader = SeedReader(
+                    shard, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
+                )
+                steps = (partial(self._lease, shard.number), partial(self._settle, shard.number))
+                self._loops.start(*steps, partial(self._read_seeds, reader))
+                if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
+                    self._loops.start(partial(self._revisit, shard))
+            self._keep_crossings()
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
+
+    async def _join(self) -> None:
+        """Register this worker. With several shards one that is away does not hold it up: it is joined later."""
+
+        async def join(shard: State) -> None:
+            await shard.scripts.heartbeat(
+                self.state.worker_id,
+                join=True,
+                timeout=self.config.heartbeat_timeout,
+                max_deliveries=self.config.max_deliveries,
+            )
+
+        if self.state.count == 1:
+            await join(self.state)
+            return
+        for result in await asyncio.gather(*map(join, self.state.shards), return_exceptions=True):
+            if isinstance(result, REDIS_TROUBLE):
+                self.state.failed(result)
+            elif result is not None:
+                raise result
+
+    def _keep_crossings(self) -> None:
+        """Bring seeds that users push to the shards, and what is of one shard, but in another, to that one."""
+        if self.state.count > 1:
+            self._outbox = SeedOutboxes(self.state)
+            router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
+            self._carriers = [self._outbox.carrier, *map(Carrier.of_shard, self.state.shards)]
+            self._loops.start(self._keep_homes, router.route, *(carrier.look for carrier in self._carriers))
+        elif self.state.is_shard:
+            self._outbox = SeedOutbox(self.state)
+            self._loops.start(self._outbox.forward)
 
     def _keep_overflow(self, store: str) -> None:
         """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
@@ -211,32 +259,42 @@ class FrontierScheduler(Scheduler):
                 f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
             ) from None
         for spider in (None, *getattr(self.spider, "finds_for", ())):
-            overflow = Overflow(self.state, packs, spider)
-            self._loops.start(
-                overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
-            )
+            for shard in self.state.shards:
+                overflow = Overflow(shard, packs, spider)
+                self._loops.start(
+                    overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
+                )
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):
             return  # never opened
         self.leasing.wanted.set()
-        self.queue.settled.set()
+        self._settle_soon()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
+        for carrier in self._carriers:
+            await carrier.stop()
         if self._outbox is not None:
             await self._outbox.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
-        try:
-            await self._end_leases()
-            returned = await self.state.scripts.leave(self.state.worker_id)
-        except REDIS_TROUBLE as error:
-            logger.error(
-                "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
-            )
-            return
-        if returned:
+        for error in await asyncio.gather(*map(self._leave, self.state.shards), return_exceptions=True):
+            if isinstance(error, REDIS_TROUBLE):
+                logger.error(
+                    "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
+                )
+            elif error is not None:
+                raise error
+
+    async def _leave(self, shard: State) -> None:
+        """Send a shard the last settlements, and deregister this worker there."""
+        await self._end_leases(shard.number)
+        if returned := await shard.scripts.leave(self.state.worker_id):
             self.stats.inc_value("frontier/returned_at_close", returned)
+
+    def _settle_soon(self) -> None:
+        for lane in self.queue.lanes:
+            lane.settled.set()
 
     async def _disconnect(self) -> None:
         await self.state.close()
@@ -246,34 +304,39 @@ class FrontierScheduler(Scheduler):
 
     # Tasks
 
-    async def _read_seeds(self) -> None:
+    async def _read_seeds(self, reader: SeedReader) -> None:
         if self.shutdown.has_begun:
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        await asyncio.sleep(await self._reader.read())
+        await asyncio.sleep(await reader.read())
 
-    async def _lease(self) -> None:
+    async def _lease(self, shard: int = 0) -> None:
         if self.shutdown.has_begun:
             self._stop_in_time()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         if self.leasing.paused:
-            self._report("paused", self.leasing.paused)
+            self._report("paused", self.leasing.paused, shard)
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        if self.queue.room <= 0 or engine.is_busy(self.crawler) or self.worker.download_budget.over_soft_limit:
+        if not self._homes.has(shard):
+            await self._end_leases(shard)
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        await self._end_leases()  # back to back the two calls cost Redis less
+        is_full = not self.queue.may_fill(shard) or self.worker.download_budget.over_soft_limit
+        if is_full or engine.is_busy(self.crawler):
+            await asyncio.sleep(_LEASE_EVERY_S)
+            return
+        await self._end_leases(shard)  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
-        reply = await self.queue.fill()
+        reply = await self.queue.fill(shard)
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
         if self.leasing.paused:  # since this call began
-            self._report("paused", self.leasing.paused)
+            self._report("paused", self.leasing.paused, shard)
         else:
-            self._report(reply.state, reply.reason)
+            self._report(reply.state, reply.reason, shard)
         wait = _LOOK_AGAIN_S
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
@@ -304,14 +367,23 @@ class FrontierScheduler(Scheduler):
         if self.queue.leases:
             await asyncio.sleep(_LEASE_EVERY_S)
 
-    async def _revisit(self) -> None:
-        """Store the requests for pages whose next look is due."""
+    async def _keep_homes(self) -> None:
+        """Learn which shards this worker is the home of, from the workers of the first one; choose one to help."""
+        self._homes.help_out(has_room=2 * self.queue.room > self.queue.most)
+        now = asyncio.get_running_loop().time()
+        if now >= self._members_at:
+            self._members_at = now + _MEMBERS_EVERY_S
+            self._homes.note(await self.state.scripts.alive(timeout=self.config.heartbeat_timeout))
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _revisit(self, shard: State) -> None:
+        """Store the requests for pages of a shard whose next look is due."""
         reply = (
             None
             if self.shutdown.has_begun
-            else await self.state.scripts.revisit(
+            else await shard.scripts.revisit(
                 count=_REVISITED,
-                high_water=self.config.high_water,
+                high_water=shard.bounds.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
         )
@@ -325,41 +397,55 @@ class FrontierScheduler(Scheduler):
         if looked < _REVISITED:
             await asyncio.sleep(_REVISIT_EVERY_S)
 
-    async def _settle(self) -> None:
+    async def _settle(self, shard: int = 0) -> None:
         """Settle what no lease call takes along in time."""
-        await self.queue.settled.wait()
-        rest = self._ended_at + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
+        await self.queue.lanes[shard].settled.wait()
+        rest = self._ended_at[shard] + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
         if rest > 0:
             await asyncio.sleep(rest)  # a lease call may take them along meanwhile
         else:
-            await self._end_leases()
+            await self._end_leases(shard)
 
-    async def _end_leases(self) -> None:
-        async with self._ending:
+    async def _end_leases(self, shard: int = 0) -> None:
+        async with self._ending[shard]:
             # The requests found in a response are stored before its lease ends, so that none is lost in between.
             self.queue.settle_ended()
-            count = self.queue.unsent
+            count = self.queue.unsent(shard)
             if await self._store_new():
-                await self.queue.flush(count)
-            self._ended_at = asyncio.get_running_loop().time()
+                await self.queue.flush(count, shard)
+            else:
+                self.queue.lanes[shard].settled.set()  # to try again
+            self._ended_at[shard] = asyncio.get_running_loop().time()
 
     async def _store_new(self) -> bool:
         """Store all requests that are new; False while the catalogue that says whose they are is not known."""
-        while self._new:
-            batch = self._new[:_ENQUEUE_BATCH]
-            reply = await self.state.scripts.enqueue(
-                self.state.worker_id,
-                batch,
-                high_water=self.config.high_water,
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
-            if reply is None:
-                self.queue.settled.set()  # to try again
-                return False
-            del self._new[: len(batch)]
-            self.stats.inc_value("frontier/enqueued", reply.admitted)
-            self.stats.inc_value("frontier/duplicates", reply.duplicates)
-            self.leasing.wanted.set()
+        if not self._new:
+            return True
+        async with self._storing:
+            hops = 0
+            while self._new:
+                if hops > _MOST_HOPS:
+                    return False
+                number = self._new[0][0]
+                places = [at for at, (shard, _) in enumerate(self._new) if shard == number][:_ENQUEUE_BATCH]
+                shard = self.state.shards[number]
+                found = await shard.scripts.enqueue_some(
+                    self.state.worker_id,
+                    [self._new[at][1] for at in places],
+                    high_water=shard.bounds.high_water,
+                    refuse_unknown=self.config.unknown_sources == "refuse",
+                )
+                if found is None:
+                    return False
+                hops = 0 if not found.elsewhere else hops + 1
+                again = {places[at]: there for at, there in found.elsewhere.items()}
+                done = set(places) - again.keys()
+                self._new = [
+                    (again.get(at, there), new) for at, (there, new) in enumerate(self._new) if at not in done
+                ]
+                self.stats.inc_value("frontier/enqueued", found.reply.admitted)
+                self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
+                self.leasing.wanted.set()
         return True
 
     async def _watch(self) -> None:
@@ -387,7 +473,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone or now < self._look_for_spilled_at:
             return
         self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if spilled := await count_spilled(self.state):
+        if spilled := sum([await count_spilled(shard) for shard in self.state.shards]):
             self._look_for_spilled_at = math.inf
             logger.warning(
                 "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
@@ -396,20 +482,33 @@ class FrontierScheduler(Scheduler):
             )
 
     async def _is_idle(self) -> bool:
+        """Tell whether no work is left.
+
+        Shards are looked at one after the other, while requests may go from one to another: so all of them must be
+        idle in two looks, and in between nothing have been sent, received or leased in any.
+        """
         # First: seeds leave it for the frontier.
         if self._outbox is not None and not await self._outbox.is_empty():
             return False
-        return await self.state.scripts.idle(halted_too=self.config.close_when_halted)
+        marks = []
+        for shard in self.state.shards:
+            found = await shard.scripts.idleness(halted_too=self.config.close_when_halted)
+            if not found.is_idle:
+                return False
+            marks.append(found.marks)
+        was_at_rest, self._marks = self.state.count == 1 or marks == self._marks, marks
+        return was_at_rest
 
-    def _report(self, state: str, reason: str) -> None:
-        """Log why nothing is leased, once per change."""
+    def _report(self, state: str, reason: str, shard: int = 0) -> None:
+        """Log why nothing is leased of a shard, once per change."""
         what = reason if state == "paused" else state
-        if what != self._reported:
+        if what != self._reported[shard]:
+            of = "" if self.state.count == 1 else f" of shard {shard}"
             if state == "ok":
-                logger.info("Leasing resumed")
+                logger.info("Leasing%s resumed", of)
             elif state != "lapsed":
-                logger.warning("Leasing paused: %s", reason)
-            self._reported = what
+                logger.warning("Leasing%s paused: %s", of, reason)
+            self._reported[shard] = what
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
         """Store `request` in place of the leased request, for a slot of the source that pays for it.

@@ -26,7 +26,9 @@ from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
+from crawlproject.state.crossings import SeedOutboxes
 from crawlproject.state.scripts import NewRequest, Rejected
+from crawlproject.state.shards import shard_of
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ LONGEST_IDENTIFIER = 1_024  # characters
 _YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 200  # each perhaps of another source: more would hold Redis up
 _RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
+_SPLIT = 500  # seeds that are divided among the shards at once
 _FULL_S = 0.5  # until a full frontier is checked again; meanwhile room for a batch may come together
 
 
@@ -223,13 +226,13 @@ class SeedReader:
         return _RETRY_S
 
     async def _enqueue(self, lines: list[bytes]) -> float:
-        config = self.state.config
+        config = self.state.bounds
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        reply = await self.state.scripts.enqueue(
+        found = await self.state.scripts.enqueue_some(
             self.state.worker_id,
             items,
             seeds=lines,
@@ -238,9 +241,11 @@ class SeedReader:
             dead_maxlen=config.dead_maxlen,
             refuse_unknown=config.unknown_sources == "refuse",
         )
-        if reply is None:
+        if found is None:
             return _RETRY_S
-        self.unfinished = False
+        reply, self.unfinished = found.reply, False
+        if found.forwarded:
+            self.stats.inc_value("frontier/seeds_forwarded", found.forwarded)
         for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
             if count:
                 self.stats.inc_value(f"frontier/seeds_{name}", count)
@@ -257,6 +262,41 @@ class SeedReader:
             return new_request(self.request_of(line), self.spider, self.seen)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
+
+
+class SeedRouter:
+    """Divides the seeds that users push among the shards.
+
+    A seed goes to the shard of the source that it names, or else of the domain of its URL. Where the catalogue
+    says that it is another source's, that shard forwards it (`state/lua/enqueue.lua`).
+    """
+
+    def __init__(self, outboxes: SeedOutboxes, shards: int, request_of: Callable[[bytes], Request]) -> None:
+        self._outboxes = outboxes
+        self._shards = shards
+        self._request_of = request_of
+
+    async def route(self) -> None:
+        """Divide some; without seeds, wait a second or so."""
+        seeds = await self._outboxes.peek(_SPLIT)
+        to = []
+        for number, seed in enumerate(seeds, 1):
+            to.append(self._shard_for(seed))
+            if number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # so that no send slot is missed
+        if seeds:
+            await self._outboxes.split(seeds, to)
+
+    def _shard_for(self, seed: bytes) -> int:
+        try:
+            return home_of(self._request_of(seed), self._shards)
+        except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
+            return shard_of(seed.decode(errors="replace"), self._shards)
+
+
+def home_of(request: Request, shards: int) -> int:
+    """Return the shard that a request goes to first: of the source that it names, or else of its domain."""
+    return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), shards)
 
 
 def has_starts(spider: Spider) -> bool:

@@ -173,7 +173,7 @@ async def _note(worker: Worker, request: Request, leave: Passage | None, result:
         request.meta[REQUESTED] = requested
         return
     try:
-        await worker.state.scripts.note_request(requested)
+        await worker.state.shard_for(requested.source).scripts.note_request(requested)
     except REDIS_TROUBLE as error:
         worker.state.failed(error)
 

@@ -10,9 +10,11 @@ from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import MICROS
+from crawlproject.state.shards import SourceElsewhere
 from crawlproject.worker import Shutdown
 
 _TRY_AGAIN_S = 0.25  # after trouble with Redis
+_MOST_HOPS = 3  # from shard to shard at a time: their catalogues may differ for a moment
 
 
 class NotYet(NamedTuple):
@@ -43,16 +45,22 @@ async def try_send_slot(
     """
     loop = asyncio.get_running_loop()
     calls = calls or nullcontext()
-    while True:
-        async with calls:
-            slot, wait = await state.scripts.acquire(source=source, domain=domain, host=host, sent_by=sent_by)
+    shard, hops = state.shard_for(source or domain or ""), 0
+    while hops < _MOST_HOPS:
+        try:
+            async with calls:
+                slot, wait = await shard.scripts.acquire(source=source, domain=domain, host=host, sent_by=sent_by)
+        except SourceElsewhere as elsewhere:
+            shard, hops = state.shard_for(elsewhere.source), hops + 1
+            continue
         if slot is None:
             return NotYet(wait)
         ahead = slot.moment - loop.time()
         await asyncio.sleep(max(ahead, 0))
-        confirmed = ahead <= HORIZON_S or await state.scripts.confirm(slot, host=host)
+        confirmed = ahead <= HORIZON_S or await shard.scripts.confirm(slot, host=host)
         if confirmed and loop.time() <= slot.latest:
             return slot
+    return NotYet(_TRY_AGAIN_S)
 
 
 async def take_send_slot(
@@ -84,7 +92,7 @@ class Passage:
     """
 
     def __init__(self, state: State, slot: Slot, host: str, lease: Lease | None = None) -> None:
-        self._state = state
+        self._state = state.shard_for(slot.source) if lease is None else state.shards[lease.shard]
         self._host = host
         self._slot = slot
         self._lease = lease

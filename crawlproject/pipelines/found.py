@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link, scripts_of
 from crawlproject.models import (
     FOUND,
     LEASE,
@@ -86,13 +86,14 @@ class FoundPipeline:
         """Find the frontiers of this spider and of `images`."""
         self.worker = worker_of(self.crawler)
         state, most = self.worker.state, self.settings.pages_budget_max
-        self.links = Discovery(state.scripts, self.settings, errback=_ERRBACK)
+        bounds = state.bounds
+        self.links = Discovery(scripts_of(state), bounds, errback=_ERRBACK)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
-        whole = replace(self.settings, pages_budget=4 * most or 1, pages_budget_max=4 * most)
+        whole = replace(bounds, pages_budget=4 * most or 1, pages_budget_max=4 * most)
         # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
-        half = self.settings.high_water // 2
-        self.images = Discovery(state.scripts_of(_IMAGES), whole, errback=_ERRBACK, most_outstanding=half)
+        half = bounds.high_water // 2
+        self.images = Discovery(scripts_of(state.beside(_IMAGES)), whole, errback=_ERRBACK, most_outstanding=half)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
@@ -304,7 +305,11 @@ class FoundPipeline:
         """Tell whether what a page shows is new to its domain, or was last seen under this address."""
         text = hashlib.blake2b(f"{domain_of_url(url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(url.encode(), digest_size=5).digest()
-        return await self.worker.state.scripts.note_text(text, address, places=self.settings.pages_texts)
+        shards = self.worker.state.shards
+        shard = shards[int.from_bytes(text[-2:]) % len(shards)]
+        return await shard.scripts.note_text(
+            text, address, places=max(self.settings.pages_texts // len(shards), 1)
+        )
 
     async def _lasting(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the answer of Redis, however long it takes to come back.

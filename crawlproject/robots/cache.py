@@ -269,7 +269,7 @@ class RobotsCache:
         origin, source = key
         while not self.shutdown.has_begun:
             async with self._calls:
-                reply = await self.state.scripts.look_robots(
+                reply = await self.state.shard_for(source).scripts.look_robots(
                     pending.token, origin, source, fetches=self.fetcher.has_room
                 )
             if reply.slower:
@@ -291,7 +291,8 @@ class RobotsCache:
     async def _serve_old(self, key: tuple[str, str], pending: _Pending) -> None:
         """Use the copy that has run out until there is another (RFC 9309, 2.4)."""
         async with self._calls:
-            reply = await self.state.scripts.look_robots(pending.token, *key, fetches=False)
+            scripts = self.state.shard_for(key[1]).scripts
+            reply = await scripts.look_robots(pending.token, *key, fetches=False)
         if reply.what != "wait":
             await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
 
@@ -340,7 +341,7 @@ class RobotsCache:
     async def _fetch_for_all(self, url: str, origin: str, source: str, token: str) -> Fetched:
         """Request `url`, to which the robots.txt at `origin` leads, and share the result."""
         fetched = Fetched("")
-        holding = asyncio.create_task(self._hold(token, url))
+        holding = asyncio.create_task(self._hold(token, url, source))
         try:
             fetched = await self.fetcher.fetch(url, origin, source, self._calls)
         finally:
@@ -348,13 +349,13 @@ class RobotsCache:
             await self._share(token, url, source, fetched)
         return fetched
 
-    async def _hold(self, token: str, url: str) -> None:
+    async def _hold(self, token: str, url: str, source: str) -> None:
         """Renew the lock on fetching `url`: it is short, so that a dead worker blocks others only briefly."""
         held = True
         while held:
             await asyncio.sleep(ROBOTS_LOCK_S / 4)
             try:
-                held = await self.state.scripts.hold_robots(token, url)
+                held = await self.state.shard_for(source).scripts.hold_robots(token, url)
             except REDIS_TROUBLE as error:
                 self.state.failed(error)
 
@@ -369,8 +370,12 @@ class RobotsCache:
                 delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
         if fetched.kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
+        shard, requested = self.state.shard_for(source), fetched.requested
         async with self._calls:
-            kept = await self.state.scripts.keep_robots(
+            if requested is not None and (payer := self.state.shard_for(requested.source)) is not shard:
+                await payer.scripts.note_request(requested)
+                requested = None
+            kept = await shard.scripts.keep_robots(
                 token,
                 url,
                 kind=fetched.kind,
@@ -382,7 +387,7 @@ class RobotsCache:
                 retry_max=self.config.retry_delay_max,
                 maxsize=self.config.robots_maxsize,
                 source=source,
-                requested=fetched.requested,
+                requested=requested,
             )
         if not kept:
             logger.debug("%s took too long, another fetches it", url, extra={"source": source})

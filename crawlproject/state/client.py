@@ -9,10 +9,10 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import redis
 from redis.asyncio import Redis
@@ -24,19 +24,22 @@ from redis.sentinel import Sentinel as BlockingSentinel
 from redis.sentinel import SentinelConnectionPool
 
 from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
-from crawlproject.errors import RedisUnavailable
+from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.clock import RedisClock
-from crawlproject.state.cluster import ShardRedis, blocking_shard
+from crawlproject.state.cluster import ShardRedis, Topology, blocking_shard, topology_of
 from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
+from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
 
 # What a call to Redis may raise when Redis is at fault, not the caller.
 REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 
 # The same for the first call; TypeError: an option of REDIS_URL that the client does not know.
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
+
+_BlockingRedis = redis.Redis  # where a field hides the name of the module
 
 _MIN_VERSION = (6, 2)
 _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
@@ -64,8 +67,11 @@ def redis_url(config: Config) -> str:
 def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
     """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
+    On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
+
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
+        ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for them.
 
     """
     url = redis_url(config)
@@ -76,21 +82,30 @@ def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
             redis.Redis,
             BlockingSentinel,
             BlockingRetry(NoBackoff(), 0),
-            socket_connect_timeout=5,
-            socket_timeout=timeout,
-            retry=None,
+            **_blocking_options(timeout),
         )
     except ValueError as error:
         raise _unavailable(url, error) from None
     try:
         _check_server(url, client.info("server"))
+        if topology_of(client) is not None:
+            keys = Keys(config.namespace, "images")
+            found: Any = client.hgetall(keys.layout)
+            _check_layout(config, found, bool(client.exists(keys.fence)))
+        else:
+            _check_one_shard(config)
     except _CONNECT_ERRORS as error:
         client.close()
         raise _unavailable(url, error) from None
-    except RedisUnavailable:
+    except (RedisUnavailable, ConfigError):
         client.close()
         raise
     return client
+
+
+def _blocking_options(timeout: float) -> dict[str, Any]:
+    """Return the options of a command's connections."""
+    return {"socket_connect_timeout": 5, "socket_timeout": timeout, "retry": None}
 
 
 def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
@@ -100,7 +115,7 @@ def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **o
     """
     if (cluster := cluster_address(url)) is not None:
         to_shard = blocking_shard if client is redis.Redis else ShardRedis.to
-        return to_shard(cluster, namespace, **options)
+        return to_shard(Topology(cluster), namespace, **options)
     address = sentinel_address(url)
     if address is None:
         return client.from_url(url, **options)
@@ -116,6 +131,12 @@ def _options() -> dict[str, Any]:
     """Return the options of a worker's connections."""
     retry = Retry(ExponentialBackoff(cap=1, base=0.05), 2)
     return {"socket_connect_timeout": 5, "socket_timeout": 5, "retry": retry}
+
+
+def _keys_of(config: Config, spider: str, number: int) -> Keys:
+    """Return the keys of a shard."""
+    namespace = shard_namespace(config.namespace, number, config.shards)
+    return Keys(namespace, spider, config.namespace.strip("{}"))
 
 
 class _FollowingPool(SentinelConnectionPool):
@@ -156,23 +177,94 @@ def _check_server(url: str, info: dict[str, object]) -> None:
         )
 
 
+def _check_one_shard(config: Config) -> None:
+    """Check that nobody wants several shards of one Redis."""
+    if config.shards > 1:
+        raise ConfigError(
+            f"CRAWL_SHARDS={config.shards} needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or "
+            "leave CRAWL_SHARDS out"
+        )
+
+
+def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool) -> None:
+    """Check that a crawl has as many shards as CRAWL_SHARDS says.
+
+    `layout` is what is noted with it, `is_one_shard` whether there is one of a single shard in the namespace.
+
+    Raises:
+        ConfigError: it has not.
+
+    """
+    if not layout and not (is_one_shard and config.shards > 1):
+        return
+    there = layout.get(b"shards", b"1").decode(errors="replace")
+    version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
+    if there != str(config.shards):
+        raise ConfigError(
+            f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl {config.namespace.strip('{}')}: set "
+            f"CRAWL_SHARDS={there}, or begin another crawl with another CRAWL_NAMESPACE"
+        )
+    if version != str(HASH_VERSION):
+        raise ConfigError(
+            f"the crawl {config.namespace.strip('{}')} was begun by another version of crawlproject, which puts "
+            "sources into other shards: run that one"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class BlockingState:
-    """The connection of a command that blocks: client and key names."""
+    """The connection of a command that blocks: client and key names of a shard, number `number` of `count`.
+
+    `shards` are those of the whole frontier, in order: with one this alone.
+    """
 
     config: Config
     redis: redis.Redis
     keys: Keys
+    number: int = 0
+    # Shared by all; empty: this one alone.
+    _shards: list[BlockingState] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def connect(cls, config: Config, spider: str = "images", timeout: float = 30.0) -> Self:
-        """Connect to the frontier of `spider`; an answer may take `timeout` seconds.
+        """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
 
         Raises:
-            RedisUnavailable: see connect_blocking.
+            RedisUnavailable, ConfigError: see connect_blocking.
 
         """
-        return cls(config, connect_blocking(config, timeout), Keys(config.namespace, spider))
+        client = connect_blocking(config, timeout)
+        topology, count = topology_of(client), config.shards
+        if topology is None or count == 1:
+            return cls(config, client, Keys(config.namespace, spider))
+        client.close()
+        found: list[BlockingState] = []
+        for number in range(count):
+            keys = _keys_of(config, spider, number)
+            one = blocking_shard(topology, keys.namespace, **_blocking_options(timeout))
+            found.append(cls(config, one, keys, number, found))
+        return cast("Self", found[0])
+
+    @property
+    def count(self) -> int:
+        """How many shards the crawl has."""
+        return self.config.shards
+
+    @property
+    def shards(self) -> tuple[BlockingState, ...]:
+        """All shards of the frontier."""
+        return tuple(self._shards) or (self,)
+
+    def shard_for(self, source: str) -> BlockingState:
+        """Return the shard that `source` is in."""
+        return self.shards[shard_of(source, self.count)]
+
+    def client_for(self, key: str) -> _BlockingRedis:
+        """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
+        topology = topology_of(self.redis)
+        if topology is None:
+            raise ValueError("not on a Redis Cluster")
+        return blocking_shard(topology, key, **_blocking_options(30.0))
 
     def __enter__(self) -> Self:
         return self
@@ -180,18 +272,26 @@ class BlockingState:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.redis.close()
+        for shard in self.shards:
+            shard.redis.close()
 
 
 class State:
-    """One worker's connection: client, scripts, key names, clock, and the worker's own name.
+    """One worker's connection to a shard: client, scripts, key names, clock, and the worker's own name.
+
+    It is number `number` of `count` shards, and `shards` has all of them, in order: with one, this alone. What is
+    made by its constructor is the first, which opens and closes all.
 
     A script may run twice, when a reply is lost and the client tries again; every script allows for that.
     """
 
     def __init__(self, config: Config, spider: str) -> None:
         self.config = config
-        self.keys = Keys(config.namespace, spider)
+        self.number = 0
+        self.count = config.shards
+        self.bounds = config.of_shard  # the settings, with a shard's part of what bounds the whole crawl
+        self.keys = _keys_of(config, spider, 0)
+        self.shards: tuple[State, ...] = (self,)
         self.delay = config.delay_of(spider)  # seconds between its requests to a source, beside that source's rate
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.clock = RedisClock()
@@ -203,6 +303,8 @@ class State:
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
+            ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for
+                them.
 
         """
         url = await asyncio.to_thread(redis_url, self.config)
@@ -215,54 +317,90 @@ class State:
         self.scripts = self.scripts_of(self.keys.spider)
         try:
             _check_server(url, await self.redis.info("server"))
+            if self.is_shard:
+                await self.check_layout()
+            else:
+                _check_one_shard(self.config)
         except _CONNECT_ERRORS as error:
             await self.close()
             raise _unavailable(url, error) from None
-        except RedisUnavailable:
+        except (RedisUnavailable, ConfigError):
             await self.close()
             raise
-        if isinstance(self.redis, ShardRedis):
-            self._following = asyncio.create_task(self.redis.follow())
+        if (topology := topology_of(self.redis)) is not None:
+            self._following = asyncio.create_task(topology.follow())
+            if self.count > 1:
+                await self._divide(topology)
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+
+    async def check_layout(self) -> None:
+        """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
+
+        Raises:
+            ConfigError: it has not.
+
+        """
+        keys, redis = Keys(self.config.namespace, self.keys.spider), cast("Any", self.redis)
+        _check_layout(self.config, await redis.hgetall(keys.layout), bool(await redis.exists(keys.fence)))
+        if self.count > 1:
+            await redis.hsetnx(keys.layout, "shards", self.count)  # the first one's stays
+            await redis.hsetnx(keys.layout, "version", HASH_VERSION)
+            _check_layout(self.config, await redis.hgetall(keys.layout), False)
+
+    async def _divide(self, topology: Topology) -> None:
+        """Connect to all shards, this one being the first; they share what is known of the cluster."""
+        await self.redis.aclose()
+        found = [self, *(copy.copy(self) for _ in range(1, self.count))]
+        for number, shard in enumerate(found):
+            shard.number, shard.shards = number, tuple(found)
+            shard.keys = _keys_of(self.config, self.keys.spider, number)
+            shard.clock = RedisClock()
+            shard._following = self._following if shard is self else None
+            shard.redis = ShardRedis.to(topology, shard.keys.namespace, **_options())
+            shard.scripts = shard.scripts_of(self.keys.spider)
+
+    def shard_for(self, source: str) -> State:
+        """Return the shard that `source` is in."""
+        return self.shards[shard_of(source, self.count)]
 
     @property
     def is_shard(self) -> bool:
         """Whether this is one slot of a Redis Cluster, and users push seeds elsewhere."""
         return isinstance(self.redis, ShardRedis)
 
-    def shard_of(self, key: str) -> ShardRedis:
-        """Return a client for what is in the slot of `key`, on the same Redis Cluster."""
-        address = cluster_address(self.config.redis_url or "")
-        if address is None:
+    def client_for(self, key: str) -> ShardRedis:
+        """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
+        topology = topology_of(self.redis)
+        if topology is None:
             raise ValueError("not on a Redis Cluster")
-        return ShardRedis.to(address, key, **_options())
+        return ShardRedis.to(topology, key, **_options())
 
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""
         if spider == self.keys.spider:
             return self
-        other = copy.copy(self)
-        other.keys = Keys(self.config.namespace, spider)
-        other.delay = self.config.delay_of(spider)
-        other.scripts = self.scripts_of(spider)
-        return other
+        found = [copy.copy(shard) for shard in self.shards]
+        for other in found:
+            other.shards = tuple(found)
+            other.keys = _keys_of(self.config, spider, other.number)
+            other.delay = self.config.delay_of(spider)
+            other.scripts = other.scripts_of(spider)
+        return found[self.number]
 
     def scripts_of(self, spider: str) -> Scripts:
         """Return the scripts for the frontier of `spider`, over this connection."""
-        keys = Keys(self.config.namespace, spider)
-        delay = self.delay if spider == self.keys.spider else self.config.delay_of(spider)
-        rules = self.config.circuit
         config = self.config
         return Scripts(
             self.redis,
-            keys,
+            _keys_of(config, spider, self.number),
             self.clock,
             self.health,
-            rules,
-            delay,
-            seen=config.seen,
-            overflow_tail=config.overflow_tail,
+            config.circuit,
+            self.delay if spider == self.keys.spider else config.delay_of(spider),
+            seen=self.bounds.seen,
+            overflow_tail=self.bounds.overflow_tail,
+            shard=(self.number, self.count),
         )
 
     async def _follow_master(self) -> None:
@@ -284,7 +422,8 @@ class State:
         while self._following is not None and not self._following.done():
             self._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
             await asyncio.wait((self._following,), timeout=0.1)
-        await self.redis.aclose()
+        for shard in self.shards:
+            await shard.redis.aclose()
         sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
         if sentinels is not None:
             await sentinels.aclose()

@@ -47,22 +47,19 @@ class Owner(NamedTuple):
     replicas: int  # those in health
 
 
-class Slot:
-    """The slot of one key of a cluster, and which node has it: what the connections of a client share.
+class Topology:
+    """Which nodes a cluster has, and which of them has each of some slots: what all clients of a process share.
 
-    A node that was replaced, because it hung or was cut off, does not know until others tell it. So a claim to the
+    A node that was replaced, because it hung or was cut off, does not know until others tell it. So a claim to a
     slot is believed only if it is not older than the one believed before, or the node believed has said that it
     does not have the slot.
     """
 
-    def __init__(self, address: ClusterAddress, key: str) -> None:
-        self.number: int = key_slot(key.encode())
+    def __init__(self, address: ClusterAddress) -> None:
+        self.address = address
         self._nodes: list[_Address] = list(address.nodes)  # in the order in which they are asked
         random.shuffle(self._nodes)  # not all workers the same one
-        self._owner: Owner | None = None
-        self._fault = "none was asked"
-        self._in_doubt = True
-        self._asked_at = -_ASK_AGAIN_S
+        self._slots: dict[int, Slot] = {}
         self._asking = asyncio.Lock()
         self._encrypted = bool(address.tls)
         self._options: dict[str, Any] = {
@@ -70,6 +67,120 @@ class Slot:
             "socket_connect_timeout": _ASK_TIMEOUT_S,
             "socket_timeout": _ASK_TIMEOUT_S,
         }
+
+    def slot_of(self, key: str) -> Slot:
+        """Return the slot of a key."""
+        number: int = key_slot(key.encode())
+        return self._slots.setdefault(number, Slot(self, number))
+
+    def ask_last(self, address: _Address) -> None:
+        """Ask the node at `address` after all others: it does not answer."""
+        if address in self._nodes:
+            self._nodes.remove(address)
+            self._nodes.append(address)
+
+    def ask_first(self, address: _Address) -> None:
+        """Ask the node at `address` before all others."""
+        self._nodes = [address, *(node for node in self._nodes if node != address)]
+
+    async def find(self, slot: Slot) -> None:
+        """Ask who has `slot`, if that is in doubt."""
+        if slot.is_due:  # else without the lock: nobody waits because another slot's node hangs
+            async with self._asking:
+                if slot.is_due:
+                    await self._ask(self._nodes, slot)
+
+    async def follow(self) -> None:
+        """Ask each second whether other nodes have the slots by now. Never ends."""
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            with suppress(*_TROUBLE):  # nobody knows
+                await self._ask(self._others())
+
+    async def _ask(self, nodes: Iterable[_Address], wanted: Slot | None = None) -> None:
+        """Ask one node after the other, until one knows who has the slot that is wanted; None: who has each."""
+        kind = redis.asyncio.SSLConnection if self._encrypted else redis.asyncio.Connection
+        self._begin_asking(wanted)
+        for host, port in tuple(nodes):
+            one: Any = kind(host=host, port=port, retry=Retry(NoBackoff(), 0), **self._options)
+            try:
+                await one.connect()
+                await one.send_command("CLUSTER", "SLOTS")
+                slots = await one.read_response()
+                await one.send_command("CLUSTER", "NODES")
+                if self._learn((host, port), slots, await one.read_response(), wanted):
+                    return
+            except _TROUBLE as error:
+                self._note_fault((host, port), error)
+            finally:
+                await one.disconnect(nowait=True)
+
+    def find_blocking(self, slot: Slot) -> None:
+        """Do what `find` does."""
+        if slot.is_due:
+            self._ask_blocking(self._nodes, slot)
+
+    def follow_blocking(self) -> None:
+        """Ask once what `follow` asks each second."""
+        self._ask_blocking(self._others())
+
+    def _ask_blocking(self, nodes: Iterable[_Address], wanted: Slot | None = None) -> None:
+        """Do what `_ask` does."""
+        kind = redis.SSLConnection if self._encrypted else redis.Connection
+        self._begin_asking(wanted)
+        for host, port in tuple(nodes):
+            one: Any = kind(host=host, port=port, retry=BlockingRetry(NoBackoff(), 0), **self._options)
+            try:
+                one.connect()
+                one.send_command("CLUSTER", "SLOTS")
+                slots = one.read_response()
+                one.send_command("CLUSTER", "NODES")
+                if self._learn((host, port), slots, one.read_response(), wanted):
+                    return
+            except _TROUBLE as error:
+                self._note_fault((host, port), error)
+            finally:
+                one.disconnect()
+
+    def _begin_asking(self, wanted: Slot | None) -> None:
+        if wanted is not None:
+            wanted.asked_at = time.monotonic()
+
+    def _note_fault(self, asked: _Address, error: Exception) -> None:
+        for slot in self._slots.values():
+            slot.fault = f"{asked[0]}:{asked[1]}: {plain(error)}"
+            slot.doubt(asked)
+        self.ask_last(asked)
+
+    def _others(self) -> list[_Address]:
+        """Return the nodes, in any order; first those that have none of the slots, as far as is known."""
+        owners = {slot.owner_address for slot in self._slots.values()}
+        return sorted(random.sample(self._nodes, len(self._nodes)), key=lambda node: node in owners)
+
+    def _learn(self, asked: _Address, slots: Any, nodes: Any, wanted: Slot | None) -> bool:
+        """Take a node's answers to CLUSTER SLOTS and CLUSTER NODES; tell whether it knows what is wanted."""
+        epochs, addresses = _epochs(nodes), [asked]
+        claims: dict[int, Owner] = {}
+        for first, last, *members in slots:
+            there = [(_text(member[0]) or asked[0], int(member[1])) for member in members]
+            addresses += there
+            claim = Owner(there[0], epochs.get(_text(members[0][2]), 0), len(there) - 1)
+            claims |= {number: claim for number in self._slots if first <= number <= last}
+        self._nodes = list(dict.fromkeys((*addresses, *self._nodes)))[:_MOST_NODES]
+        known = {number for number, slot in self._slots.items() if slot.learn(asked, claims.get(number))}
+        return len(known) == len(self._slots) if wanted is None else wanted.number in known
+
+
+class Slot:
+    """One slot of a cluster, and which node has it: what the connections of a client share."""
+
+    def __init__(self, topology: Topology, number: int) -> None:
+        self.topology = topology
+        self.number = number
+        self.asked_at = -_ASK_AGAIN_S
+        self.fault = "none was asked"  # of the node asked last
+        self._owner: Owner | None = None
+        self._in_doubt = True
 
     @property
     def owner(self) -> Owner:
@@ -80,24 +191,39 @@ class Slot:
 
         """
         if self._owner is None:
-            raise redis.ConnectionError(f"no node of the Redis Cluster says who has the slot: {self._fault}")
+            raise redis.ConnectionError(f"no node of the Redis Cluster says who has the slot: {self.fault}")
         return self._owner
+
+    @property
+    def owner_address(self) -> _Address | None:
+        """The address of that node, None if none is known."""
+        return None if self._owner is None else self._owner.address
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to ask who has it: that is in doubt, and the last question was a while ago."""
+        return self._in_doubt and time.monotonic() > self.asked_at + _ASK_AGAIN_S
 
     def was_left_by(self, address: _Address) -> bool:
         """Tell whether the node at `address` has it no longer, as far as is known."""
-        return self._owner is None or self._owner.address != address
+        return self.owner_address != address
 
     def doubt(self, address: _Address) -> None:
-        """Ask before the next connection, and the node at `address` last: it does not answer."""
-        self._in_doubt = True
-        if address in self._nodes:
-            self._nodes.remove(address)
-            self._nodes.append(address)
+        """Ask before the next connection, if the node at `address`, which does not answer, has it or may have."""
+        self._in_doubt |= self.owner_address in {None, address}
 
     def point(self, address: _Address) -> None:
         """Ask the node at `address` before the next connection: the one that had the slot says that it has it."""
-        self._nodes = [address, *(node for node in self._nodes if node != address)]
-        self._owner, self._in_doubt, self._asked_at = None, True, -_ASK_AGAIN_S
+        self.topology.ask_first(address)
+        self._owner, self._in_doubt, self.asked_at = None, True, -_ASK_AGAIN_S
+
+    def learn(self, asked: _Address, claim: Owner | None) -> bool:
+        """Take what the node `asked` says of it; tell whether that says who has it."""
+        if claim is None or (self._owner is not None and claim.epoch < self._owner.epoch):
+            self.fault = f"{asked[0]}:{asked[1]}: nobody has it" if claim is None else "an old claim"
+            return False
+        self._owner, self._in_doubt = claim, False
+        return True
 
     async def find(self) -> Owner:
         """Return the node that has it, having asked if that is in doubt.
@@ -106,88 +232,13 @@ class Slot:
             redis.ConnectionError: no node knows.
 
         """
-        async with self._asking:
-            if self._is_due:
-                await self.ask(self._nodes)
+        await self.topology.find(self)
         return self.owner
-
-    async def follow(self) -> None:
-        """Ask another node than the owner whether it still is."""
-        await self.ask(self._others)
-
-    async def ask(self, nodes: Iterable[_Address]) -> None:
-        """Ask one node after the other, until one knows."""
-        kind = redis.asyncio.SSLConnection if self._encrypted else redis.asyncio.Connection
-        self._asked_at = time.monotonic()
-        for host, port in tuple(nodes):
-            one: Any = kind(host=host, port=port, retry=Retry(NoBackoff(), 0), **self._options)
-            try:
-                await one.connect()
-                await one.send_command("CLUSTER", "SLOTS")
-                slots = await one.read_response()
-                await one.send_command("CLUSTER", "NODES")
-                if self._learn((host, port), slots, await one.read_response()):
-                    return
-            except _TROUBLE as error:
-                self._fault = f"{host}:{port}: {plain(error)}"
-                self.doubt((host, port))
-            finally:
-                await one.disconnect(nowait=True)
 
     def find_blocking(self) -> Owner:
         """Return what `find` returns."""
-        if self._is_due:
-            self.ask_blocking(self._nodes)
+        self.topology.find_blocking(self)
         return self.owner
-
-    def follow_blocking(self) -> None:
-        """Do what `follow` does."""
-        self.ask_blocking(self._others)
-
-    def ask_blocking(self, nodes: Iterable[_Address]) -> None:
-        """Do what `ask` does."""
-        kind = redis.SSLConnection if self._encrypted else redis.Connection
-        self._asked_at = time.monotonic()
-        for host, port in tuple(nodes):
-            one: Any = kind(host=host, port=port, retry=BlockingRetry(NoBackoff(), 0), **self._options)
-            try:
-                one.connect()
-                one.send_command("CLUSTER", "SLOTS")
-                slots = one.read_response()
-                one.send_command("CLUSTER", "NODES")
-                if self._learn((host, port), slots, one.read_response()):
-                    return
-            except _TROUBLE as error:
-                self._fault = f"{host}:{port}: {plain(error)}"
-                self.doubt((host, port))
-            finally:
-                one.disconnect()
-
-    @property
-    def _is_due(self) -> bool:
-        return self._in_doubt and time.monotonic() > self._asked_at + _ASK_AGAIN_S
-
-    @property
-    def _others(self) -> list[_Address]:
-        others = [node for node in self._nodes if self._owner is None or node != self._owner.address]
-        return random.sample(others, len(others))
-
-    def _learn(self, asked: _Address, slots: Any, nodes: Any) -> bool:
-        """Take a node's answers to CLUSTER SLOTS and CLUSTER NODES; tell whether it knows who has the slot."""
-        epochs = _epochs(nodes)
-        claim: Owner | None = None
-        addresses = [asked]
-        for first, last, *members in slots:
-            there = [(_text(member[0]) or asked[0], int(member[1])) for member in members]
-            addresses += there
-            if first <= self.number <= last:
-                claim = Owner(there[0], epochs.get(_text(members[0][2]), 0), len(there) - 1)
-        self._nodes = list(dict.fromkeys((*addresses, *self._nodes)))[:_MOST_NODES]
-        if claim is None or (self._owner is not None and claim.epoch < self._owner.epoch):
-            self._fault = f"{asked[0]}:{asked[1]}: nobody has it" if claim is None else "an old claim"
-            return False
-        self._owner, self._in_doubt = claim, False
-        return True
 
 
 def _epochs(nodes: Any) -> dict[str, int]:
@@ -245,7 +296,7 @@ class _ToOwner(redis.asyncio.Connection):
         try:
             await super()._connect()  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError):
-            self._slot.doubt((self.host, self.port))
+            self._distrust()
             raise
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
@@ -264,8 +315,12 @@ class _ToOwner(redis.asyncio.Connection):
             await self.disconnect(nowait=True)
             raise redirected from None
         except (redis.ConnectionError, redis.TimeoutError):
-            self._slot.doubt((self.host, self.port))
+            self._distrust()
             raise
+
+    def _distrust(self) -> None:
+        self._slot.doubt((self.host, self.port))
+        self._slot.topology.ask_last((self.host, self.port))
 
 
 class _ToOwnerEncrypted(_ToOwner, redis.asyncio.SSLConnection):
@@ -285,14 +340,14 @@ class _BlockingToOwner(redis.Connection):
         try:
             return super()._connect()  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError):
-            self._slot.doubt((self.host, self.port))
+            self._distrust()
             raise
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if self._sock is not None:
             if time.monotonic() > self._looked_at + FOLLOW_EVERY_S:
                 self._looked_at = time.monotonic()
-                self._slot.follow_blocking()
+                self._slot.topology.follow_blocking()
             if self._slot.was_left_by((self.host, self.port)):
                 self.disconnect()
                 raise SlotMoved("the slot of the crawl has moved to another node")
@@ -308,8 +363,12 @@ class _BlockingToOwner(redis.Connection):
             self.disconnect()  # type: ignore[no-untyped-call]
             raise redirected from None
         except (redis.ConnectionError, redis.TimeoutError):
-            self._slot.doubt((self.host, self.port))
+            self._distrust()
             raise
+
+    def _distrust(self) -> None:
+        self._slot.doubt((self.host, self.port))
+        self._slot.topology.ask_last((self.host, self.port))
 
 
 class _BlockingToOwnerEncrypted(_BlockingToOwner, redis.SSLConnection):
@@ -323,12 +382,12 @@ class ShardRedis(redis.asyncio.Redis):
     """A client for the keys of one slot."""
 
     @classmethod
-    def to(cls, address: ClusterAddress, key: str, **options: Any) -> ShardRedis:
+    def to(cls, topology: Topology, key: str, **options: Any) -> ShardRedis:
         """Return a client for the keys in the slot of `key`; `options` are those of its connections."""
         pool = redis.asyncio.ConnectionPool(
-            connection_class=_ToOwnerEncrypted if address.tls else _ToOwner,
-            slot=Slot(address, key),
-            **connection_options(address),
+            connection_class=_ToOwnerEncrypted if topology.address.tls else _ToOwner,
+            slot=topology.slot_of(key),
+            **connection_options(topology.address),
             **options,
         )
         return cast("ShardRedis", cls.from_pool(pool))
@@ -339,27 +398,26 @@ class ShardRedis(redis.asyncio.Redis):
         slot: Slot = self.connection_pool.connection_kwargs["slot"]
         return slot
 
-    async def follow(self) -> None:
-        """Ask each second whether another node has the slot by now. Never ends."""
-        while True:
-            await asyncio.sleep(FOLLOW_EVERY_S)
-            with suppress(*_TROUBLE):  # nobody knows one
-                await self.slot.follow()
 
-
-def blocking_shard(address: ClusterAddress, key: str, **options: Any) -> redis.Redis:
+def blocking_shard(topology: Topology, key: str, **options: Any) -> redis.Redis:
     """Return a client for commands, for the keys in the slot of `key`; `options` are those of its connections.
 
     It repeats nothing but calls to a node that does not have the slot, and so has done nothing.
     """
     retry = BlockingRetry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(SlotMoved,))
     pool = redis.ConnectionPool(
-        connection_class=_BlockingToOwnerEncrypted if address.tls else _BlockingToOwner,
-        slot=Slot(address, key),
-        **connection_options(address),
+        connection_class=_BlockingToOwnerEncrypted if topology.address.tls else _BlockingToOwner,
+        slot=topology.slot_of(key),
+        **connection_options(topology.address),
         **options | {"retry": retry},
     )
     return redis.Redis.from_pool(pool)
+
+
+def topology_of(client: Any) -> Topology | None:
+    """Return the topology that a client shares; None unless it is on a Redis Cluster."""
+    slot = client.connection_pool.connection_kwargs.get("slot")
+    return slot.topology if isinstance(slot, Slot) else None
 
 
 def has_replica(client: redis.Redis) -> bool:

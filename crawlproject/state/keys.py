@@ -13,13 +13,20 @@ class Keys:
     """The keys of one namespace, seen by one spider.
 
     Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
-    into one slot. What has to do with politeness belongs to the sources and is shared by all spiders; queues,
-    leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts append a source,
-    a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md repeats it.
+    into one slot. Of several shards each has one of its own, `{crawl:3}` (state/shards.py); `crawl` is what they
+    have in common, without braces. What has to do with politeness belongs to the sources and is shared by all
+    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts
+    append a source, a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md
+    repeats it.
     """
 
     namespace: str
     spider: str
+    crawl: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.crawl:
+            object.__setattr__(self, "crawl", self.namespace.strip("{}"))
 
     def _of_spider(self, name: str) -> str:
         return f"{self.namespace}:{self.spider}:{name}"
@@ -37,8 +44,8 @@ class Keys:
         """List, on a Redis Cluster: seeds that users push; workers bring them to the list above, whose key has the
         namespace there.
         """
-        name = self.namespace.strip("{}")
-        return f"{self.spider}:start_urls" if name == "crawl" else f"{name}:{self.spider}:start_urls"
+        own = f"{self.spider}:start_urls"
+        return own if self.crawl == "crawl" else f"{self.crawl}:{own}"
 
     @property
     def seeds_out(self) -> str:
@@ -54,6 +61,33 @@ class Keys:
     def seeds_received(self) -> str:
         """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
         return self._of_spider("seeds_received")
+
+    # Shards
+
+    @property
+    def outbox_of(self) -> str:
+        """Prefix + number of a shard, list, with CRAWL_SHARDS: seeds and requests on their way to that one
+        (msgpack: number, kind, seed or stored request, name and domain of its source, delay in µs, whether it goes
+        behind all); those that users push begin at `{images:start_urls}:images:out:`.
+        """
+        return self._of_spider("out:")
+
+    @property
+    def outbox_sequence(self) -> str:
+        """Integer, with CRAWL_SHARDS: number of the last of these, never below the clock (µs)."""
+        return self._of_spider("out_sequence")
+
+    @property
+    def crossings(self) -> str:
+        """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; `from:` + outbox to the number
+        of the last one taken of it.
+        """
+        return self._of_spider("crossings")
+
+    @property
+    def carrier(self) -> str:
+        """String, TTL 3 s, with CRAWL_SHARDS: the worker whose turn it is to bring these to where they go."""
+        return self._of_spider("carrier")
 
     @property
     def processing_of(self) -> str:
@@ -419,6 +453,13 @@ class Keys:
     def clock(self) -> str:
         """Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."""
         return f"{self.namespace}:clock"
+
+    @property
+    def layout(self) -> str:
+        """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
+        is.
+        """
+        return f"{{{self.crawl}}}:layout"
 
     @property
     def data_fault(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
@@ -29,26 +30,39 @@ class Room(NamedTuple):
 
 
 def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
-    """Put seeds behind those that wait, all or none."""
-    state.redis.lpush(state.keys.seeds, *seeds)
+    """Put seeds behind those that wait, all or none: with several shards, where users push them."""
+    if state.count == 1:
+        state.redis.lpush(state.keys.seeds, *seeds)
+        return
+    with closing(state.client_for(state.keys.users_seeds)) as users:
+        users.lpush(state.keys.users_seeds, *seeds)
 
 
 def is_long(state: BlockingState) -> bool:
-    """Tell whether the list holds too many seeds to take more."""
-    waiting: Any = state.redis.llen(state.keys.seeds)
-    return bool(waiting > _ENOUGH_WAITING)
+    """Tell whether the list holds too many seeds to take more; with several shards, theirs together with it."""
+    waiting = 0
+    for shard in state.shards:
+        length: Any = shard.redis.llen(shard.keys.seeds)
+        waiting += length
+    if state.count > 1:
+        with closing(state.client_for(state.keys.users_seeds)) as users:
+            length = users.llen(state.keys.users_seeds)
+            waiting += length
+    return waiting > _ENOUGH_WAITING
 
 
 def has_room(state: BlockingState) -> bool:
-    """Tell whether the list takes more seeds, and the frontier behind it, too."""
-    counters = state.redis.mget(*_counters(state))
-    return all(_room(state, counters)) and not is_long(state)
+    """Tell whether the list takes more seeds, and the frontier behind it, too: that of some shard."""
+    rooms = (_room(shard, shard.redis.mget(*_counters(shard))) for shard in state.shards)
+    return any(all(room) for room in rooms) and not is_long(state)
 
 
 def is_overflow_half_full(state: BlockingState) -> bool:
-    """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier."""
-    _, *counters = state.redis.mget(*_counters(state))
-    return _in_tails(*counters) >= _half(state)
+    """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier.
+
+    With several shards, half of one's part of that, in one of them.
+    """
+    return any(_in_tails(*shard.redis.mget(*_counters(shard))[1:]) >= _half(state) for shard in state.shards)
 
 
 def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None, str]]) -> list[str]:
@@ -64,14 +78,17 @@ def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None
     if len(sources) > _SHARES:
         return []
     for source in sources:
-        lengths = (redis.llen(f"{keys.overflow_of}{priority}:{source}") for priority in range(PRIORITIES))
+        shard = state.shard_for(source)
+        lengths = (
+            shard.redis.llen(f"{shard.keys.overflow_of}{priority}:{source}") for priority in range(PRIORITIES)
+        )
         if sum(cast("Iterable[int]", lengths)) < _half(state):
             return []
     return sources
 
 
 def _half(state: BlockingState) -> int:
-    return max(state.config.overflow_maxlen // _SHARES, 1)
+    return max(state.config.of_shard.overflow_maxlen // _SHARES, 1)
 
 
 # For the worker that reads
@@ -109,7 +126,7 @@ def _in_tails(overflow: Any, spilled: Any) -> int:
 
 def _room(state: State | BlockingState, counters: Any) -> Room:
     outstanding, overflow, spilled = counters
-    config = state.config
+    config = state.config.of_shard
     return Room(
         max(config.high_water - (whole_number(outstanding) or 0), 0),
         max(config.overflow_maxlen - _in_tails(overflow, spilled), 0),

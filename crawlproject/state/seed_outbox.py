@@ -22,7 +22,7 @@ class SeedOutbox:
     def __init__(self, state: State) -> None:
         self._state = state
         self._keys = state.keys
-        self._redis = state.shard_of(self._keys.users_seeds)
+        self._redis = state.client_for(self._keys.users_seeds)
         self._scripts = OutboxScripts(self._redis, self._keys, state.clock, state.health)
         self._refused = b""  # the number of the chunk that was refused last
 
@@ -46,10 +46,6 @@ class SeedOutbox:
                 f"WRONGTYPE {self._keys.seeds_received} has a chunk that was not sent yet: remove it"
             )
         self._refused = chunk.number
-
-    async def follow(self) -> None:
-        """Follow the slot to the node that has it. Never ends."""
-        await self._redis.follow()
 
     async def is_empty(self) -> bool:
         """Tell whether no seed waits here, or is on its way."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
-from crawlproject.state.keys import Keys
 
 _MOST = 16  # spiders, those that have asked for work last
 _NAME = re.compile(
@@ -32,7 +32,7 @@ async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str
     names = list(dict.fromkeys(names))
     async with redis.pipeline(transaction=False) as pipe:
         for name in names:
-            keys = Keys(state.keys.namespace, name)
+            keys = replace(state.keys, spider=name)
             pipe.exists(keys.seeds, keys.outstanding, keys.totals)
         found = await pipe.execute()
     return [name for name, number in zip(names, found, strict=True) if number]

@@ -14,7 +14,7 @@ class StrayOrders:
 
     def __init__(self, state: State) -> None:
         self._meant = {_without_tag(key): key for key in (state.keys.halted, state.keys.excluded)}
-        self._redis: dict[str, ShardRedis] = {key: state.shard_of(key) for key in self._meant}
+        self._redis: dict[str, ShardRedis] = {key: state.client_for(key) for key in self._meant}
 
     async def found(self) -> dict[str, str]:
         """Return the keys of those that are there, each with the key that is read in its place.

@@ -155,7 +155,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
 
 
 async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
-    case.scheduler.state.config = replace(case.keeper.config, dead_maxlen=1)
+    case.scheduler.state.bounds = replace(case.keeper.config, dead_maxlen=1)
     for _ in range(3):
         item = Failure(**WHO, outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
         case.keeper.item_scraped(item, await case.lease())

@@ -82,11 +82,6 @@ def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
         config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_NAMESPACE": name})
 
 
-def test_a_setting_for_several_shards_does_not_exist_yet() -> None:
-    with pytest.raises(ConfigError, match="CRAWL_SHARDS is not a crawlproject setting"):
-        config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_SHARDS": "16"})
-
-
 async def test_a_cluster_that_does_not_answer_is_reported_in_a_sentence() -> None:
     port = free_port()
     settings = config.load({"REDIS_URL": f"redis+cluster://:secret@127.0.0.1:{port}"})

@@ -1,11 +1,11 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
--- needs: clock_guard, belonging, due, exclusions
+-- needs: clock_guard, belonging, due, exclusions, shards
 -- reads: rates slots halted pulse
 --
 -- A: source, or domain, or both (see preludes/belonging.lua); host (of the request); sent_by
 --    (the source whose robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at
 --    most); share (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
--- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded}; where slot is '' there is none to be had now:
+-- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded, 2 if the source is in another shard}; where slot is '' there is none to be had now:
 -- ask again after `wait` (us).
 --
 -- The horizon is longer than that of leases: a robots.txt goes before the images that wait for it. Nothing is
@@ -20,6 +20,7 @@ local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 local pulse = strings(K.pulse)
 local source = source_of(A.source, A.domain)
 if is_excluded(source) or is_host_excluded(A.host) then return {moment(), '', source, '0', text(UNKNOWN_US), 1} end
+if is_elsewhere(source) then return {moment(), '', source, '0', '0', 2} end
 look_up({source})
 register_source(source)
 local rate, held, circuit = effective_rate(source), held_until(source), circuit_of(source)

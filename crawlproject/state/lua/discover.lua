@@ -1,6 +1,6 @@
 -- Admits the links that were found on a page: counts their sources' budgets, dedupes them, and stores what is new, all
 -- at once.
--- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, extents, due, seen_filter
+-- needs: belonging, dead_letters, exclusions, names, queues, rates, budget, extents, due, seen_filter, shards
 -- types: hash totals
 -- reads: outstanding overflow spilled pulse rates slots halted
 --
@@ -15,7 +15,8 @@
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
 --    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
 --    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
---    whose they are.
+--    whose they are. With several shards `e`: the source is in another one, whose number and 3 stand for the group; nothing
+--    was done for these.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
@@ -142,6 +143,8 @@ for group = 1, groups do
   local source, name = sources[group], A.sources[group]
   local whole = (is_excluded(source) or name and is_excluded(name)) and 'x' or nil
   if not is_name(source) or refused(source) then whole = 'r' end
+  local is_foreign = is_elsewhere(source)
+  if is_foreign then whole = 'e' end
   for _ = 1, A.sizes[group] do
     index = index + 1
     local letter = whole or judge(source, name, index)
@@ -154,7 +157,7 @@ for group = 1, groups do
     if letter == 'a' then register_source(source) end
     if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' then whole = letter end
   end
-  closed[group] = whole and 2 or budget_state(source)
+  closed[group] = is_foreign and 3 + shard_of(source) or whole and 2 or budget_state(source)
 end
 save_seen_filter()
 

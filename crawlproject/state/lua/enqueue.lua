@@ -1,5 +1,5 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
--- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due, seen_filter
+-- needs: belonging, dead_letters, dead_bound, exclusions, queues, rates, seeds, due, seen_filter, shards
 -- types: list seeds, hash totals
 -- reads: outstanding overflow spilled pulse workers dead rates slots halted
 --
@@ -12,6 +12,9 @@
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
 --    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
+--
+-- With several shards: {..., outstanding, forwarded, elsewhere}. A seed whose source is in another shard goes there by the
+-- outbox; other items are left to the caller: elsewhere has their numbers, each followed by that of its shard.
 --
 -- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --
@@ -51,6 +54,7 @@ look_up_excluded(names)
 open_seen_filter()
 
 local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
+local forwarded, elsewhere = 0, {}
 local batches, batch_of = {}, {} -- what is to be stored, by queue
 local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
 local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -107,6 +111,15 @@ for index = 1, A.count do
   local seed, source, name, entry = seeds[index], sources[index], A.sources[index], A.entries[index]
   if A.dead[index] then
     reject(seed, nil, source or '', A.dead[index])
+  elseif source and is_elsewhere(source) then
+    local shard = shard_of(source)
+    if not seed then
+      elsewhere[#elsewhere + 1], elsewhere[#elsewhere + 2] = index, shard
+    elseif send(shard, 'seed', seed) then
+      forwarded = forwarded + 1
+    else
+      reject(seed, nil, source, wrong(K.outbox_of .. shard))
+    end
   elseif is_request_excluded(source, entry, name) then
     excluded_of[source] = (excluded_of[source] or 0) + 1
   elseif name and refused(name) then
@@ -156,4 +169,5 @@ for source, count in pairs(excluded_of) do
   count_dropped(source, 'excluded', count)
 end
 schedule_all(touched)
+if outbox then return {admitted, duplicates, dead, #returned, dropped, outstanding, forwarded, elsewhere} end
 return {admitted, duplicates, dead, #returned, dropped, outstanding}

@@ -1,5 +1,5 @@
 -- Hands out requests together with their send slots.
--- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause
+-- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause, shards
 -- reads: outstanding pulse paused lease_sequence overflow spilled workers dead quarantine quarantine_turn places
 -- reads: due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
 -- reads: due_fast due_mid due_slow
@@ -12,7 +12,8 @@
 --    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
---    see preludes/pause.lua.
+--    see preludes/pause.lua. With several shards {'ok', 'alone'} says that this worker is to make room for a quarantined
+--    request of this one, and takes no more of any other.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
@@ -273,6 +274,7 @@ if source_to_prove then
     redis.call('SET', K.quarantine_turn, A.worker, 'NX')
     if redis.call('GET', K.quarantine_turn) == A.worker then
       redis.call('PEXPIRE', K.quarantine_turn, 30000)
+      if outbox then reply[2] = {'ok', 'alone'} end
       reply[4] = text(slot)
       if A.idle and slot <= now + A.horizon then
         redis.call('LREM', K.quarantine, 1, quarantined)
@@ -354,10 +356,11 @@ end
 local may_move = 250
 local has_moved = {} -- sources
 local function move_strays(source, entries)
-  if belief_in(source) == true then return entries, false end
+  local is_foreign = is_elsewhere(source) -- however it has come here: its slots are given out elsewhere
+  if not is_foreign and belief_in(source) == true then return entries, false end
   local strays, stored, stays, waits = {}, {}, {}, false
   for _, entry in ipairs(entries) do
-    local list = belongs(source, entry) and stays or strays
+    local list = not is_foreign and belongs(source, entry) and stays or strays
     list[#list + 1] = entry
   end
   if #strays == 0 then return entries, false end

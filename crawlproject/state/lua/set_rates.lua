@@ -1,5 +1,5 @@
 -- Writes what the leader has computed, and moves the sources to their new places at once.
--- needs: due
+-- needs: due, shards
 -- types: hash limits options hosts claims
 -- reads: fence rates slots halted
 --
@@ -7,6 +7,7 @@
 --    has none, and, when the catalogue was read, what else it says of the source as JSON or '', and the domains that it is
 --    bound to, with a blank before and after each, or ''};
 --    hosts (domain -> source).
+--    Of a source of another shard only what says which requests belong to it is written: rate by size, and domains.
 -- Reply: 1, or 0 when another leads by now.
 
 if require_counter(K.fence) ~= A.fence then return 0 end
@@ -19,7 +20,8 @@ for index, row in ipairs(A.rates) do
   local source = row[1]
   local before, override = limit_of(source), override_of(overrides[source])
   local known, by_size = registered[source], limit_text(number(limits[index], 0) or A.min_rate)
-  change_rate(source, row[2])
+  local is_own = not is_elsewhere(source)
+  if is_own then change_rate(source, row[2]) end
   local after = limit_of(source)
   if before ~= after and override == after then
     note_override(source, rate_of(source), 'override', is_over_robots(source))
@@ -27,7 +29,7 @@ for index, row in ipairs(A.rates) do
     note_override(source, rate_of(source), 'size')
   end
   if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
-  if row[4] == '' then
+  if row[4] == '' or not is_own then
     redis.call('HDEL', K.options, source)
   elseif row[4] then
     redis.call('HSET', K.options, source, row[4])
@@ -37,8 +39,10 @@ for index, row in ipairs(A.rates) do
   elseif row[5] then
     redis.call('HSET', K.claims, source, row[5])
   end
-  redis.call('SADD', K.sources, source)
-  schedule(source)
+  if is_own then
+    redis.call('SADD', K.sources, source)
+    schedule(source)
+  end
 end
 save_due()
 for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end

@@ -1,6 +1,6 @@
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
--- needs: belonging, exclusions, leases, samples, due, revisits
+-- needs: belonging, exclusions, leases, samples, due, revisits, arrivals, shards
 -- types: stream image_events link_rot_events page_events probe_events, hash totals latencies, zset active revisits, counter outstanding overflow
 -- reads: halted options
 --
@@ -33,7 +33,8 @@
 --    those that paid to which nothing may go out now}
 --
 -- What comes to a source from another one, by a redirect or because it belongs there, takes no more of the frontier than
--- that source's share: the rest goes to its overflow.
+-- that source's share: the rest goes to its overflow. To a source of another shard it goes by the outbox, and counts as
+-- outstanding here until that shard has it.
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
@@ -147,21 +148,13 @@ local function give_back(index, source)
     add_dead_letter('entry', entry, source, 'unknown source: ' .. source, deliveries_of(entry))
     return false
   end
-  register_source(source)
-  local stored
-  if A.delays[index] > 0 then
-    stored = delay(source, entry, A.ids[index], A.delays[index])
-  elseif A.strays[index] then
-    local rank = rank_of(entry)
-    local list = overflow_lists_of(source)[rank]
-    if not waits_apart(source, rank) then
-      stored = append(source, {entry})
-    elseif store(source, {entry}, 'RPUSH', list, entry) then -- behind those of its priority, and not outstanding
-      redis.call('INCR', K.overflow)
-    end
-  else
-    stored = put_back(source, entry)
+  if is_elsewhere(source) then
+    local shard, name = shard_of(source), domain and A.names[index] or not domain and source or nil
+    if send(shard, 'request', entry, name, domain, A.delays[index], A.strays[index]) then return true end
+    add_dead_letter('entry', entry, source, wrong(K.outbox_of .. shard), deliveries_of(entry))
+    return false
   end
+  local stored = arrive(source, entry, A.ids[index], A.delays[index], A.strays[index])
   if stored then touched[source] = true end
   if source ~= payers[index] or A.strays[index] then arrived[source] = (arrived[source] or 0) + (stored and 1 or 0) end
   return stored

@@ -15,6 +15,7 @@ from crawlproject.state.scripts.frontier import (
     FrontierScripts,
     Grant,
     HeartbeatReply,
+    Idleness,
     LeaseReply,
     LinkGroup,
     Lost,
@@ -28,7 +29,7 @@ from crawlproject.state.scripts.frontier import (
 )
 from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted
 from crawlproject.state.scripts.readers import ReaderScripts
-from crawlproject.state.scripts.seeds import Chunk, OutboxScripts, SeedScripts
+from crawlproject.state.scripts.seeds import CarrierScripts, Chunk, Offer, OutboxScripts, SeedScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
     Attribution,
@@ -48,6 +49,7 @@ __all__ = [
     "ROBOTS_LOCK_S",
     "Attribution",
     "Budget",
+    "CarrierScripts",
     "Chunk",
     "DeadRetry",
     "DiscoverReply",
@@ -59,10 +61,12 @@ __all__ = [
     "Grant",
     "HeartbeatReply",
     "Histograms",
+    "Idleness",
     "LeaseReply",
     "LinkGroup",
     "Lost",
     "NewRequest",
+    "Offer",
     "OutboxScripts",
     "Overview",
     "Pause",

@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS
@@ -116,6 +116,18 @@ class EnqueueReply(NamedTuple):
     outstanding: int
 
 
+class Enqueued(NamedTuple):
+    """What became of a batch where there are several shards.
+
+    `forwarded` seeds have gone on to the shard of their source. Of items without a seed nothing is done where that
+    is another shard: `elsewhere` has their places in the batch, each with the number of that shard.
+    """
+
+    reply: EnqueueReply
+    forwarded: int
+    elsewhere: dict[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How many links found on pages each source may admit; see preludes/budget.lua."""
@@ -147,7 +159,8 @@ class LinkGroup:
 
 class DiscoverReply(NamedTuple):
     """Answer to `discover`: what became of each link, by the letters in discover.lua; whether the groups' sources
-    take more: 0, 1 (no more poor links), 2 (none).
+    take more: 0, 1 (no more poor links), 2 (none); 3 or more for those that are in another shard, whose number is
+    3 less.
     """
 
     letters: str
@@ -181,6 +194,18 @@ class Present(NamedTuple):
 
     last: int = 0
     since: int = 0
+
+
+class Idleness(NamedTuple):
+    """Answer to `idle`: whether no work is left; of several shards, what differs if there was any in between."""
+
+    is_idle: bool
+    marks: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, reply: Any) -> Self:
+        """Return what idle.lua has said."""
+        return cls(bool(reply)) if isinstance(reply, int) else cls(bool(reply[0]), tuple(reply[1:]))
 
 
 class HeartbeatReply(NamedTuple):
@@ -360,10 +385,33 @@ class FrontierScripts(ScriptRunner):
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
-        """Store a batch that stands for `seeds`, which are on the processing list.
+        """Store a batch that stands for `seeds`, which are on the processing list; all is for this shard.
 
         None if nothing was done: they are no longer there, or are to stay for now (see enqueue.lua).
         """
+        found = await self.enqueue_some(
+            worker,
+            items,
+            seeds=seeds,
+            high_water=high_water,
+            overflow_maxlen=overflow_maxlen,
+            dead_maxlen=dead_maxlen,
+            refuse_unknown=refuse_unknown,
+        )
+        return found and found.reply
+
+    async def enqueue_some(
+        self,
+        worker: str,
+        items: Sequence[NewRequest | Rejected],
+        *,
+        seeds: Sequence[bytes] = (),
+        high_water: int,
+        overflow_maxlen: int = 0,
+        dead_maxlen: int = 0,
+        refuse_unknown: bool,
+    ) -> Enqueued | None:
+        """Do what `enqueue` does with a batch of which some may be for other shards."""
         reply = await self._run(
             "enqueue",
             worker=worker,
@@ -375,7 +423,11 @@ class FrontierScripts(ScriptRunner):
             dead_maxlen=dead_maxlen,
             refuse_unknown=refuse_unknown,
         )
-        return EnqueueReply(*reply) if reply else None
+        if not reply:
+            return None
+        forwarded, elsewhere = reply[6:] or (0, [])
+        places = {at - 1: shard for at, shard in zip(elsewhere[::2], elsewhere[1::2], strict=True)}
+        return Enqueued(EnqueueReply(*reply[:6]), forwarded, places)
 
     async def discover(
         self,
@@ -582,6 +634,10 @@ class FrontierScripts(ScriptRunner):
         )
         return Present(int(last), int(since)), _lost(lost)
 
+    async def alive(self, *, timeout: float) -> list[str]:
+        """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
+        return texts(await self._run("alive", timeout=int(timeout * MICROS)))
+
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
@@ -589,10 +645,15 @@ class FrontierScripts(ScriptRunner):
     async def idle(self, *, halted_too: bool = False) -> bool:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count.
+        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
+        and its outboxes.
         """
+        return (await self.idleness(halted_too=halted_too)).is_idle
+
+    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+        """Tell whether it is idle, and how much has come and gone: what says whether all shards are."""
         if not halted_too:
-            return bool(await self._run("idle"))
+            return Idleness.of(await self._run("idle"))
         cursor, work, waiting, more = "0", 0, 0, True
         while more:
             following, some_work, some_waiting = await self._run(
@@ -600,7 +661,7 @@ class FrontierScripts(ScriptRunner):
             )
             cursor, work, waiting = following.decode(), work + some_work, waiting + some_waiting
             more = cursor != "0"
-        return bool(await self._run("idle", halted_work=work, halted_overflow=waiting))
+        return Idleness.of(await self._run("idle", halted_work=work, halted_overflow=waiting))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.

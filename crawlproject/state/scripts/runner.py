@@ -37,7 +37,8 @@ class ScriptRunner:
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
-    `overflow_tail`: the most requests that may wait for a store that is down.
+    `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
+    many; with one the scripts hear nothing of it.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class ScriptRunner:
         delay: float = 0.0,
         seen: SeenRules | None = None,
         overflow_tail: int = 200_000,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
         self._seen = (seen or SeenRules()).packed()
         self._pace = int(delay * MICROS)
         self._overflow_tail = overflow_tail
+        self._shard = {"shard": shard[0], "shards": shard[1]} if shard[1] > 1 else {}
         self._emitted = [
             key.rpartition(":")[2]
             for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
@@ -112,6 +115,7 @@ class ScriptRunner:
                 "namespace": self._known.namespace,
                 "overflow_tail": self._overflow_tail,
                 **self._seen,
+                **self._shard,
             }
             common = {name: value for name, value in common.items() if name in text.arguments}
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)

@@ -1,11 +1,14 @@
-"""The way of seeds from the slot that users push to into that of the shard, on a Redis Cluster."""
+"""The ways between slots of a Redis Cluster: of seeds from where users push them, and between shards."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from crawlproject.state.scripts.runner import ScriptRunner
+
+_TURN_MS = 3_000  # that the turn of a worker that carries lasts
 
 
 class Chunk(NamedTuple):
@@ -15,8 +18,56 @@ class Chunk(NamedTuple):
     seeds: Sequence[bytes]
 
 
-class OutboxScripts(ScriptRunner):
+class Offer(NamedTuple):
+    """What is next on its way to a shard, packed, and the number of the last of it."""
+
+    number: int
+    items: Sequence[bytes]
+
+
+class CarrierScripts(ScriptRunner):
+    """What is called where outboxes are: in shards, and where users push seeds if there are several."""
+
+    async def waiting(self, worker: str) -> list[int]:
+        """Return the shards to which something is on its way; none while another worker carries it."""
+        found: list[int] = await self._run("waiting", worker=worker, ttl=_TURN_MS)
+        return found
+
+    async def offer(self, to: int, *, count: int, size: int = 1_000_000) -> Offer | None:
+        """Return what is next on its way to shard `to`, which a replica has, too; None if there is nothing.
+
+        It is `count` seeds and requests at most, and with `size` bytes no further one.
+        """
+        number, *items = await self._run_replicated("offer", to=to, count=count, size=size) or [b""]
+        return Offer(int(number), items) if items else None
+
+    async def forget_sent(self, to: int, number: int) -> int:
+        """Forget what shard `to` has, up to `number`; return how much that was."""
+        return int(await self._run("forget_sent", to=to, number=number))
+
+    async def receive(self, outbox: str, offer: Offer, *, high_water: int, refuse_unknown: bool) -> int:
+        """Take what an outbox offers to this shard, each once; a replica has it, too.
+
+        Return the number of the last one that was taken of that outbox.
+        """
+        last = await self._run_replicated(
+            "receive", **{"from": outbox}, items=offer.items, high_water=high_water, refuse_unknown=refuse_unknown
+        )
+        return int(last)
+
+
+class OutboxScripts(CarrierScripts):
     """What is called where users push seeds."""
+
+    async def peek_seeds(self, worker: str, count: int, size: int = 1_000_000) -> list[bytes]:
+        """Return the seeds that come next, which stay where they are; none while another worker divides them."""
+        seeds: list[bytes] = await self._run("peek_seeds", worker=worker, ttl=_TURN_MS, count=count, size=size)
+        return seeds
+
+    async def split_seeds(self, seeds: Sequence[bytes], to: Sequence[int]) -> bool:
+        """Move seeds into the outboxes to their shards; False if others come next by now."""
+        digest = hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest()
+        return bool(await self._run("split_seeds", digest=digest, to=list(to)))
 
     async def send_seeds(self, count: int, size: int = 1_000_000) -> Chunk | None:
         """Return the chunk that comes next, which a replica has, too; None without seeds.
@@ -31,7 +82,7 @@ class OutboxScripts(ScriptRunner):
         await self._run("ack_seeds", number=number)
 
 
-class SeedScripts(ScriptRunner):
+class SeedScripts(CarrierScripts):
     """What is called at the shard."""
 
     async def receive_seeds(self, outbox: str, chunk: Chunk) -> bytes:

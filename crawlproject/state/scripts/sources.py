@@ -13,9 +13,11 @@ from crawlproject.sources.rates import Limit
 from crawlproject.state.clock import MICROS
 from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
+from crawlproject.state.shards import SourceElsewhere
 
 ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
+_ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
@@ -139,6 +141,7 @@ class SourceScripts(ScriptRunner):
 
         Raises:
             Excluded: nothing goes out to that source, or to `host`.
+            SourceElsewhere: it is in another shard.
 
         """
         target = {"source": source, "domain": domain}
@@ -152,6 +155,8 @@ class SourceScripts(ScriptRunner):
             share=_OTHERS_SHARE,
         )
         self._observe(ran)
+        if excluded == _ELSEWHERE:
+            raise SourceElsewhere(payer.decode(errors="surrogateescape"))
         if excluded:
             raise Excluded(
                 f"{host or payer.decode(errors='replace')} or its source is excluded: see scrapy excluded"

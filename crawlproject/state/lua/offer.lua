@@ -1,0 +1,23 @@
+-- Returns what is next on its way to a shard.
+-- needs: shards
+--
+-- A: to (the number of the shard); count, size (how many, and bytes beyond which there is no further one); shards.
+-- Reply: the number of the last one, then all, packed as they are; nothing when there is nothing.
+--
+-- Whoever calls this and then brings it there waits until a replica has what it wrote: else it might have arrived, and, after
+-- a fail-over, be sent again under another number. So it writes in each case: a replica that has this has what others wrote
+-- before, too.
+
+local key = K.outbox_of .. A.to
+require_type('list', key)
+local reply, size, last = {''}, 0, 0
+for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
+  if size >= A.size then break end
+  local item = item_in(packed)
+  if not item then error('WRONGTYPE ' .. key .. ' holds what was not written by crawlproject: remove it', 0) end
+  reply[#reply + 1], size, last = packed, size + #packed, item.number
+end
+if last == 0 then return {} end
+redis.call('SET', K.outbox_sequence, text(math.max(outbox.last, last)))
+reply[1] = text(last)
+return reply

@@ -1,0 +1,38 @@
+-- Shards: which of them a source is in, and what goes from this one to another: by an outbox for each of those.
+-- needs: clock
+-- reads: outbox_sequence crossings
+--
+-- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere).
+--
+-- What is in an outbox has numbers, each above those before it, and a shard takes of an outbox only what is above the
+-- last number that it took. So it takes each once, however often it is offered, and whoever offers it.
+
+local outbox = A.shards and {last = counter(K.outbox_sequence, (strings(K.outbox_sequence)))}
+if outbox then require_type('hash', K.crossings) end
+
+-- The number of the shard that a source is in; state/shards.py says the same.
+local function shard_of(source) return tonumber(redis.sha1hex(source):sub(1, 8), 16) % A.shards end
+
+local function is_elsewhere(source) return outbox and shard_of(source) ~= A.shard end
+
+-- Sends a seed (a line of the seed list) or a request to another shard; false when its outbox holds something else. A request
+-- counts as outstanding here until that shard has it. It is of the source that `name` and `domain` tell, as to
+-- preludes/belonging.lua; `micros` is after which time, `stray` whether behind all others.
+local function send(shard, kind, body, name, domain, micros, stray)
+  outbox.last = math.max(outbox.last + 1, now)
+  local item = cmsgpack.pack({text(outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0})
+  if not attempt('RPUSH', K.outbox_of .. shard, item) then return false end
+  redis.call('SET', K.outbox_sequence, text(outbox.last))
+  attempt('HINCRBY', K.crossings, 'sent', 1)
+  return true
+end
+
+-- What stands in an outbox; nil for what is not written by crawlproject.
+local function item_in(packed)
+  local fine, found = pcall(cmsgpack.unpack, packed)
+  if not fine or type(found) ~= 'table' then return nil end
+  local item = {number = number(found[1], 1), kind = found[2], body = found[3], name = found[4], domain = found[5]}
+  item.micros, item.stray = number(found[6], 0), found[7] == 1
+  local is_ours = item.number and item.micros and (item.kind == 'seed' or item.kind == 'request')
+  return is_ours and type(item.body) == 'string' and type(item.name) == 'string' and type(item.domain) == 'string' and item or nil
+end

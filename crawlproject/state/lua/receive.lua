@@ -1,0 +1,51 @@
+-- Takes what an outbox has for this shard, each once.
+-- needs: shards, arrivals, belonging, exclusions, rates, due
+-- types: list seeds, counter outstanding overflow
+-- reads: halted slots
+--
+-- A: from (the outbox); items (as offer.lua returns them); high_water; refuse_unknown; min_rate; circuit; pace; shard; shards.
+-- Reply: the number of the last one that was taken of that outbox.
+--
+-- A request counts as outstanding here from now on, and no longer there when that outbox has forgotten it. It is taken even at
+-- the high-water mark, as it is one of those in the frontier. Whoever calls this waits until a replica has what it wrote before
+-- it lets the outbox forget; so it writes in each case.
+
+local field = 'from:' .. A.from
+local last = number(redis.call('HGET', K.crossings, field), 0) or 0
+local seeds, arrived, touched, grown, received = {}, {}, {}, 0, 0
+
+local function take_request(item)
+  local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
+  local source = source_of(name, domain) or ''
+  if is_request_excluded(source, item.body, name) then
+    drop(source, 'excluded', {item.body})
+  elseif not is_name(source) or refused(source) then
+    add_dead_letter('entry', item.body, source, 'unknown source: ' .. source, deliveries_of(item.body))
+  elseif is_elsewhere(source) then -- the catalogue says something else here
+    if send(shard_of(source), 'request', item.body, name, domain, item.micros, item.stray) then grown = grown + 1 end
+  else
+    local stored = arrive(source, item.body, A.from .. '.' .. text(item.number), item.micros, item.stray)
+    arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
+    if stored then grown = grown + 1 end
+  end
+end
+
+for _, packed in ipairs(A.items) do
+  local item = item_in(packed)
+  if item and item.number > last then
+    last, received = item.number, received + 1
+    if item.kind == 'seed' then
+      seeds[#seeds + 1] = item.body
+    else
+      take_request(item)
+    end
+  end
+end
+if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
+if grown > 0 then redis.call('INCRBY', K.outstanding, grown) end
+local outstanding = require_counter(K.outstanding)
+for source, count in pairs(arrived) do outstanding = outstanding + keep_to_share(source, count, outstanding) end
+schedule_all(touched)
+redis.call('HSET', K.crossings, field, text(last))
+attempt('HINCRBY', K.crossings, 'received', received)
+return text(last)

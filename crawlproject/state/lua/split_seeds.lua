@@ -1,0 +1,19 @@
+-- Moves seeds that users have pushed into the outboxes to the shards that they are for.
+-- needs: shards
+-- types: list users_seeds
+--
+-- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); shards.
+-- Reply: 1, or 0 when others come next by now: some worker was faster, or this call is late.
+
+local count = #A.to
+local waiting, seeds = redis.call('LRANGE', K.users_seeds, -count, -1), {}
+for index = #waiting, 1, -1 do seeds[#seeds + 1] = waiting[index] end
+if #seeds < count or redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return 0 end
+local checked = {}
+for _, shard in ipairs(A.to) do
+  if not checked[shard] then require_type('list', K.outbox_of .. shard) end
+  checked[shard] = true
+end
+for index, seed in ipairs(seeds) do send(A.to[index], 'seed', seed) end
+redis.call('LTRIM', K.users_seeds, 0, -count - 1)
+return 1

@@ -1,0 +1,312 @@
+"""Seeds and requests on their way between shards: each arrives once, whatever becomes of those who carry them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.exceptions import ResponseError
+
+from crawlproject.state.client import State
+from crawlproject.state.clock import RedisClock
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import (
+    CarrierScripts,
+    DeadRetry,
+    LinkGroup,
+    NewRequest,
+    Offer,
+    OutboxScripts,
+    Scripts,
+    Settlement,
+)
+from crawlproject.state.shards import SourceElsewhere, shard_of
+
+SHARDS = 4
+DOMAINS = [f"s{number}.example" for number in range(12)]
+ROOM: Any = {"high_water": 10**6, "refuse_unknown": False}
+USERS = Keys("users", "images", "crawl")
+
+Call = Callable[[], Awaitable[Any]]
+Actor = Generator[Call, Any, None]
+
+
+class NeverArrives:
+    """What an actor is told of a call that failed."""
+
+
+LOST = NeverArrives()
+
+
+class Crossing:
+    """Shards in one Redis, and workers that are killed between any two steps; calls are lost, or come late."""
+
+    def __init__(self, state: State, chance: random.Random, *, numbered: bool = True) -> None:
+        self.db: Any = state.redis
+        self.chance = chance
+        self.numbered = numbered
+        self.keys = [Keys(f"crawl:{number}", "images", "crawl") for number in range(SHARDS)]
+        self.shards = [
+            Scripts(state.redis, keys, RedisClock(), shard=(number, SHARDS))
+            for number, keys in enumerate(self.keys)
+        ]
+        self.users = OutboxScripts(state.redis, USERS, RedisClock(), shard=(0, SHARDS))
+        self.late: list[Call] = []
+        self.offers = 0
+
+    async def begin(self) -> None:
+        for keys, scripts in zip(self.keys, self.shards, strict=True):
+            fence = await scripts.lead("leader", ready=True)
+            assert fence is not None
+            await self.db.persist(keys.pulse)
+            await scripts.set_rates(fence, [(domain, 90_000.0, None) for domain in DOMAINS], {})
+            await scripts.heartbeat("w", join=True, timeout=3600, max_deliveries=3)
+
+    def router(self) -> Actor:
+        """Divide what users push, at times to a shard that it is not for, as when it is another source's."""
+        while True:
+            seeds = yield lambda: self.users.peek_seeds("w", 5)
+            if isinstance(seeds, list) and seeds:
+                to = [self.chance.choice((shard_of(domain_of(seed), SHARDS), 0)) for seed in seeds]
+                yield lambda seeds=seeds, to=to: self.users.split_seeds(seeds, to)  # type: ignore[misc]
+
+    def carrier(self, name: str, scripts: CarrierScripts) -> Actor:
+        """Do what Carrier does, a call at a time."""
+        while True:
+            waiting = yield lambda: scripts.waiting("w")
+            for to in waiting if isinstance(waiting, list) else ():
+                offer = yield lambda to=to: scripts.offer(to, count=3)  # type: ignore[misc]
+                if not isinstance(offer, Offer):
+                    continue
+                self.offers += 1
+                box = name if self.numbered else f"{name}:{self.offers}"
+                last = yield lambda to=to, offer=offer, box=box: self.shards[to].receive(box, offer, **ROOM)  # type: ignore[misc]
+                if last == offer.number:
+                    yield lambda to=to, number=last: scripts.forget_sent(to, number)  # type: ignore[misc]
+
+    def reader(self, number: int) -> Actor:
+        """Enqueue the seeds of a shard; what is another one's goes on there."""
+        scripts, keys = self.shards[number], self.keys[number]
+        while True:
+            seeds = yield lambda: scripts.take_seeds("w", 4)
+            if isinstance(seeds, list) and seeds:
+                new = [request_of(seed, self.chance) for seed in seeds]
+                yield lambda seeds=seeds, new=new: scripts.enqueue_some(
+                    "w", new, seeds=seeds, dead_maxlen=10**6, **ROOM
+                )  # type: ignore[misc]
+            yield lambda: self.db.exists(keys.seeds)
+
+    def crawler(self, number: int) -> Actor:
+        """Lease, and settle all that is held: as redirected to another domain, or as done after three of these."""
+        scripts, keys = self.shards[number], self.keys[number]
+        while True:
+            yield lambda: scripts.lease(
+                "w", 5, rooms={}, room=5, idle=True, horizon=0.25, dead_maxlen=10**6, max_deliveries=99
+            )
+            leases = yield lambda: self.db.hgetall(keys.leases_of + "w")
+            if isinstance(leases, dict) and leases:
+                ends = [self.end(lease.decode(), entry) for lease, entry in leases.items()]
+                yield lambda ends=ends: scripts.settle("w", ends)  # type: ignore[misc]
+
+    def end(self, lease: str, entry: bytes) -> Settlement:
+        source = lease.partition(":")[2]
+        name, hops = entry[3:].split(b" ")
+        if hops == b"3":
+            return Settlement(lease, source, event=("link_rot", name.decode()))
+        after = entry[:3] + b"%s %d" % (name, int(hops) + 1)
+        return Settlement(lease, source, after, domain=self.chance.choice(DOMAINS))
+
+    def actors(self) -> list[Callable[[], Actor]]:
+        made: list[Callable[[], Actor]] = [self.router, lambda: self.carrier("users", self.users)]
+        for number, scripts in enumerate(self.shards):
+            made.append(lambda number=number: self.reader(number))  # type: ignore[misc]
+            made.append(lambda number=number: self.crawler(number))  # type: ignore[misc]
+            made.append(lambda number=number, scripts=scripts: self.carrier(f"shard:{number}", scripts))  # type: ignore[misc]
+        return made
+
+    async def run(self, seeds: list[bytes], rough: int) -> Counter[str]:
+        """Push seeds; return how often each has ended, when no work is left."""
+        await self.begin()
+        left, chance = list(seeds), self.chance
+        makers = self.actors()
+        acting: list[Any] = [[one := make(), next(one)] for make in makers]
+        for step in range(40_000):
+            is_rough = step < rough
+            if left and chance.random() < 0.3:
+                count = chance.randrange(1, 6)
+                await self.db.lpush(USERS.users_seeds, *left[:count])
+                del left[:count]
+            if self.late and chance.random() < 0.2:
+                await self.late.pop(chance.randrange(len(self.late)))()
+            at = chance.randrange(len(acting))
+            actor = acting[at]
+            fate = chance.random() if is_rough else 1.0
+            if fate < 0.08:  # killed, before or after its call
+                if chance.random() < 0.5:
+                    await actor[1]()
+                acting[at] = [one := makers[at](), next(one)]
+                continue
+            if fate < 0.2:
+                answer: Any = LOST
+                self.late.append(actor[1])
+            else:
+                answer = await actor[1]()
+                answer = LOST if fate < 0.32 else answer
+            actor[1] = actor[0].send(answer)
+            if not (is_rough or left or self.late) and step % 100 == 0 and await self.is_over():
+                break
+        found: Counter[str] = Counter()
+        for keys in self.keys:
+            found.update(fields[b"event"].decode() for _, fields in await self.db.xrange(keys.link_rot_events))
+        return found
+
+    async def is_over(self) -> bool:
+        outboxes = [USERS.outbox_of + str(number) for number in range(SHARDS)]
+        if await self.db.exists(USERS.users_seeds, *outboxes):
+            return False
+        return all([await scripts.idle() for scripts in self.shards])
+
+
+def domain_of(seed: bytes) -> str:
+    return seed.decode().split("/")[2]
+
+
+def request_of(seed: bytes, chance: random.Random) -> NewRequest:
+    entry = bytes((1, 0, 0)) + seed.rpartition(b"/")[2] + b" 0"
+    return NewRequest(entry, chance.randbytes(32), domain=domain_of(seed), again=True)
+
+
+def seeds_of(count: int) -> list[bytes]:
+    return [f"https://{DOMAINS[number % len(DOMAINS)]}/{number}".encode() for number in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_each_seed_ends_once_though_it_crosses_from_shard_to_shard(state: State, seed: int) -> None:
+    crossing = Crossing(state, random.Random(seed))
+    assert await crossing.run(seeds_of(60), rough=1500) == Counter(str(number) for number in range(60))
+    sums = [Counter[bytes](), Counter[bytes]()]
+    for keys in crossing.keys:
+        assert await crossing.db.get(keys.outstanding) == b"0"
+        assert await crossing.db.xlen(keys.dead) == 0
+        crossed = await crossing.db.hgetall(keys.crossings)
+        sums[0].update({name: int(value) for name, value in crossed.items() if name in {b"sent", b"received"}})
+    assert sums[0][b"sent"] + 60 == sums[0][b"received"]
+    assert sums[0][b"sent"] > 60
+
+
+async def test_without_the_numbers_seeds_are_doubled(state: State) -> None:
+    """So what the test above does is rough enough."""
+    crossing = Crossing(state, random.Random(0), numbered=False)
+    found = await crossing.run(seeds_of(60), rough=1500)
+    assert max(found.values()) > 1
+
+
+async def test_no_slot_is_given_to_a_source_of_another_shard(state: State) -> None:
+    """However its requests have come there: they go to where they belong."""
+    crossing = Crossing(state, random.Random(0))
+    await crossing.begin()
+    domain = DOMAINS[0]
+    home = shard_of(domain, SHARDS)
+    wrong = (home + 1) % SHARDS
+    alone = Scripts(state.redis, crossing.keys[wrong], RedisClock())  # knows of no shards, and so enqueues it
+    await alone.enqueue(
+        "w", [request_of(f"https://{domain}/1".encode(), random.Random(0))], high_water=9, refuse_unknown=False
+    )
+    lease: Any = {"rooms": {}, "room": 5, "idle": True, "horizon": 0.25, "dead_maxlen": 9, "max_deliveries": 9}
+    reply = await crossing.shards[wrong].lease("w", 5, **lease)
+    assert reply.grants == []
+    (stray,) = reply.strays
+    await crossing.shards[wrong].settle(
+        "w", [Settlement(stray.id, domain, stray.entry, domain=domain, stray=True)]
+    )
+    offer = await crossing.shards[wrong].offer(home, count=9)
+    assert offer is not None
+    assert await crossing.db.get(crossing.keys[wrong].outstanding) == b"1"  # until the other one has it
+    bounds: Any = {"high_water": 9, "refuse_unknown": False}
+    assert await crossing.shards[home].receive(f"shard:{wrong}", offer, **bounds) == offer.number
+    assert await crossing.shards[wrong].forget_sent(home, offer.number) == 1
+    assert await crossing.db.get(crossing.keys[wrong].outstanding) == b"0"
+    assert [grant.entry for grant in (await crossing.shards[home].lease("w", 5, **lease)).grants] == [stray.entry]
+
+
+@pytest_asyncio.fixture
+async def apart(state: State) -> tuple[Crossing, int, str]:
+    """Shards, one of them, and a domain of another one."""
+    crossing = Crossing(state, random.Random(0))
+    await crossing.begin()
+    return crossing, (shard_of(DOMAINS[0], SHARDS) + 1) % SHARDS, DOMAINS[0]
+
+
+async def test_a_new_request_of_another_shard_is_left_to_the_caller(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, domain = apart
+    own = next(one for one in DOMAINS if shard_of(one, SHARDS) == number)
+    new = [request_of(f"https://{one}/1".encode(), random.Random(one)) for one in (own, domain, own)]
+    found = await crossing.shards[number].enqueue_some("w", new, high_water=99, refuse_unknown=False)
+    assert found is not None
+    assert found.elsewhere == {1: shard_of(domain, SHARDS)}
+    assert found.reply.admitted == 2
+
+
+async def test_links_to_another_shard_are_left_to_the_caller(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, domain = apart
+    own = next(one for one in DOMAINS if shard_of(one, SHARDS) == number)
+    groups = [LinkGroup(one, None, [b"\1\0\1x"], [random.randbytes(32)], [None]) for one in (domain, own)]
+    reply = await crossing.shards[number].discover(
+        groups, high_water=99, overflow_maxlen=99, refuse_unknown=False, budget=None
+    )
+    assert reply is not None
+    assert reply.letters == "ea"
+    assert reply.closed == [3 + shard_of(domain, SHARDS), 0]
+
+
+async def test_a_slot_of_another_shard_is_had_there(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, domain = apart
+    with pytest.raises(SourceElsewhere) as caught:
+        await crossing.shards[number].acquire(domain=domain)
+    assert caught.value.source == domain
+    assert (await crossing.shards[shard_of(domain, SHARDS)].acquire(domain=domain)).slot is not None
+
+
+async def test_a_dead_letter_of_another_shard_goes_there(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, domain = apart
+    letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})
+    retried = DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)
+    assert await crossing.shards[number].retry_dead([retried]) == 1
+    offer = await crossing.shards[number].offer(shard_of(domain, SHARDS), count=9)
+    assert offer is not None
+    assert await crossing.db.get(crossing.keys[number].outstanding) == b"1"
+
+
+async def test_of_sources_of_other_shards_only_what_is_theirs_is_known(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, domain = apart
+    fence = await crossing.shards[number].lead("leader", ready=True)
+    assert fence is not None
+    row = [(domain, 5.0, 5.0)]
+    await crossing.shards[number].set_rates(
+        fence, row, {"b.example": domain}, {domain: "{}"}, {domain: " b.example "}
+    )
+    keys = crossing.keys[number]
+    assert await crossing.db.hget(keys.claims, domain) == b" b.example "
+    assert await crossing.db.hget(keys.hosts, "b.example") == domain.encode()
+    for key in (keys.rates, keys.options):
+        assert not await crossing.db.hexists(key, domain)
+    assert not await crossing.db.sismember(keys.sources, domain)
+    with pytest.raises(SourceElsewhere) as caught:  # so it knows where requests for these domains belong
+        await crossing.shards[number].acquire(domain="b.example")
+    assert caught.value.source == domain
+
+
+async def test_what_others_have_written_into_an_outbox_is_named(apart: tuple[Crossing, int, str]) -> None:
+    crossing, number, _ = apart
+    key = crossing.keys[number].outbox_of + "0"
+    await crossing.db.rpush(key, b"noise")
+    with pytest.raises(
+        ResponseError, match=f"WRONGTYPE {key} holds what was not written by crawlproject: remove it"
+    ):
+        await crossing.shards[number].offer(0, count=9)
+    await crossing.db.delete(key)
+    assert await crossing.shards[number].offer(0, count=9) is None

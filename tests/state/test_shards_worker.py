@@ -1,0 +1,113 @@
+"""What a worker does with several shards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from scrapy import Request
+from scrapy.utils.defer import maybe_deferred_to_future
+
+from crawlproject.errors import ConfigError
+from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts_of
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.frontier.seeds import new_request
+from crawlproject.state.shards import shard_of
+from tests.conftest import scheduler_for
+
+SHARDS = 4
+DOMAINS = [f"s{number}.example" for number in range(12)]
+
+
+@pytest_asyncio.fixture
+async def worker(cluster_url: str) -> AsyncIterator[FrontierScheduler]:
+    """An open scheduler that does nothing by itself."""
+    one = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
+    assert one.crawler.spider is not None
+    await maybe_deferred_to_future(one.open(one.crawler.spider))
+    await one._loops.stop(grace=5)
+    for shard in one.state.shards:
+        await shard.scripts.lead("leader", ready=True)
+    yield one
+    await maybe_deferred_to_future(one.close("finished"))
+    await one.state.close()
+
+
+async def put(worker: FrontierScheduler, domain: str, deliveries: int = 0) -> None:
+    """Put a request into the shard of its domain, lost before so many times."""
+    request = Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta={"identifier": domain})
+    new = new_request(request, worker.spider, worker.df)
+    shard = worker.state.shard_for(domain)
+    lost = type(new)(codec.with_deliveries(new.entry, deliveries), new.digest, again=True, domain=domain)
+    await shard.scripts.enqueue("w", [lost], high_water=99, refuse_unknown=False)
+
+
+async def test_a_worker_makes_room_in_all_shards_for_a_quarantined_request(worker: FrontierScheduler) -> None:
+    domain = DOMAINS[0]
+    other = next(one for one in DOMAINS if shard_of(one, SHARDS) != shard_of(domain, SHARDS))
+    here, there = shard_of(domain, SHARDS), shard_of(other, SHARDS)
+    queue = worker.queue
+    await put(worker, domain, deliveries=2)
+    await put(worker, other)
+    assert len((await queue.fill(there)).grants) == 1
+    await queue.fill(here)  # into quarantine
+    reply = await queue.fill(here)
+    assert (reply.state, reply.reason, reply.grants) == ("ok", "alone", [])
+    assert queue.may_fill(here)
+    assert not queue.may_fill(there)
+    queue.give_back_all()
+    await queue.flush(shard=there)
+    assert len((await queue.fill(here)).grants) == 1
+    assert queue.room == 0  # it is crawled alone
+    assert not queue.may_fill(there)
+
+
+async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker: FrontierScheduler) -> None:
+    """Where the catalogue knows the domain: of another source than the domain's name says."""
+    domain = DOMAINS[0]
+    source = next(
+        one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != shard_of(domain, SHARDS)
+    )
+    for shard in worker.state.shards:
+        fence = await shard.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
+    meta = {"identifier": "1", "depth": 1}
+    assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
+    assert await worker._store_new()
+    assert worker._new == []
+    counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
+    assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
+
+
+async def test_links_are_admitted_to_the_shards_of_their_sources(worker: FrontierScheduler) -> None:
+    domains = DOMAINS[:6]
+    source = next(
+        one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != shard_of(domains[0], SHARDS)
+    )
+    for shard in worker.state.shards:
+        fence = await shard.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await shard.scripts.set_rates(
+            fence, [(source, 5.0, 5.0)], {domains[0]: source}, {}, {source: f" {domains[0]} "}
+        )
+    links = Discovery(scripts_of(worker.state), worker.state.bounds)
+    found = await links.admit(Link(f"http://{domain}/{number}") for domain in domains for number in range(3))
+    assert found == Discovered(admitted=18)
+    again = Discovery(scripts_of(worker.state), worker.state.bounds)  # without what the first one remembers
+    assert await again.admit(Link(f"http://{domain}/0") for domain in domains) == Discovered(known=6)
+    expected = Counter(shard_of(one, SHARDS) for one in (source, *domains[1:]) for _ in range(3))
+    counted = [int(await shard.redis.get(shard.keys.outstanding) or 0) for shard in worker.state.shards]
+    assert counted == [expected[number] for number in range(SHARDS)]
+
+
+async def test_a_worker_with_another_number_of_shards_does_not_start(
+    worker: FrontierScheduler, cluster_url: str
+) -> None:
+    other = scheduler_for(cluster_url, CRAWL_SHARDS="8")
+    assert other.crawler.spider is not None
+    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl crawl: set CRAWL_SHARDS=4"):
+        await maybe_deferred_to_future(other.open(other.crawler.spider))
