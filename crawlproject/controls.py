@@ -11,6 +11,7 @@ from crawlproject.state.client import State
 from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
 from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.source_table import delete_override, set_override
+from crawlproject.state.users_keys import note_in_users_set
 
 
 async def halt(state: State, sources: list[str], by: str) -> None:
@@ -57,6 +58,7 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
 
     Those that a source with other hosts has for an excluded domain are dropped when their turn comes.
     """
+    await note_in_users_set(state, "excluded", add=names)
     excluded = await state.scripts.exclude(dict.fromkeys(names, reason), by=by)
     return {one.name: await drop_queued(state, one.name) if one.has_work else 0 for one in excluded}
 
@@ -67,6 +69,8 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
     When this returns, the seeds that were dropped are no duplicates any more.
     """
     included = await state.scripts.include(names, by=by)
+    gone = [name for name, now in included.items() if now in {"included", "not excluded"}]
+    await note_in_users_set(state, "excluded", take=gone)
     await forget_dropped(state)
     return included
 

@@ -17,7 +17,7 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
-from crawlproject.state.stray_orders import StrayOrders
+from crawlproject.state.users_keys import UsersRates, UsersSets
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
 
@@ -34,7 +34,7 @@ _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
-_STRAYS_S = 5.0  # between two looks for orders that nobody reads
+_USERS_KEYS_S = 0.5  # between two looks at the operators' sets, or rates, on a Redis Cluster
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
@@ -128,8 +128,7 @@ class ShardLeader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
-        self._strays: StrayOrders | None = None  # on a Redis Cluster alone
-        self._warned: set[str] = set()
+        self._users: tuple[UsersSets, UsersRates] | None = None  # on a Redis Cluster alone
         self._remind_at = self._tend_at = 0.0
 
     def start(self) -> None:
@@ -137,15 +136,15 @@ class ShardLeader:
         state = self.state
         self._loops = Loops(state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
-        if state.is_shard and state.count == 1:
-            self._strays = StrayOrders(state)
-            self._loops.start(self._warn_of_strays)
+        if state.is_shard:
+            self._users = UsersSets(state), UsersRates(state)
+            self._loops.start(self._mirror_sets, self._mirror_rates)
 
     async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
         await self._loops.stop()
-        if self._strays is not None:
-            await self._strays.close()
+        for keys in self._users or ():
+            await keys.close()
         try:
             await self.state.scripts.resign(self.state.worker_id)
         except REDIS_TROUBLE as error:
@@ -207,18 +206,23 @@ class ShardLeader:
                     extra={"source": status.source},
                 )
 
-    async def _warn_of_strays(self) -> None:
-        """While this worker leads on a Redis Cluster: warn of operators' sets in a slot other than the crawl's."""
-        if self._fence is not None and self._strays is not None:
-            found = await self._strays.found()
-            for key in found.keys() - self._warned:
-                logger.warning("Nobody reads %s: on a Redis Cluster it is %s, with the braces", key, found[key])
-            self._warned = set(found)
-        await asyncio.sleep(_STRAYS_S)
+    async def _mirror_sets(self) -> None:
+        """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line."""
+        if self._fence is not None and self._users is not None:
+            await self._users[0].look(self._fence)
+        await asyncio.sleep(_USERS_KEYS_S)
+
+    async def _mirror_rates(self) -> None:
+        """While this worker leads on a Redis Cluster: take over the operators' rates."""
+        if self._fence is not None and self._users is not None:
+            await self._users[1].look(self._fence)
+        await asyncio.sleep(_USERS_KEYS_S)
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
         self._overridden, self._cursor, self._all_compared = {}, 0, False
+        if self._users is not None:
+            self._users[1].begin()
         self.exclusions.begin()
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self.config.sources is None or await source_table.has_rates(self.state):

@@ -43,6 +43,7 @@ from crawlproject.state.scripts import (
     Settlement,
 )
 from crawlproject.state.shards import shard_of
+from crawlproject.state.users_keys import SETS
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.site_report import site_report
 
@@ -66,6 +67,7 @@ SUFFIXES = {
     "robots_of": [ORIGIN],
     "robots_fetch_of": [ORIGIN],
     "counts_of": ["fetched", "failed"],
+    "told_of": ["halted", "temp_halted", "excluded", "override_rate"],
     "requests_of": [f"{int(time.time()) // 345_600 + later}:{SPOILT}" for later in (0, 1)],  # blocks of four days
 }
 OF_ONE_WORKER = {KEYS.processing_of + ME, KEYS.leases_of + ME}
@@ -94,8 +96,8 @@ TYPES = {
     **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
     **dict.fromkeys(["packs_dead"], "zset"),
-    **dict.fromkeys(["packs", "seeds_received", "crossings", "layout"], "hash"),
-    **dict.fromkeys(["seeds_sequence", "outbox_sequence", "carrier"], "string"),
+    **dict.fromkeys(["packs", "seeds_received", "crossings", "layout", "told_of"], "hash"),
+    **dict.fromkeys(["seeds_sequence", "outbox_sequence", "carrier", "users_override_rate_of"], "string"),
     **dict.fromkeys(
         [
             "delayed_of",
@@ -116,7 +118,19 @@ TYPES = {
         "zset",
     ),
     **dict.fromkeys(
-        ["seen_of", "found_hosts_of", "sources", "halted", "temp_halted", "watchlist", "excluded"], "set"
+        [
+            "seen_of",
+            "found_hosts_of",
+            "sources",
+            "halted",
+            "temp_halted",
+            "watchlist",
+            "excluded",
+            "users_halted",
+            "users_temp_halted",
+            "users_excluded",
+        ],
+        "set",
     ),
     "seen_bloom_of": "string",
     "seen_meta": "hash",
@@ -334,6 +348,15 @@ async def spill(state: State, source: str, attempt: Callable[[Awaitable[Any]], A
     await attempt(scripts.sweep_packs(["f/2-b", "nonsense"], ["f/1-a"]))
 
 
+async def mirror(state: State, fence: int, attempt: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Bring the operators' keys and the shard's into line, as on a Redis Cluster."""
+    for which in SETS:
+        for is_there in (True, False):
+            await attempt(state.scripts.mirror_set(fence, which, {"nobody": is_there}, ["nobody"]))
+    for rate in (b"5", b""):
+        await attempt(state.scripts.mirror_rates(fence, {"nobody": rate}))
+
+
 async def bring(state: State, attempt: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
     """Bring what users have pushed to the shard, as on a Redis Cluster."""
     outbox = OutboxScripts(state.redis, state.keys, state.clock)
@@ -463,6 +486,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(scripts.keep_robots(ME, ORIGIN, kind="rules", body=b"x", ttl=60, delay=0.01, **pauses))
         await attempt(scripts.look_robots(ME, ORIGIN, source))
         await attempt(scripts.set_rates(fence, [(source, 90, 90)], {"museum.org": SPOILT}, {}))
+        await mirror(state, fence, attempt)
         await attempt(scripts.watch(fence))
         await attempt(scripts.tell("leader", "", count=9))
         await attempt(scripts.trim(fence, maxlen=2))
@@ -640,7 +664,15 @@ async def try_type_of_one(crawl: State, name: str, spelling: str, kind: str) -> 
         await spoil(crawl, key, kind, chance)
     refused = await everything(crawl)
     # Calls that are about the spoilt key alone.
-    allowed = {"outbox_of", "robots_of", "robots_delays_of", "robots_fetch_of", "seen_of", "seen_bloom_of"}
+    allowed = {
+        "outbox_of",
+        "robots_of",
+        "robots_delays_of",
+        "robots_fetch_of",
+        "seen_of",
+        "seen_bloom_of",
+        "told_of",
+    }
     assert all(name in allowed and "WRONGTYPE" in words for words in refused), refused
     assert await goes_on(crawl), "the sound source does not go on"
     for key in keys:

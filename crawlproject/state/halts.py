@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crawlproject.state.client import State
+from crawlproject.state.users_keys import note_in_users_set
 
 _PAGE = 1000  # names a call
 _ORDER_S = 60  # the leader notices a change within seconds
@@ -29,12 +30,15 @@ async def note_order(state: State, sources: list[str], what: str, by: str) -> No
 
 async def add_halts(state: State, sources: list[str]) -> None:
     """Halt sources until an operator resumes them."""
+    await note_in_users_set(state, "halted", add=sources)
     redis: Any = state.redis
     await redis.sadd(state.keys.halted, *sources)
 
 
 async def remove_halts(state: State, sources: list[str]) -> list[str]:
     """Take sources out of both sets of halted ones; return those that were in one."""
+    for which in ("halted", "temp_halted"):
+        await note_in_users_set(state, which, take=sources)
     # One by one: out of memory Redis refuses transactions, even of what frees.
     async with state.redis.pipeline(transaction=False) as pipe:
         for name in sources:

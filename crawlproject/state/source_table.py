@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import State
+from crawlproject.state.users_keys import write_users_rate
 
 _PAGE = 1000  # names a call
 _PAGES_A_LOOK = 20  # at the rates of all sources
@@ -114,11 +115,13 @@ async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
 async def set_override(state: State, source: str, limit: str) -> None:
     """Write the operator's limit of a source."""
     await state.redis.set(state.keys.override_rate_of + source, limit)
+    await write_users_rate(state, source, limit)
 
 
 async def delete_override(state: State, source: str) -> None:
     """Take the operator's rate of a source out again."""
     await state.redis.delete(state.keys.override_rate_of + source)
+    await write_users_rate(state, source, None)
 
 
 def _text(name: bytes) -> str:

@@ -1,0 +1,53 @@
+-- Brings a set that operators write to, in a slot of its own on a Redis Cluster, and the shard's own into line.
+-- types: set halted temp_halted excluded
+-- reads: fence
+--
+-- A: fence; set (`halted`, `temp_halted` or `excluded`); names (500 at most); there (of each: 1 if it is in the operators'
+--    set); kept (names that were added to that set, and that a replica has there, too).
+-- Reply: {} when another leads by now; else {names to be added to the operators' set, names to be taken out of it}.
+--
+-- A three-way merge: `told` says what the operators' set is known to have. `there`: it has the name; `adding`, `taking`: it is
+-- about to be changed, which the next call makes sure of, by whichever leader. So a name that is missing there was taken
+-- out by an operator if it was `there`, and has come in the shard otherwise. A name is `there` only once a replica has it:
+-- else a fail-over that forgets it would look like an operator who takes it out.
+
+if require_counter(K.fence) ~= A.fence then return {} end
+local set = ({halted = K.halted, temp_halted = K.temp_halted, excluded = K.excluded})[A.set]
+local told = K.told_of .. A.set
+local said = read('hash', 'HMGET', told, unpack(A.names))
+local here = redis.call('SMISMEMBER', set, unpack(A.names))
+local kept, add, take = {}, {}, {}
+for _, name in ipairs(A.kept) do kept[name] = true end
+
+local function tell(name, what, list)
+  redis.call('HSET', told, name, what)
+  if list then list[#list + 1] = name end
+end
+
+for index, name in ipairs(A.names) do
+  local state, is_there, is_here = said[index], A.there[index] == 1, here[index] == 1
+  if is_there and is_here then
+    if not state or (state == 'adding' and kept[name]) then
+      tell(name, 'there')
+    elseif state ~= 'there' then -- of its addition, or of what was to take it out, nobody knows how it has ended
+      tell(name, 'adding', add)
+    end
+  elseif is_here then
+    if state == 'there' then
+      redis.call('SREM', set, name)
+      redis.call('HDEL', told, name)
+    else
+      tell(name, 'adding', add)
+    end
+  elseif is_there then
+    if state then
+      tell(name, 'taking', take)
+    else
+      redis.call('SADD', set, name)
+      tell(name, 'there')
+    end
+  else
+    redis.call('HDEL', told, name)
+  end
+end
+return {add, take}
