@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
 import json
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from redis import RedisError
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
@@ -19,6 +21,8 @@ from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import BlockingState
+from crawlproject.state.health import plain
+from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import DeadRetry
 from crawlproject.state.streams import dead_letters
 from crawlproject.texts import counted, printable
@@ -70,7 +74,9 @@ class Command(cli.Command):
                 known = [letter for letter in batch if any(letter["raw"])]
                 if empty := len(batch) - len(known):
                     cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
-                moved += await state.scripts.retry_dead([_retry_of(letter) for letter in known])
+                for number, letters_there in _by_shard(known).items():
+                    scripts = state.shards[number].scripts
+                    moved += await scripts.retry_dead([_retry_of(letter) for letter in letters_there])
         return moved
 
     async def _drop(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
@@ -78,25 +84,53 @@ class Command(cli.Command):
         dropped = 0
         async with cli.opened_state(self, spider) as state:
             while batch := list(islice(letters, _BATCH)):
-                dropped += await state.scripts.drop_dead(
-                    [(letter["id"], letter["source"] or "") for letter in batch]
-                )
+                for number, letters_there in _by_shard(batch).items():
+                    dropped += await state.shards[number].scripts.drop_dead(
+                        [(letter["id"], letter["source"] or "") for letter in letters_there]
+                    )
         return dropped
 
 
 def _selected(state: BlockingState, source: str | None, reason: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the dead letters of `source` with `reason` in their reason; None selects all."""
-    for at, fields in dead_letters(state):
-        letter = read_dead_letter(at, fields)
+    """Yield the dead letters of `source` with `reason` in their reason, the oldest first; None selects all.
+
+    Those of all shards; of one that does not answer, a note says that they are missing.
+    """
+    for shard, at, fields in heapq.merge(*map(_of_shard, state.shards), key=lambda found: _moment(found[1])):
+        letter = read_dead_letter(at, fields) | {"shard": shard}
         if source is not None and letter["source"] != source.lower():
             continue
         if reason is None or reason in letter["reason"]:
             yield letter
 
 
+def _of_shard(state: BlockingState) -> Iterator[tuple[int, str, dict[bytes, bytes]]]:
+    try:
+        for at, fields in dead_letters(state):
+            yield state.number, at, fields
+    except RedisError as error:
+        if state.count == 1:
+            raise
+        cli.remark(f"{shown(state)} does not answer, and its dead letters are missing here: {plain(error)}")
+
+
+def _moment(entry_id: str) -> tuple[int, ...]:
+    return tuple(map(int, entry_id.split("-")))
+
+
+def _by_shard(letters: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for letter in letters:
+        found.setdefault(letter["shard"], []).append(letter)
+    return found
+
+
 def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        rows = ({name: value for name, value in letter.items() if name not in {"id", "raw"}} for letter in letters)
+        rows = (
+            {name: value for name, value in letter.items() if name not in {"id", "raw", "shard"}}
+            for letter in letters
+        )
         sys.stdout.write("[")
         for number, row in enumerate(rows):
             sys.stdout.write((",\n " if number else "") + json.dumps(row))

@@ -22,9 +22,11 @@ from crawlproject.errors import CrawlprojectError, StorageDown
 from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.sinks.sharded_lines import ShardedEventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.health import fault_of, known_fault
-from crawlproject.state.readers import ReaderStatus, forget, readers
+from crawlproject.state.over_shards import shown
+from crawlproject.state.readers import ReaderStatus, forget, readers_of_all
 from crawlproject.storage.blobs import lookup_of
 from crawlproject.storage.parts import parts_of
 from crawlproject.texts import counted, printable, without_pyarrow
@@ -119,7 +121,11 @@ class Command(cli.Command):
 
 def _append(state: BlockingState, path: str, opts: argparse.Namespace) -> None:
     with cli.stoppable() as stop:
-        file = EventFile(Path(path), state, opts.reader, stop.is_set)
+        file: EventFile | ShardedEventFile = (
+            EventFile(Path(path), state, opts.reader, stop.is_set)
+            if state.count == 1
+            else ShardedEventFile(Path(path), state, opts.reader, stop.is_set, _say)
+        )
         with file.opened():
             for remark in file.remarks:
                 cli.remark(remark)
@@ -203,6 +209,7 @@ def _write_dataset(
             name=opts.reader,
             about=about,
             stopping=stop.is_set,
+            say=_say,
         )
         with dataset.opened():
             _drain(dataset.drain, stop, opts.follow)
@@ -214,7 +221,7 @@ def _write_dataset(
 
 def _send(state: BlockingState, opts: argparse.Namespace) -> None:
     with cli.stoppable() as stop:
-        forwarder = Forwarder(state, Kafka(state.config, _say), stop.is_set, opts.reader or READER)
+        forwarder = Forwarder(state, Kafka(state.config, _say), stop.is_set, opts.reader or READER, _say)
         try:
             with forwarder.opened():
                 _drain(forwarder.drain, stop, opts.follow)
@@ -273,7 +280,9 @@ def _forget(state: BlockingState, name: str, as_json: bool) -> None:
 
 
 def _list(state: BlockingState, as_json: bool) -> None:
-    found = list(readers(state))
+    found, away = readers_of_all(state)
+    for shard, fault in away:
+        cli.remark(f"{shown(shard)} does not answer, and is not counted here: {fault}")
     if as_json:
         print(json.dumps([_as_json(reader) for reader in found], indent=1))
         return

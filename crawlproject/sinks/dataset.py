@@ -19,6 +19,7 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import PartExists, Parts
 from crawlproject.texts import printable, scrapy_command
@@ -33,6 +34,16 @@ _RENEW_S = 1.0
 def name_of(number: int, ending: str = ".parquet") -> str:
     """Return the name of a file of a part."""
     return f"{number:08d}{ending}"
+
+
+def _streams(state: BlockingState) -> tuple[str, ...]:
+    """Return the streams of a shard whose events are rows."""
+    keys = state.keys
+    return keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events
+
+
+def _renew(reader: StreamReader) -> None:
+    reader.renew()
 
 
 def _begun(what: str, value: Any) -> str:
@@ -112,6 +123,7 @@ class Dataset:
         name: str | None = None,
         about: Mapping[str, Any] | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.written = 0  # events
         self.skipped = 0  # entries that are not events: not written by us
@@ -122,9 +134,10 @@ class Dataset:
         self._name = name
         self._about = dict(about or {})
         self._stopping = stopping
+        self._say = say
         self._count = 0  # parts that have appeared
         self._since: float | None = None  # when the first row of the present one came
-        self._is_noted = True  # whether Redis knows where the newest part ends
+        self._unnoted: set[StreamReader] = set()  # of shards that do not know where the newest part ends
         self._incomplete: dict[str, Any] | None = None  # footer of a part beside which something may be missing
         self._cut: dict[str, str] | None = None  # where a part that another has begun to put must end
         self._taken_over: Overtaken | None = None
@@ -141,17 +154,12 @@ class Dataset:
         """
         with self._parts.opened():
             identity, name = self._identity()
-            keys = self._state.keys
-            streams = (keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events)
-            self.streams = StreamReader(self._state, name, self._parts.place, identity, streams)
-            positions, noted = self.streams.take()
-            try:
-                self._resume(positions, noted)
-                with self._renewing():
-                    yield
-            finally:
-                with suppress(RedisError):  # it ends by itself
-                    self.streams.give_back()
+            self.streams = ShardReaders(
+                self._state, name, self._parts.place, identity, _streams, say=self._say, before=_renew
+            )
+            self._begin()
+            with self.streams.opened(self._join), self._renewing():
+                yield
 
     # Whose it is, and how far
 
@@ -160,7 +168,7 @@ class Dataset:
         names = self._parts.names()
         numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found]
         self._count = max(numbers, default=-1) + 1
-        about = {"format": self._form.name, "namespace": self._state.keys.namespace, **self._about}
+        about = {"format": self._form.name, "namespace": self._state.config.namespace, **self._about}
         if ABOUT not in names:
             if numbers:
                 raise CrawlprojectError(
@@ -168,9 +176,9 @@ class Dataset:
                     "restore it, or name another folder"
                 )
             identity = secrets.token_hex(4)
-            keys = self._state.keys
+            namespace, spider = self._state.config.namespace, self._state.keys.spider
             plain = re.sub(r"[^A-Za-z0-9._-]", "-", self._parts.name)[:80]
-            reader = self._name or f"{keys.namespace}-{keys.spider}-{plain}-{identity}"
+            reader = self._name or f"{namespace}-{spider}-{plain}-{identity}"
             text = json.dumps({"id": identity, "reader": reader, **about}, indent=1)
             self._parts.unfinished(ABOUT).write_text(text + "\n")
             with suppress(PartExists):  # by another process, at this moment: the lease decides
@@ -193,23 +201,27 @@ class Dataset:
                 )
         return identity, self._name or reader
 
-    def _resume(self, stood: Mapping[str, str], noted: int | None) -> None:
-        """Go on behind the newest part.
+    def _begin(self) -> None:
+        """Go on behind the newest part."""
+        if self._count:
+            footer = self._footer(self._count - 1)
+            self.streams.goes_on_from(footer.last)
+            self._incomplete = footer.all
+        self._cut = self._form.begun(self._count)
+
+    def _join(self, streams: StreamReader, stood: Mapping[str, str], noted: int | None) -> None:
+        """Go on in a shard behind the newest part.
 
         `stood` and `noted` are from Redis: where the reader is, and how many parts there were then.
         """
-        reader, place = self.streams.name, self._parts.place
+        reader, place = streams.name, self._parts.place
         if noted is not None and noted > self._count:
             raise CrawlprojectError(
                 f"{place} lacks {name_of(noted - 1)}, the newest of its parts: restore it (older ones may go), or "
                 "name an empty folder to begin with all events that are still kept, and then "
                 f"{scrapy_command('events', f'--forget={reader}')}"
             )
-        last = self.streams.last
-        if self._count:
-            footer = self._footer(self._count - 1)
-            last |= {stream: at for stream, at in footer.last.items() if stream in last}
-            self._incomplete = footer.all
+        last = streams.last
         ahead = {stream: at for stream, at in stood.items() if is_behind(last[stream], at)}
         if ahead and self._count and noted is None:
             raise CrawlprojectError(
@@ -217,8 +229,7 @@ class Dataset:
                 "--reader, or name an empty folder"
             )
         last |= ahead  # what this reader has read into others, or what is no row of any
-        self._cut = self._form.begun(self._count)
-        self._is_noted = False
+        self._unnoted.add(streams)
         self._note()
 
     def _footer(self, number: int) -> _Footer:
@@ -246,16 +257,21 @@ class Dataset:
             RedisError, StorageDown: nothing is lost: call it again.
 
         """
-        before = self.written
+        before, is_following = self.written, block_s > 0
         while not self._stopping():
             if self._is_due():
                 self.commit()
             self._note()
-            entries = self.streams.read(block_s)
-            self._take(entries)
-            if not entries:
+            batches = self.streams.gather(block_s, is_following=is_following)
+            # Of a shard that does not know yet where the newest part ends, it would note more than that.
+            batches = [(reader, entries) for reader, entries in batches if reader not in self._unnoted]
+            for reader, entries in batches:
+                self._take(reader, entries)
+            if not batches:
                 break
             block_s = 0.0
+        if not is_following:
+            self.streams.check()
         return self.written - before
 
     def _is_due(self) -> bool:
@@ -264,8 +280,8 @@ class Dataset:
         is_late = self._since is not None and time.monotonic() >= self._since + self._every
         return self._form.rows > 0 and (is_late or self._form.is_full())
 
-    def _take(self, entries: list[EventEntry]) -> None:
-        """Take entries, in parts as they become full; the reader is behind the last that was taken."""
+    def _take(self, reader: StreamReader, entries: list[EventEntry]) -> None:
+        """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken."""
         found: dict[int, dict[str, Any]] = {}
         for index, entry in enumerate(entries):
             event = event_of(entry)
@@ -274,7 +290,7 @@ class Dataset:
             elif event.get("spider", "images") == self._state.keys.spider:
                 found[index] = event
         self._form.look_up([(entries[index], event) for index, event in found.items()])
-        before = dict(self.streams.last)
+        before = dict(reader.last)
         for index, entry in enumerate(entries):
             if self._cut is not None and is_behind(self._cut[entry.stream], entry.id):
                 continue  # of the next part: read again
@@ -283,10 +299,10 @@ class Dataset:
                 self.written += 1
                 if self._since is None:
                     self._since = time.monotonic()
-            self.streams.last[entry.stream] = entry.id
+            reader.last[entry.stream] = entry.id
             if self._is_due():
                 self.commit()
-        if entries and self.streams.last == before:
+        if reader.last == before:
             raise CrawlprojectError(
                 f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
                 "its events: remove that, and start again"
@@ -304,7 +320,7 @@ class Dataset:
                 "rows": self._form.rows,
                 "last": dict(self.streams.last),
             }
-            self.streams.renew()
+            self.streams.for_each(_renew)
             try:
                 self._form.put(self._count, footer)
             except PartExists as error:
@@ -314,7 +330,7 @@ class Dataset:
             self._count += 1
             self._incomplete = footer
             self._since = self._cut = None
-        self._is_noted = False
+        self._unnoted.update(self.streams.joined)
         self._note()
 
     def _note(self) -> None:
@@ -324,9 +340,8 @@ class Dataset:
         if self._incomplete is not None:
             self._form.complete(self._count - 1, self._incomplete)
             self._incomplete = None
-        if (self._form.rows == 0 and self._cut is None) or not self._is_noted:
-            self.streams.note(self._count)
-            self._is_noted = True
+        told = self.streams.joined if self._form.rows == 0 and self._cut is None else list(self._unnoted)
+        self._unnoted.difference_update(self.streams.for_each(lambda reader: reader.note(self._count), told))
 
     @contextmanager
     def _renewing(self) -> Iterator[None]:
@@ -336,7 +351,7 @@ class Dataset:
         def renew() -> None:
             while not ended.wait(_RENEW_S):
                 try:
-                    self.streams.renew()
+                    self.streams.for_each(_renew)
                 except Overtaken as error:
                     self._taken_over = error
                     return

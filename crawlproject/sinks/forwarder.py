@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.sinks.entries import event_of, json_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import StreamReader
+from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class Forwarder:
         kafka: Kafka,
         stopping: Callable[[], bool] = lambda: False,
         name: str = READER,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.kafka = kafka
         self.stopping = stopping
-        self.streams = StreamReader(state, name, f"Kafka at {kafka.brokers}")
+        self.streams = ShardReaders(state, name, f"Kafka at {kafka.brokers}", say=say, before=_note)
         self.sent = 0  # events, acknowledged
         self.skipped = 0  # entries that are not events: not written by us
         self._unacknowledged = 0
@@ -65,16 +67,16 @@ class Forwarder:
 
         """
         self.producer: Producer = self.kafka.producer()
-        stood, _ = self.streams.take()
-        try:
-            self.streams.last |= stood
-            self.streams.note()
-            yield
-        finally:
-            self.producer.purge()
-            self.producer.poll(0)
-            with suppress(RedisError):  # it ends by itself
-                self.streams.give_back()
+        with self.streams.opened(self._join):
+            try:
+                yield
+            finally:
+                self.producer.purge()
+                self.producer.poll(0)
+
+    def _join(self, reader: StreamReader, stood: Mapping[str, str], _: int | None) -> None:
+        reader.last |= stood
+        self.streams.for_each(_note, [reader])
 
     def drain(self, block_s: float = 0.0) -> int:
         """Send what is new, and return the number of events; wait up to `block_s` for the first.
@@ -85,22 +87,27 @@ class Forwarder:
             RedisError: what was sent is not forgotten: call it again.
 
         """
-        sent = 0
+        sent, is_following = 0, block_s > 0
         while not self.stopping():
-            self.streams.note()
-            entries = self.streams.read(block_s)
-            if entries:
-                self.streams.renew()  # what was read while somebody else took over is theirs
-            count = self._send(entries)
+            batches = self.streams.gather(block_s, is_following=is_following)
+            for reader, entries in batches:
+                # What was read while somebody else took over is theirs.
+                if not self.streams.for_each(lambda reader: reader.renew(), [reader]):
+                    continue
+                count = self._send(entries)
+                if count is None:
+                    return sent
+                sent += count
+                self.sent += count
+                for entry in entries:
+                    reader.last[entry.stream] = entry.id
+                self.streams.for_each(_note, [reader])
             self.producer.poll(0)  # librdkafka reports its errors here while there is nothing to send
-            if not entries or count is None:
+            if not batches:
                 break
-            sent += count
-            self.sent += count
-            for entry in entries:
-                self.streams.last[entry.stream] = entry.id
-            self.streams.note()
             block_s = 0.0
+        if not is_following:
+            self.streams.check()
         return sent
 
     def _send(self, entries: list[EventEntry]) -> int | None:
@@ -159,8 +166,12 @@ class Forwarder:
         if now >= self._renewed + _RENEW_S:
             self._renewed = now
             with suppress(RedisError):  # trouble that lasts comes up when the batch is noted
-                self.streams.note()
+                self.streams.for_each(_note)
         return True
+
+
+def _note(reader: StreamReader) -> None:
+    reader.note()
 
 
 def _key(event: dict[str, Any]) -> str | None:

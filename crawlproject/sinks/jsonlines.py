@@ -17,7 +17,6 @@ from redis import RedisError
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
-from crawlproject.state.keys import Keys
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.state.streams import EventEntry
 from crawlproject.texts import one_line, scrapy_command
@@ -126,9 +125,8 @@ class EventFile:
 
     def _begin(self, before: _Position | None) -> None:
         """Choose the file's id and the reader's name, and write them to disk before Redis gets them."""
-        keys = self._state.keys
         self._id = (before.id if before else "") or secrets.token_hex(4)
-        name = self._name or (before.reader if before else "") or default_name(keys, self.path, self._id)
+        name = self._name or (before.reader if before else "") or default_name(self._state, self.path, self._id)
         self.streams = StreamReader(self._state, name, str(self.path), self._id)
         self.last = self.streams.last
         self.offset = 0
@@ -262,7 +260,7 @@ class EventFile:
         return self.written - before
 
     def _append(self, entries: list[EventEntry]) -> None:
-        lines = [line for line in map(_line, entries) if line is not None]
+        lines = [line for line in map(line_of, entries) if line is not None]
         self._file.writelines(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -312,13 +310,13 @@ class EventFile:
             return False
 
 
-def default_name(keys: Keys, path: Path, file_id: str) -> str:
+def default_name(state: BlockingState, path: Path, file_id: str) -> str:
     """Return the name of a file's reader that was given none; the id tells files of equal path apart."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", path.name)[:_LONGEST_NAME]
-    return f"{keys.namespace}-{keys.spider}-{plain}-{file_id}"
+    return f"{state.config.namespace}-{state.keys.spider}-{plain}-{file_id}"
 
 
-def _line(entry: EventEntry) -> bytes | None:
+def line_of(entry: EventEntry) -> bytes | None:
     """Return the line of an event, None if the entry is not one."""
     event = event_of(entry)
     try:

@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from redis import RedisError
+
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState
 from crawlproject.state.cluster import has_replica
+from crawlproject.state.health import plain
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
 from crawlproject.texts import printable
@@ -134,10 +137,12 @@ class StreamReader:
             Overtaken: another process has taken the lease: nothing was done.
 
         """
+        self.note_at(self.last, length, instead_of)
+
+    def note_at(self, last: Mapping[str, str], length: int, instead_of: str = "") -> None:
+        """Do what `note` does for another position: the last entry of each stream."""
         self._refused(
-            self._scripts.note(
-                self.name, self._holder, self.last, file=self.file, length=length, instead_of=instead_of
-            )
+            self._scripts.note(self.name, self._holder, last, file=self.file, length=length, instead_of=instead_of)
         )
 
     def give_back(self) -> None:
@@ -199,6 +204,41 @@ def readers(state: BlockingState) -> Iterator[ReaderStatus]:
         )
 
 
+def readers_of_all(state: BlockingState) -> tuple[list[ReaderStatus], list[tuple[BlockingState, str]]]:
+    """Return all readers, by name, each with what it has read and not read in all shards; and what is wrong with
+    the shards that do not answer.
+
+    Raises:
+        RedisError: of the only shard.
+
+    """
+    found: dict[str, ReaderStatus] = {}
+    away: list[tuple[BlockingState, str]] = []
+    for shard in state.shards:
+        try:
+            there = list(readers(shard))
+        except RedisError as error:
+            if state.count == 1:
+                raise
+            away.append((shard, plain(error)))
+            continue
+        for one in there:
+            before = found.get(one.name)
+            found[one.name] = one if before is None else _together(before, one)
+    return [found[name] for name in sorted(found)], away
+
+
+def _together(one: ReaderStatus, other: ReaderStatus) -> ReaderStatus:
+    """Return the status of a reader of two shards."""
+    newer = max(one, other, key=lambda status: status.since or 0.0)
+    return newer._replace(
+        reading=one.reading or other.reading,
+        behind=one.behind + other.behind,
+        last_read=max((read for read in (one.last_read, other.last_read) if read is not None), default=None),
+        positions={**one.positions, **other.positions},
+    )
+
+
 def forget(state: BlockingState, name: str) -> tuple[Mapping[str, str], int]:
     """Forget a reader, so that nothing is kept, and no crawl pauses, for it.
 
@@ -209,17 +249,25 @@ def forget(state: BlockingState, name: str) -> tuple[Mapping[str, str], int]:
         ReaderTaken: a process reads as it.
 
     """
-    scripts = ReaderScripts(state.redis, state.keys)
-    stood = scripts.forget(name)
-    if isinstance(stood, LeaseHolder):
-        raise ReaderTaken(
-            f"reader {name} is being read by {_shown(stood)}: stop that process first; if it has died, wait "
-            f"{stood.left_s:.0f} s"
-        )
-    if stood is None:
-        known = ", ".join(map(printable, sorted(_positions(state)))) or "none"
+    found: dict[str, str] = {}
+    unread, is_known = 0, False
+    for shard in state.shards:
+        scripts = ReaderScripts(shard.redis, shard.keys)
+        stood = scripts.forget(name)
+        if isinstance(stood, LeaseHolder):
+            raise ReaderTaken(
+                f"reader {name} is being read by {_shown(stood)}: stop that process first; if it has died, wait "
+                f"{stood.left_s:.0f} s"
+            )
+        if stood is not None:
+            is_known = True
+            found |= stood
+            unread += sum(_unread(scripts, stream, at) for stream, at in stood.items())
+    if not is_known:
+        names = {reader for shard in state.shards for reader in _positions(shard)}
+        known = ", ".join(map(printable, sorted(names))) or "none"
         raise CrawlprojectError(f"there is no reader {printable(name)}; known readers: {known}")
-    return stood, sum(_unread(scripts, stream, at) for stream, at in stood.items())
+    return found, unread
 
 
 def _positions(state: BlockingState) -> dict[str, dict[str, str]]:

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 KEYS = Keys("crawl", "images")
 IMAGES = "image_metadata_updates"
 ROOT = Path(__file__).parents[2]
-TRACED = ("crawlproject/sinks/forwarder.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
+TRACED = (
+    "crawlproject/sinks/forwarder.py",
+    "crawlproject/state/streams.py",
+    "crawlproject/state/readers.py",
+    "crawlproject/state/shard_readers.py",
+)
 LEASE = KEYS.reader_of + READER
 
 
@@ -95,7 +100,7 @@ def renewed(forwarder: Forwarder) -> Iterator[None]:
 
     def renew() -> None:
         while not stop.wait(0.1):
-            forwarder.streams.renew()
+            forwarder.streams.readers[0].renew()
 
     thread = threading.Thread(target=renew)
     thread.start()
@@ -393,7 +398,7 @@ def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(client: re
     emit(client, 1)
     forwarder = Forwarder(of(client), kafka(broker))
     with forwarder.opened():
-        note = forwarder.streams.note
+        note = forwarder.streams.readers[0].note
         calls = 0
 
         def fails() -> None:
@@ -403,7 +408,7 @@ def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(client: re
                 raise redis.ConnectionError("gone")
             note()
 
-        forwarder.streams.note = fails  # type: ignore[assignment]
+        forwarder.streams.readers[0].note = fails  # type: ignore[method-assign, assignment]
         with pytest.raises(redis.ConnectionError):
             forwarder.drain()
         emit(client, 2)

@@ -1,0 +1,102 @@
+"""One question to all shards of a crawl, or to those of some sources: one that is away hides no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+import redis
+
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
+from crawlproject.state.health import plain
+
+T = TypeVar("T")
+
+_WITHIN_S = 4.0  # that a shard has to answer
+
+
+def shown(state: State | BlockingState) -> str:
+    """Return the name of a shard, for people."""
+    return f"shard {state.number} of {state.count}"
+
+
+def not_answering(state: State, fault: str, what: str = "") -> redis.ConnectionError:
+    """Return the error of a shard that does not answer; `what` is to be said of that."""
+    return redis.ConnectionError(f"{shown(state)} does not answer ({fault}){what}")
+
+
+def by_shard(state: State, sources: Iterable[str]) -> dict[State, list[str]]:
+    """Return sources by the shard that they are in, both in order."""
+    found: dict[State, list[str]] = {shard: [] for shard in state.shards}
+    for source in sources:
+        found[state.shard_for(source)].append(source)
+    return {shard: names for shard, names in found.items() if names}
+
+
+async def ask_shards(
+    shards: Iterable[State], call: Callable[[State], Awaitable[T]], *, within_s: float = _WITHIN_S
+) -> tuple[dict[State, T], dict[State, str]]:
+    """Return what `call` returns for each shard, and of those that did not answer, what is wrong.
+
+    Raises:
+        REDIS_TROUBLE: of the only shard of a crawl.
+
+    """
+    asked = list(shards)
+    if len(asked) == 1 and asked[0].count == 1:
+        return {asked[0]: await call(asked[0])}, {}
+
+    async def ask(shard: State) -> T:
+        return await call(shard)
+
+    tasks = {shard: asyncio.create_task(ask(shard)) for shard in asked}
+    if tasks:
+        await asyncio.wait(tasks.values(), timeout=within_s)
+    answers: dict[State, T] = {}
+    away: dict[State, str] = {}
+    for shard, task in tasks.items():
+        if not task.done():
+            task.add_done_callback(_forget)
+            task.cancel()
+            away[shard] = f"no answer within {within_s:g} s"
+            continue
+        try:
+            answers[shard] = task.result()
+        except REDIS_TROUBLE as error:
+            away[shard] = plain(error)
+    return answers, away
+
+
+def _forget(task: asyncio.Task[T]) -> None:
+    """Take note of how a task has ended, so that asyncio does not complain that nobody has."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def ask_for(
+    state: State, sources: Iterable[str], call: Callable[[State, list[str]], Awaitable[T]]
+) -> dict[State, T]:
+    """Return what `call` returns for the shards of some sources, each with its sources.
+
+    Raises:
+        redis.ConnectionError: a shard does not answer; the others have been asked all the same.
+        REDIS_TROUBLE: of the only shard of a crawl.
+
+    """
+    groups = by_shard(state, sources)
+    answers, away = await ask_shards(groups, lambda shard: call(shard, groups[shard]), within_s=30.0)
+    check_answered(away, groups)
+    return answers
+
+
+def check_answered(away: Mapping[State, str], groups: Mapping[State, list[str]]) -> None:
+    """Check that each shard has answered.
+
+    Raises:
+        redis.ConnectionError: one has not; the message names its sources.
+
+    """
+    for shard, fault in away.items():
+        names = ", ".join(groups[shard][:5]) + (", ..." if len(groups[shard]) > 5 else "")
+        raise not_answering(shard, fault, f", and has {names}: run this again later")

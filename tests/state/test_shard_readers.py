@@ -1,0 +1,316 @@
+"""Readers of the events of several shards: each event once in a file or dataset, whatever happens to one shard."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.kafka import Kafka
+from crawlproject.sinks.dataset import Dataset
+from crawlproject.sinks.forwarder import Forwarder
+from crawlproject.sinks.parquet import ParquetForm
+from crawlproject.sinks.sharded_lines import ShardedEventFile
+from crawlproject.state.client import BlockingState
+from crawlproject.state.readers import readers
+from crawlproject.storage.parts import FolderParts
+from tests.kafka_broker import Broker
+from tests.sinks.events import image
+from tests.sinks.lines import before_line, die
+from tests.state.servers import Cluster
+from tests.waiting import until
+
+SHARDS = 4
+TRACED = ("crawlproject/sinks/sharded_lines.py",)
+
+
+@pytest.fixture
+def state(cluster_url: str) -> Iterator[BlockingState]:
+    with connected(cluster_url) as one:
+        yield one
+
+
+def connected(url: str) -> BlockingState:
+    settings = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
+    return BlockingState.connect(config.load(settings), timeout=5.0)
+
+
+def emit(state: BlockingState, numbers: Sequence[int]) -> None:
+    """Add events, each to the next shard."""
+    for number in numbers:
+        shard = state.shards[number % SHARDS]
+        shard.redis.xadd(shard.keys.image_events, {"event": json.dumps(image(number))})
+
+
+def numbers(path: Path) -> list[int]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sorted(int(json.loads(line)["identifier"].partition(".")[2]) for line in lines)
+
+
+def drain(state: BlockingState, path: Path, name: str | None = None) -> int:
+    file = ShardedEventFile(path, state, name)
+    with file.opened():
+        return file.drain()
+
+
+def let_leases_end(state: BlockingState) -> None:
+    """Have it be some seconds later, for the leases of readers."""
+    for shard in state.shards:
+        for key in shard.redis.scan_iter(shard.keys.reader_of + "*"):
+            shard.redis.hdel(key, "until")
+
+
+def test_a_file_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(state, range(30))
+    assert drain(state, path) == 30
+    assert drain(state, path) == 0
+    emit(state, range(30, 42))
+    assert drain(state, path) == 12
+    assert numbers(path) == list(range(42))
+    position = json.loads((tmp_path / "events.jsonl.position").read_text())
+    assert position["offset"] == path.stat().st_size == sum(position["lengths"].values())
+    assert position["last"].keys() == {stream for shard in state.shards for stream in shard.keys.streams}
+    for shard in state.shards:
+        [reader] = readers(shard)
+        assert (reader.behind, reader.reading) == (0, False)
+
+
+def test_two_files_of_one_reader_have_each_event_in_one_of_them(state: BlockingState, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    emit(state, range(8))
+    drain(state, one, "both")
+    emit(state, range(8, 16))
+    drain(state, two, "both")
+    emit(state, range(16, 20))
+    drain(state, one, "both")
+    assert sorted(numbers(one) + numbers(two)) == list(range(20))
+
+
+def test_one_process_reads_under_one_name(state: BlockingState, tmp_path: Path) -> None:
+    stop = threading.Event()
+    one = ShardedEventFile(tmp_path / "one.jsonl", state, "both", stop.is_set)
+
+    def follow() -> None:
+        while not stop.is_set():
+            one.drain(0.2)
+
+    with one.opened():
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            with (
+                pytest.raises(ReaderTaken, match="reader both is being read by process"),
+                ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened(),
+            ):
+                pass
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    (tmp_path / "events.jsonl.position").write_text(json.dumps({"offset": 0, "last": {"crawl:link_rot": "0-0"}}))
+    with pytest.raises(CrawlprojectError, match="another namespace, or of a crawl with another number of shards"):
+        drain(state, path)
+
+
+@pytest.mark.slow
+def test_killed_at_any_line_it_goes_on_exactly_once(
+    cluster_url: str, state: BlockingState, tmp_path: Path
+) -> None:
+    """A child per line of the sink's code, which dies when it is about to run that one."""
+    path = tmp_path / "events.jsonl"
+    died, line = True, 0
+    while died:
+        emit(state, range(2 * line, 2 * line + 2))
+        died = drained_by_a_child_that_dies(cluster_url, path, 3 * line)
+        let_leases_end(state)
+        line += 1
+        drain(state, path)
+        assert numbers(path) == list(range(2 * line))
+    assert line > 40
+
+
+def drained_by_a_child_that_dies(url: str, path: Path, at_line: int) -> bool:
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with connected(url) as own:
+            sys.settrace(before_line(TRACED, at_line, die))
+            drain(own, path)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_a_shard_that_does_not_note_holds_up_its_own_events_alone(state: BlockingState, tmp_path: Path) -> None:
+    """Neither lost nor doubled, whether it has noted them or not."""
+    path = tmp_path / "events.jsonl"
+    said: list[str] = []
+    file = ShardedEventFile(path, state, say=said.append)
+    with file.opened():
+        for first, is_noted in ((0, True), (8, False)):
+            emit(state, range(first, first + 8))
+            one = file.streams.readers[1]
+            note = one.note_at
+
+            def fails(*args: Any, is_noted: bool = is_noted, note: Any = note) -> None:
+                if is_noted:
+                    note(*args)
+                raise redis.ConnectionError("gone")
+
+            one.note_at = fails  # type: ignore[method-assign, assignment]
+            with suppress(redis.ConnectionError):
+                file.drain()
+            assert [number for number in range(first, first + 8) if number not in numbers(path)] == [
+                number for number in range(first, first + 8) if number % SHARDS == 1
+            ]
+            one.note_at = note  # type: ignore[method-assign]
+            last = first + 8
+            until(lambda last=last: file.drain(0.1) or len(numbers(path)) == last)  # type: ignore[misc]
+            assert numbers(path) == list(range(first + 8))
+    assert any("shard 1 of 4 does not answer" in text for text in said)
+    assert said[-1] == "shard 1 of 4 answers again"
+
+
+def test_a_batch_that_was_noted_is_in_the_file_of_the_next_process(state: BlockingState, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    for first, is_noted in ((0, True), (8, False)):
+        emit(state, range(first, first + 8))
+        file = ShardedEventFile(path, state)
+        with file.opened():
+            one = file.streams.readers[1]
+            note = one.note_at
+
+            def fails(*args: Any, is_noted: bool = is_noted, note: Any = note) -> None:
+                if is_noted:
+                    note(*args)
+                raise redis.ConnectionError("gone")
+
+            one.note_at = fails  # type: ignore[method-assign, assignment]
+            with suppress(redis.ConnectionError):
+                file.drain()
+        assert len(numbers(path)) == first + 6
+        assert drain(state, path) == (0 if is_noted else 2)
+        assert numbers(path) == list(range(first + 8))
+
+
+@pytest.mark.slow
+def test_a_shard_that_is_away_pauses_alone(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    said: list[str] = []
+    file = ShardedEventFile(path, state, say=said.append)
+    with file.opened():
+        emit(state, range(16))
+        node = cluster.owner_of(state.shards[3].keys.readers)
+        gone = [shard for shard in state.shards if cluster.owner_of(shard.keys.readers) is node]
+        assert 1 <= len(gone) < SHARDS
+        node.client.wait(1, 1000)
+        replica = cluster.replica_of(node)
+        node.kill()
+        replica.kill()
+        try:
+            others = [number for number in range(16) if state.shards[number % SHARDS] not in gone]
+            until(lambda: file.drain(0.2) or numbers(path) == others)
+            until(lambda: file.drain(0.2) or any("shard 3 of 4 does not answer" in text for text in said))
+        finally:
+            node.start()
+            replica.start()
+        until(cluster.is_whole)
+        until(lambda: file.drain(0.2) or numbers(path) == list(range(16)))
+    assert "shard 3 of 4 answers again" in said
+    assert drain(state, path) == 0
+
+
+@pytest.mark.slow
+def test_what_ends_without_a_shard_says_so(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    emit(state, range(8))
+    node = cluster.owner_of(state.shards[3].keys.readers)
+    node.client.wait(1, 1000)
+    replica = cluster.replica_of(node)
+    node.kill()
+    replica.kill()
+    try:
+        with pytest.raises(
+            redis.ConnectionError, match=r"shard 3 of 4 does not answer .*run this again when it does"
+        ):
+            drain(state, path)
+        assert numbers(path)
+    finally:
+        node.start()
+        replica.start()
+    until(cluster.is_whole)
+    let_leases_end(state)
+    drain(state, path)
+    assert numbers(path) == list(range(8))
+
+
+def test_a_dataset_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
+    def written() -> int:
+        parts = FolderParts(tmp_path / "out")
+        dataset = Dataset(state, parts, ParquetForm(parts, 5), every=600.0)
+        with dataset.opened():
+            dataset.drain()
+            dataset.commit()
+        return dataset.written
+
+    emit(state, range(12))
+    assert written() == 12
+    assert written() == 0
+    emit(state, range(12, 20))
+    assert written() == 8
+    tables = [
+        pq.read_table(path)["identifier"].to_pylist() for path in sorted((tmp_path / "out").glob("*.parquet"))
+    ]
+    found = sorted(int(name.partition(".")[2]) for names in tables for name in names)
+    assert found == list(range(20))
+    assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
+
+
+def test_rows_that_are_in_no_part_yet_are_not_noted(state: BlockingState, tmp_path: Path) -> None:
+    """Not even while the note of another shard's part is late."""
+    parts = FolderParts(tmp_path / "out")
+    dataset = Dataset(state, parts, ParquetForm(parts, 100), every=600.0)
+    emit(state, range(4))
+    with dataset.opened():
+        dataset.drain()
+        one = dataset.streams.readers[1]
+        note = one.note
+
+        def fails(*args: Any) -> None:
+            raise redis.ConnectionError("gone")
+
+        one.note = fails  # type: ignore[method-assign, assignment]
+        dataset.commit()
+        emit(state, range(4, 8))
+        with suppress(redis.ConnectionError):
+            dataset.drain()
+        one.note = note  # type: ignore[method-assign]
+        dataset.drain(0.1)
+        assert [next(readers(shard)).behind for shard in state.shards] == [1] * SHARDS
+
+
+def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker) -> None:
+    settings = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0"}}
+    forwarder = Forwarder(state, Kafka(config.load(settings), lambda _: None))
+    emit(state, range(10))
+    with forwarder.opened():
+        assert forwarder.drain() == 10
+        assert forwarder.drain() == 0
+    assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
