@@ -32,6 +32,7 @@ from crawlproject.sources.exclusions import exclusion_names
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
 from crawlproject.state.health import known_fault
+from crawlproject.state.over_shards import ask_for
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.texts import visible
 
@@ -238,7 +239,9 @@ def operator(command: ScrapyCommand) -> str:
 
 async def remark_unknown(state: State, sources: list[str]) -> list[str]:
     """Say on stderr which of `sources` nothing is crawled as so far, and return them."""
-    unknown = await unknown_sources(state, sources)
+    found = await ask_for(state, sources, unknown_sources)
+    there = {name for names in found.values() for name in names}
+    unknown = [source for source in sources if source in there]
     for source in unknown:
         remark(f"nothing is crawled as {source} so far; a name in seeds alone does not count")
     return unknown

@@ -5,31 +5,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
 from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
+from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.source_table import delete_override, set_override
 from crawlproject.state.users_keys import note_in_users_set
 
+T = TypeVar("T")
+
 
 async def halt(state: State, sources: list[str], by: str) -> None:
     """Send nothing more to `sources` until they are resumed."""
-    await note_order(state, sources, "halt", by)
-    await add_halts(state, sources)
+
+    async def there(shard: State, names: list[str]) -> None:
+        await note_order(shard, names, "halt", by)
+        await add_halts(shard, names)
+
+    await ask_for(state, sources, there)
 
 
 async def resume(state: State, sources: list[str], by: str) -> list[str]:
     """Resume `sources` with nothing held against them; return those that were halted."""
-    await note_order(state, sources, "halt", by)
-    resumed = await remove_halts(state, sources)
-    # That clears what their statuses have led to: a hold by Retry-After, a lower rate.
-    await delete_statuses(state, [name for name in sources if name not in resumed])
-    # The delays in their robots.txt still hold, but the files may have changed.
-    for name in sources:
-        await expire_copies(state, name)
-    return resumed
+
+    async def there(shard: State, names: list[str]) -> list[str]:
+        await note_order(shard, names, "halt", by)
+        resumed = await remove_halts(shard, names)
+        # That clears what their statuses have led to: a hold by Retry-After, a lower rate.
+        await delete_statuses(shard, [name for name in names if name not in resumed])
+        # The delays in their robots.txt still hold, but the files may have changed.
+        for name in names:
+            await expire_copies(shard, name)
+        return resumed
+
+    found = await ask_for(state, sources, there)
+    resumed = {name for names in found.values() for name in names}
+    return [name for name in sources if name in resumed]
 
 
 async def set_rate(state: State, source: str, value: str, by: str, *, over_robots: bool = False) -> float | None:
@@ -41,6 +57,7 @@ async def set_rate(state: State, source: str, value: str, by: str, *, over_robot
         ValueError: `value` is neither.
 
     """
+    state = state.shard_for(source)
     if value == "auto":
         await note_order(state, [source], "rate", by)
         await delete_override(state, source)
@@ -59,8 +76,13 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
     Those that a source with other hosts has for an excluded domain are dropped when their turn comes.
     """
     await note_in_users_set(state, "excluded", add=names)
-    excluded = await state.scripts.exclude(dict.fromkeys(names, reason), by=by)
-    return {one.name: await drop_queued(state, one.name) if one.has_work else 0 for one in excluded}
+
+    async def there(shard: State) -> dict[str, int]:
+        excluded = await shard.scripts.exclude(dict.fromkeys(names, reason), by=by)
+        return {one.name: await drop_queued(shard, one.name) if one.has_work else 0 for one in excluded}
+
+    found = await _in_all(state, there, "excluded")
+    return {name: sum(dropped.get(name, 0) for dropped in found) for name in names}
 
 
 async def include(state: State, names: list[str], by: str) -> dict[str, str]:
@@ -68,20 +90,44 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
 
     When this returns, the seeds that were dropped are no duplicates any more.
     """
-    included = await state.scripts.include(names, by=by)
-    gone = [name for name, now in included.items() if now in {"included", "not excluded"}]
+
+    async def there(shard: State) -> dict[str, str]:
+        included = await shard.scripts.include(names, by=by)
+        await forget_dropped(shard)
+        return included
+
+    found = await _in_all(state, there, "included")
+    now = {name: {included[name] for included in found} for name in names}
+    said = {name: next(what for what in _INCLUDED if what in whats) for name, whats in now.items()}
+    gone = [name for name, what in said.items() if what != "file"]
     await note_in_users_set(state, "excluded", take=gone)
-    await forget_dropped(state)
-    return included
+    return said
 
 
 async def purge(state: State, source: str, by: str) -> int:
     """Empty the queue of a source; return how many requests were dropped. They are no duplicates any more."""
-    dropped = await drop_queued(state, source, "purged", by)
-    await forget_dropped(state)
+    shard = state.shard_for(source)
+    dropped = await drop_queued(shard, source, "purged", by)
+    await forget_dropped(shard)
     return dropped
 
 
 async def purgeable(state: State, source: str) -> int:
     """Return how many requests `purge` would drop."""
-    return await count_queued(state, source)
+    return await count_queued(state.shard_for(source), source)
+
+
+_INCLUDED = ("file", "included", "not excluded")  # what a name is by now; of all shards the first counts
+
+
+async def _in_all(state: State, call: Callable[[State], Awaitable[T]], what: str) -> list[T]:
+    """Return what `call` returns for all shards.
+
+    Raises:
+        redis.ConnectionError: one does not answer; in the others it is done, and its leader follows.
+
+    """
+    answers, away = await ask_shards(state.shards, call, within_s=600.0)
+    for shard, fault in away.items():
+        raise not_answering(shard, fault, f": {what} there as soon as it does, and in the others now")
+    return list(answers.values())

@@ -25,9 +25,17 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
 
     """
     with BlockingState.connect(settings, spider) as state:
-        workers = alive_workers(state)
-    if any(worker.startswith(f"{machine}:") for worker in workers):
-        return None
+        trouble: Exception | None = None
+        for shard in state.shards:  # a shard that is away is no fault of the worker
+            try:
+                workers = alive_workers(shard)
+            except REDIS_TROUBLE as error:
+                trouble = error
+                continue
+            if any(worker.startswith(f"{machine}:") for worker in workers):
+                return None
+    if trouble is not None:
+        raise trouble
     return f"no worker of {machine} has sent a heartbeat within {settings.heartbeat_timeout:g} s"
 
 

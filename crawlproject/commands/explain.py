@@ -32,7 +32,7 @@ from crawlproject.state.place import find_request, next_look
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
-from crawlproject.status.attribution import reason_for_name, reason_for_url
+from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import Ended, last_end
 from crawlproject.status.source_status import (
     duration,
@@ -90,8 +90,9 @@ def _source_in(argument: str) -> str | None:
 
 async def explain_source(state: State, name: str) -> dict[str, Any]:
     """Return what is crawled as the source `name`, and its status; docs/operators.md describes the keys."""
+    owner = await state.shard_for(name).scripts.attribute(None, name)
+    state = state.shard_for(name)
     found = await state.scripts.attribute(name, None)
-    owner = await state.scripts.attribute(None, name)
     is_known = not await unknown_sources(state, [name])
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     [statuses] = await read_statuses(state, [name])
@@ -119,8 +120,9 @@ async def explain(
     known_as = (canonical_url(seed.url) if spider == "pages" else None) or seed.url
     request = Request(known_as, meta={IDENTIFIER: seed.identifier} if spider == "images" else {})
     domain = domain_of_url(request.url)
-    found = await state.scripts.attribute(seed.source, domain)
+    found = await attribution(state, seed.source, domain)
     name = found.source
+    state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]

@@ -53,17 +53,18 @@ class Command(cli.Command):
     async def _set(self, source: str, value: str, *, over_robots: bool) -> tuple[float | None, float | None]:
         """Set the rate; return it, and the delay in seconds that the source's robots.txt asks for, if any."""
         async with cli.opened_state(self) as state:
+            shard = state.shard_for(source)
             try:
                 rate = await set_rate(state, source, value, cli.operator(self), over_robots=over_robots)
             except ValueError as error:
                 raise UsageError(str(error)) from None
             await cli.remark_unknown(state, [source])
-            if rate is not None and (await state.scripts.attribute(source, None)).kind == "domain":
+            if rate is not None and (await shard.scripts.attribute(source, None)).kind == "domain":
                 cli.remark(
                     f"{source} is a domain, and not in the catalogue: the rate is for what leads there, and not "
                     "for seeds that name it and lead elsewhere"
                 )
-            [status] = await state.scripts.inspect([source])
+            [status] = await shard.scripts.inspect([source])
             by_size = MINIMUM_RATE if status.by_size is None else status.by_size
             delay, wanted = status.robots_delay, by_size if rate is None else rate
             if delay and wanted * delay > 1 and not over_robots:

@@ -8,6 +8,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from crawlproject import cli
+from crawlproject.state.client import State
+from crawlproject.state.over_shards import ask_shards, shown
 from crawlproject.state.source_table import known_sources
 from crawlproject.status.source_status import SourceRow, duration, pause, said_of_links, seen_on, source_statuses
 from crawlproject.texts import counted
@@ -30,18 +32,34 @@ class Command(cli.Command):
         asyncio.run(self._print(cli.source_names(args), opts))
 
     async def _print(self, names: list[str], opts: argparse.Namespace) -> None:
+        away: dict[State, str] | None = None if names else {}
         async with cli.opened_state(self, opts.spider) as state:
             if names:
                 await cli.remark_unknown(state, names)
             else:
-                names = await known_sources(state)
-            rows = (row async for _, row in source_statuses(state, names))
+                known, away = await ask_shards(state.shards, known_sources, within_s=60.0)
+                names = sorted({name for found in known.values() for name in found})
+            rows = (row async for _, row in source_statuses(state, names, away))
             if opts.json:
                 await _write_json(names, rows)
             else:
                 await _write_table(names, rows, _OF_PAGES if opts.spider == "pages" else _COLUMNS)
-            if not opts.json and (reason := (await pause(state)).reason):
-                cli.show(f"nothing goes out: {reason}")
+            for shard, fault in (away or {}).items():
+                cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")
+            if not opts.json:
+                await _print_pauses(state)
+
+
+async def _print_pauses(state: State) -> None:
+    """Say why nothing goes out, of which shards if there are several."""
+    pauses, _ = await ask_shards(state.shards, pause)
+    reasons: dict[str, list[str]] = {}
+    for shard, one in pauses.items():
+        if one.reason:
+            reasons.setdefault(one.reason, []).append(str(shard.number))
+    for reason, numbers in reasons.items():
+        of = "" if len(numbers) == state.count else f" of shard {', '.join(numbers)}"
+        cli.show(f"nothing goes out{of}: {reason}")
 
 
 async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:

@@ -32,7 +32,8 @@ def _stats(state: BlockingState) -> dict[str, Any]:
     """Return the totals, with how long fetches took: in all since the crawl began, of each source lately."""
     said = totals(state)
     sources = said.pop("sources")
-    times, lately = histograms(state), read_all_fetches(state)
+    times = histograms(state)
+    lately = {name: row for shard in state.shards for name, row in read_all_fetches(shard).items()}
     for name, counts, bounds in (
         ("latency", times.latencies, LATENCY_BOUNDS),
         ("fetch", times.fetches, LATENCY_BOUNDS),

@@ -10,6 +10,7 @@ from typing import Any
 from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.state.client import State
 from crawlproject.state.newest_entries import RawEntry, entries_after, newest_entries
+from crawlproject.state.over_shards import ask_shards
 from crawlproject.texts import printable
 
 _THUMBNAILS, _ROWS = 24, 40
@@ -23,7 +24,31 @@ _ORDERS = {
 
 
 class Recent:
-    """Reads what came lately. A dead letter may hold a seed of a megabyte: each is read once, not at each look."""
+    """Reads what came lately, of all shards that answer."""
+
+    def __init__(self, state: State) -> None:
+        self._shards = {shard: _RecentOfShard(shard) for shard in state.shards}
+
+    async def look(self) -> dict[str, Any]:
+        """Return the newest `thumbnails`, `link_rot`, `dead` and `halts`, the newest first.
+
+        Among the halts are resumptions, exclusions, and queues that were emptied.
+        """
+        found, _ = await ask_shards(self._shards, lambda shard: self._shards[shard].look())
+        if len(self._shards) == 1:
+            return next(iter(found.values()))
+        return {
+            name: sorted(
+                (event for one in found.values() for event in one[name]),
+                key=lambda event: str(event.get("time") or event.get("fetched_at")),
+                reverse=True,
+            )[:most]
+            for name, most in {"thumbnails": _THUMBNAILS, "link_rot": _ROWS, "halts": _ROWS, "dead": _ROWS}.items()
+        }
+
+
+class _RecentOfShard:
+    """The same of one. A dead letter may hold a seed of a megabyte: each is read once, not at each look."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -32,10 +57,7 @@ class Recent:
         self._looking = asyncio.Lock()  # two pages may open at once
 
     async def look(self) -> dict[str, Any]:
-        """Return the newest `thumbnails`, `link_rot`, `dead` and `halts`, the newest first.
-
-        Among the halts are resumptions, exclusions, and queues that were emptied.
-        """
+        """Return what `Recent.look` does, of this shard."""
         keys = self.state.keys
         tables = (keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.audit)
         found = await newest_entries(self.state, {keys.image_events: _THUMBNAILS, **dict.fromkeys(tables, _ROWS)})

@@ -296,6 +296,11 @@ class CrawlCollector(Collector):
                 int(overview.pause.kind != "no pulse"),
             ),
             (
+                "crawl_stopped_shards",
+                "Shards of which nothing goes out, or that do not answer.",
+                len(sample.stopped),
+            ),
+            (
                 "crawl_paused",
                 "1 while unread events or dead letters are at their bound: nothing goes out.",
                 int(overview.pause.kind == "paused"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from crawlproject.sources.exclusions import domains_above
-from crawlproject.state.client import State
+from crawlproject.state.client import REDIS_TROUBLE, State
 
 _PAGE = 1000  # names a call
 
@@ -26,7 +27,19 @@ class ExcludedName(NamedTuple):
 
 
 async def excluded_names(state: State) -> list[ExcludedName]:
-    """Return all that is excluded, sorted."""
+    """Return all that is excluded, sorted: by what the first shard that answers says, all say the same.
+
+    Raises:
+        REDIS_TROUBLE: none answers.
+
+    """
+    for shard in state.shards[:-1]:
+        with suppress(*REDIS_TROUBLE):
+            return await _excluded_names(shard)
+    return await _excluded_names(state.shards[-1])
+
+
+async def _excluded_names(state: State) -> list[ExcludedName]:
     redis: Any = state.redis
     names = sorted({name async for name in redis.sscan_iter(state.keys.excluded, count=_PAGE)})
     found: list[ExcludedName] = []

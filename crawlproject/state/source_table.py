@@ -19,11 +19,12 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 
 
 async def known_sources(state: State) -> list[str]:
-    """Return all sources that the catalogue names or that a seed has led to, sorted."""
+    """Return all sources of a shard that the catalogue names or that a seed has led to, sorted."""
     redis: Any = state.redis
     names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
     names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
-    return sorted(_text(name) for name in names)
+    # Each shard has the limits of the whole catalogue.
+    return sorted(name for name in map(_text, names) if state.shard_for(name) is state)
 
 
 async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
@@ -34,7 +35,7 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
-    """Return those of `sources` that neither the catalogue names nor a seed has led to."""
+    """Return those of `sources` of a shard that neither the catalogue names nor a seed has led to."""
     redis: Any = state.redis
     listed = await redis.smismember(state.keys.sources, sources)
     sized = await redis.hmget(state.keys.limits, sources)

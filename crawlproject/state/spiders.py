@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import redis
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
+from crawlproject.state.over_shards import ask_shards
 
 _MOST = 16  # spiders, those that have asked for work last
 _NAME = re.compile(
@@ -21,16 +23,30 @@ async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str
     """Return the spiders that have something in this namespace: seeds, requests, or totals of what was done.
 
     Those of `project` come first, in that order; then others that share its Redis, and have asked for work.
+
+    Raises:
+        redis.ConnectionError: no shard answers.
+        REDIS_TROUBLE: of the only shard.
+
     """
-    redis: Any = state.redis
+    found, away = await ask_shards(state.shards, lambda shard: _present_in(shard, project))
+    if not found:
+        raise redis.ConnectionError(f"no shard answers: {next(iter(away.values()))}")
+    names = dict.fromkeys(name for present in found.values() for name in present)
+    return [name for name in project if name in names] + sorted(names.keys() - set(project))
+
+
+async def _present_in(state: State, project: Sequence[str]) -> list[str]:
+    """Return those of one shard."""
+    client: Any = state.redis
     try:
-        asked = await redis.zrevrange(state.keys.spiders, 0, _MOST - 1)
+        asked = await client.zrevrange(state.keys.spiders, 0, _MOST - 1)
     except ResponseError:  # a key that holds something else
         asked = []
     others = sorted(name.decode(errors="replace") for name in asked)
     names = [*project, *filter(_NAME.fullmatch, others)]
     names = list(dict.fromkeys(names))
-    async with redis.pipeline(transaction=False) as pipe:
+    async with client.pipeline(transaction=False) as pipe:
         for name in names:
             keys = replace(state.keys, spider=name)
             pipe.exists(keys.seeds, keys.outstanding, keys.totals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,17 +46,34 @@ _OF_LINKS = (
 
 def histograms(state: BlockingState) -> Histograms:
     """Return how long all sources took since the crawl began."""
-    fields = {name: whole_number(count) for name, count in _scan(state, state.keys.latencies)}
-    return Histograms.of({name: count for name, count in fields.items() if count is not None})
+    fields: Counter[str] = Counter()
+    for shard in state.shards:
+        for name, written in dict(_scan(shard, shard.keys.latencies)).items():
+            fields[name] += whole_number(written) or 0
+    return Histograms.of(fields)
 
 
 def totals(state: BlockingState) -> dict[str, Any]:
-    """Return the totals since the crawl began: of the frontier, of the seeds, and per source.
+    """Return the totals since the crawl began, of all shards: of the frontier, of the seeds, and per source.
 
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
     `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier. What others have
     written, in place of a number or a key of ours, counts as none.
     """
+    each = [_totals_of_shard(shard) for shard in state.shards]
+    sources = {name: row for one in each for name, row in one.pop("sources").items()}
+    workers = max(one.pop("workers") for one in each)
+    summed: Counter[str] = Counter()
+    for one in each:
+        summed.update(one)
+    return {
+        "workers": workers,
+        **{name: summed[name] for name in each[0]},
+        "sources": dict(sorted(sources.items())),
+    }
+
+
+def _totals_of_shard(state: BlockingState) -> dict[str, Any]:
     keys = state.keys
     with state.redis.pipeline(transaction=False) as pipe:
         pipe.mget(keys.outstanding, keys.overflow)
@@ -92,7 +110,7 @@ def totals(state: BlockingState) -> dict[str, Any]:
         "dead_letters": dead,
         **{name: whole_number(of_seeds.get(name.encode())) or 0 for name in (*_OF_SEEDS, *_OF_LINKS)},
         **{count: sum(row[count] for row in sources.values()) for count in _COUNTS},
-        "sources": dict(sorted(sources.items())),
+        "sources": sources,
     }
 
 

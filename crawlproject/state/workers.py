@@ -11,7 +11,7 @@ from crawlproject.state.scripts.runner import packed
 
 
 def alive_workers(state: BlockingState) -> list[str]:
-    """Return the workers that have sent a heartbeat within CRAWL_HEARTBEAT_TIMEOUT."""
+    """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
     text = ScriptText("alive", state.keys)
     arguments = {"timeout": int(state.config.heartbeat_timeout * MICROS)}
     found: Any = state.redis.register_script(text.text)(keys=text.keys, args=[packed(arguments)])

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from crawlproject.state.client import State
 from crawlproject.state.scripts import Attribution
 
 _MOST_SHOWN = 5  # domains
+
+
+async def attribution(state: State, name: str | None, domain: str) -> Attribution:
+    """Return which source a request to `domain` belongs to whose seed gives `name`: what each shard knows of it.
+
+    The shard of a source knows what the catalogue says of that name, the shard of a domain whose that is.
+    """
+    if state.count == 1:
+        return await state.scripts.attribute(name, domain)
+    known = None if name is None else await state.shard_for(name).scripts.attribute(name, domain)
+    if known is not None and known.source == name:
+        return known
+    owner = await state.shard_for(domain).scripts.attribute(None, domain)
+    return owner if known is None else Attribution(owner.source, known.kind, known.domains)
 
 
 def reason_for_url(found: Attribution, name: str | None, domain: str) -> str:

@@ -13,12 +13,12 @@ from contextlib import suppress
 from crawlproject.config import Config
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
+from crawlproject.state.over_shards import ask_shards
 from crawlproject.state.scripts import Overview
-from crawlproject.state.source_table import RateSum
 from crawlproject.state.spiders import present_spiders
-from crawlproject.state.unread import UnreadEvents
-from crawlproject.status.sample import collect, take_sample
+from crawlproject.status.sample import collect
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
+from crawlproject.status.survey import Survey
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ STALE_S = 3 * INTERVAL_S  # after which a snapshot is not shown as the present
 _LOOK_S = 1.0  # at most, between two checks of who leads
 _TELL_S = 0.4  # between two looks at the audit trail
 _TOLD = 200  # of its entries a call
+_TELL_OTHERS_S = 5.0  # between two looks at that of a shard that another process leads
 
 
 class LineFile(logging.handlers.RotatingFileHandler):
@@ -74,8 +75,7 @@ class Report:
         self.latest: Snapshot | None = None
         self._write = write
         self._own: Counters | None = None
-        self._rate_sum = RateSum(state)
-        self._unread = UnreadEvents(state)
+        self._survey = Survey(state, unread=True)
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Report:
 
     async def _look(self, overview: Overview, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
         """Take a sample, and compare it with the last one."""
-        latest = await take_sample(self.state, overview, self._rate_sum, self._unread)
+        latest = await self._survey.take(overview)
         self._own = own = Counters.of(latest)
         if keep and not await self.state.scripts.keep_sample(self.state.worker_id, own.at, own.packed()):
             return None  # the lead was lost meanwhile
@@ -156,7 +156,8 @@ class Reporter:
         )
         self._file_failed = False
         self._writing = asyncio.Lock()
-        self._told = ""  # the last entry of the audit trail that was told of
+        self._told: dict[State, str] = {}  # the last entry that was told of, of the audit trail of each shard
+        self._tell_at: dict[State, float] = {}
         self._loops = Loops(state)
 
     def latest_samples(self) -> dict[str, CrawlSample | None]:
@@ -191,21 +192,33 @@ class Reporter:
         await self.find()
 
     async def _tell(self) -> None:
-        """While this process leads, tell the log and the file of halts, resumptions, probings and overrides."""
-        while self._own.leads:
-            entries = await self.state.scripts.tell(self.state.worker_id, self._told, count=_TOLD)
-            if entries is None:
-                self._own.leads, self._told = False, ""
-            if not entries:
-                break
-            for at, text in entries:
-                with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
-                    event = json.loads(text)
-                    logger.warning("%s", one_line(event), extra={"source": event["source"]})
-                    if self._file is not None:
-                        await self._write(one_line(event))
-                self._told = at
+        """Tell the log and the file of halts and such, of the shards that this process leads."""
+        now = asyncio.get_running_loop().time()
+        if self.state.count == 1:
+            while self._own.leads and await self._tell_of(self.state):
+                pass
+        else:
+            due = [shard for shard in self.state.shards if self._tell_at.get(shard, 0.0) <= now]
+            await ask_shards(due, self._tell_of)
         await asyncio.sleep(_TELL_S)
+
+    async def _tell_of(self, shard: State) -> bool:
+        """Tell of what has been added to the audit trail of a shard; return whether there may be more."""
+        entries = await shard.scripts.tell(shard.worker_id, self._told.get(shard, ""), count=_TOLD)
+        if entries is None:
+            if shard is self._own.state:
+                self._own.leads = False
+            self._told.pop(shard, None)
+            self._tell_at[shard] = asyncio.get_running_loop().time() + _TELL_OTHERS_S
+            return False
+        for at, text in entries:
+            with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
+                event = json.loads(text)
+                logger.warning("%s", one_line(event), extra={"source": event["source"]})
+                if self._file is not None:
+                    await self._write(one_line(event))
+            self._told[shard] = at
+        return bool(entries)
 
     async def _write(self, line: str) -> None:
         if self._file is None:

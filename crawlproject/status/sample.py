@@ -16,9 +16,10 @@ from crawlproject.state.source_counts import read_counts, read_dead_letter_count
 from crawlproject.state.source_table import RateSum, count_due
 from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import statuses_of_shard
 
-MOST_SOURCES = 1000  # read one by one
+MOST_SOURCES = 1000  # read one by one; of several shards as many of each,
+_LEAST_SOURCES = 20  # but so many at least
 COUNTS = (
     *(
         "fetched",
@@ -44,8 +45,8 @@ async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overv
         must_lead=must_lead,
         every=every,
         timeout=state.config.heartbeat_timeout,
-        most=MOST_SOURCES,
-        dead_maxlen=state.config.dead_maxlen,
+        most=MOST_SOURCES if state.count == 1 else max(MOST_SOURCES // state.count, _LEAST_SOURCES),
+        dead_maxlen=state.config.of_shard.dead_maxlen,
     )
 
 
@@ -63,7 +64,7 @@ async def take_sample(
         with suppress(ValueError):  # a lease that was not written by crawlproject
             domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
-    rows = {row.source: row async for _, row in source_statuses(state, names, leases)}
+    rows = {row.source: row async for _, row in statuses_of_shard(state, names, leases)}
     wanted = [count for count in COUNTS if overview.totals.get(count)]  # most kinds of errors never occur
     sources: dict[str, SourceSample] = {}
     for first in range(0, len(names), _BATCH):

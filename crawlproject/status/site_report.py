@@ -20,6 +20,7 @@ from crawlproject.state.exclusions import exclusion_of, noted_exclusion
 from crawlproject.state.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.state.scripts import SourceStatus
 from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
+from crawlproject.status.attribution import attribution
 from crawlproject.status.source_status import source_statuses
 
 MOST_ROBOTS = 50  # files
@@ -44,12 +45,13 @@ async def source_of(state: State, argument: str) -> str:
     try:
         if "/" not in argument:
             name = source_name(argument)
-            if not await unknown_sources(state, [name]) or (await read_requests(state, name)).hours:
+            shard = state.shard_for(name)
+            if not await unknown_sources(shard, [name]) or (await read_requests(shard, name)).hours:
                 return name
         url = argument if "/" in argument else f"http://{argument}/"
         domain = domain_of_url(url)
         if domain and urlsplit(url).scheme in {"http", "https"}:
-            return (await state.scripts.attribute(None, domain)).source
+            return (await attribution(state, None, domain)).source
         return source_name(argument)
     except ValueError as error:
         raise UnknownSource(f"{argument!r:.200} is neither a source nor a URL: {error}") from None
@@ -62,6 +64,7 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
         UnknownSource: there is nothing to report on.
 
     """
+    state = state.shard_for(source)
     found = await read_requests(state, source)
     excluded = await exclusion_of(state, source, source)
     if excluded is None and not found.hours and await unknown_sources(state, [source]):

@@ -14,7 +14,7 @@ from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.histogram import quantile
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
-_FORMAT = 4  # of what is kept between two samples
+_FORMAT = 5  # of what is kept between two samples
 _OF_ANSWERS = ("answers", "latency_us")
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
@@ -61,7 +61,8 @@ class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
     `others` is None where every known source is in `sources`. `unread` are the events that readers have not read,
-    by reader: of those furthest behind.
+    by reader: of those furthest behind. `shards` are the numbers of those that it is of, `stopped` says of which
+    nothing goes out, and why.
     """
 
     time: str
@@ -71,6 +72,8 @@ class CrawlSample:
     sources: Mapping[str, SourceSample]
     others: Others | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
+    shards: Sequence[int] = (0,)
+    stopped: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Counters:
     """The part of a sample that the next one is compared with. `at` is in seconds, on Redis' clock.
 
     `whole` says that every known source is in `sources`, so that a source that is missing there had done nothing.
+    `shards` are the numbers of the shards that it is of.
     """
 
     at: float
@@ -87,6 +91,7 @@ class Counters:
     fetches: Sequence[int]
     parses: Sequence[int]
     sources: Mapping[str, Mapping[str, int]]
+    shards: Sequence[int] = (0,)
 
     @classmethod
     def of(cls, sample: CrawlSample) -> Self:
@@ -105,12 +110,23 @@ class Counters:
                 for name, source in sample.sources.items()
                 if source.row.successful or source.errors or source.counts.get("answers")
             },
+            tuple(sample.shards),
         )
 
     def packed(self) -> bytes:
         """Return them as they are kept in Redis."""
         packed: bytes = msgpack.packb(
-            [_FORMAT, self.at, self.whole, self.totals, self.latencies, self.fetches, self.parses, self.sources]
+            [
+                _FORMAT,
+                self.at,
+                self.whole,
+                self.totals,
+                self.latencies,
+                self.fetches,
+                self.parses,
+                self.sources,
+                list(self.shards),
+            ]
         )
         return packed
 
@@ -118,10 +134,11 @@ class Counters:
     def unpacked(cls, packed: bytes) -> Self | None:
         """Return the counters in `packed`; None if it is empty or was written by another version."""
         try:
-            kind, at, whole, totals, latencies, fetches, parses, sources = msgpack.unpackb(packed)
+            kind, at, whole, totals, latencies, fetches, parses, sources, shards = msgpack.unpackb(packed)
             is_whole = len(latencies) == len(fetches) == len(LATENCY_BOUNDS) + 1
             if kind == _FORMAT and is_whole and len(parses) == len(PARSE_BOUNDS) + 1:
-                return cls(float(at), bool(whole), dict(totals), latencies, fetches, parses, dict(sources))
+                counted = dict(totals), latencies, fetches, parses, dict(sources)
+                return cls(float(at), bool(whole), *counted, tuple(shards))
         except (ValueError, TypeError, msgpack.UnpackException):
             pass
         return None
@@ -188,6 +205,7 @@ class General:
     sources_due: int
     redis_bytes: int
     paused: str | None
+    shards_stopped: Mapping[str, str]
     trouble: Sequence[str]
 
 
@@ -255,10 +273,12 @@ def _fields(part: General | Specific) -> dict[str, Any]:
 
 
 def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
-    """Return what happened from `before` to `sample`; None when no time has passed."""
+    """Return what happened from `before` to `sample`; None when no time has passed, or they are not of the same
+    shards.
+    """
     overview = sample.overview
     interval = overview.now - before.at
-    if interval <= 0:
+    if interval <= 0 or tuple(before.shards) != tuple(sample.shards):
         return None
 
     def grown(name: str) -> int:
@@ -284,6 +304,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         "circuit_breaker_open": bool(for_a_while),
         "workers": not overview.alive,
         "paused": bool(overview.pause.reason),
+        "shards_stopped": bool(sample.stopped),
     }
     general = General(
         global_max_rps=sample.others.limits if sample.others else math.fsum(row.rate_limit for row in rows),
@@ -340,6 +361,7 @@ def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
         sources_due=overview.ready,
         redis_bytes=overview.redis_bytes,
         paused=overview.pause.reason or None,
+        shards_stopped={str(number): reason for number, reason in sample.stopped.items()},
         trouble=[key for key, needed in needs_attention.items() if needed],
     )
     return Snapshot(sample.time, round(interval, 3), general, specific, sample)

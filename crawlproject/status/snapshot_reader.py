@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
-from crawlproject.state.source_table import RateSum
-from crawlproject.status.sample import collect, take_sample
+from crawlproject.status.sample import collect
 from crawlproject.status.snapshot import Counters, Snapshot, snapshot
+from crawlproject.status.survey import Survey
 
 
 class SnapshotReader:
@@ -22,7 +22,7 @@ class SnapshotReader:
         self.state = state
         self.names = names
         self._before: Counters | None = None
-        self._rate_sum = RateSum(state)
+        self._survey = Survey(state, unread=False)
 
     async def look(self) -> Snapshot | None:
         """Return what the crawl did since the last call; None at the first one.
@@ -33,11 +33,10 @@ class SnapshotReader:
         """
         overview = await collect(self.state, must_lead=False)
         assert isinstance(overview, Overview)
-        sources = list(dict.fromkeys([*self.names, *overview.sources]))
-        latest = await take_sample(self.state, overview._replace(sources=sources), self._rate_sum)
+        latest = await self._survey.take(overview, self.names)
         before, self._before = self._before, Counters.of(latest)
         made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:
             return made
-        specific = {name: made.specific[name] for name in self.names}
+        specific = {name: made.specific[name] for name in self.names if name in made.specific}
         return replace(made, general=replace(made.general, sources_listed=len(specific)), specific=specific)

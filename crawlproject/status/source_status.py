@@ -13,6 +13,7 @@ from crawlproject.config import Config
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases, count_quarantined
+from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
 from crawlproject.state.scripts import Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import scrapy_command
@@ -90,9 +91,42 @@ class Hold(NamedTuple):
 
 
 async def source_statuses(
+    state: State, sources: list[str], away: dict[State, str] | None = None
+) -> AsyncIterator[tuple[SourceStatus, SourceRow]]:
+    """Yield the status of each of `sources`, in order.
+
+    Those of a shard that does not answer are left out, and what is wrong with it is put into `away`.
+
+    Raises:
+        redis.ConnectionError: a shard does not answer, and `away` is None.
+
+    """
+    if state.count == 1:
+        async for pair in statuses_of_shard(state, sources):
+            yield pair
+        return
+    groups = by_shard(state, sources)
+
+    async def read(shard: State) -> dict[str, tuple[SourceStatus, SourceRow]]:
+        return {row.source: (status, row) async for status, row in statuses_of_shard(shard, groups[shard])}
+
+    found, faults = await ask_shards(groups, read, within_s=30.0)
+    if away is None:
+        check_answered(faults, groups)
+    else:
+        away |= faults
+    for source in sources:
+        if (read_pair := found.get(state.shard_for(source), {}).get(source)) is not None:
+            yield read_pair
+
+
+async def statuses_of_shard(
     state: State, sources: list[str], leases: Counter[str] | None = None
 ) -> AsyncIterator[tuple[SourceStatus, SourceRow]]:
-    """Yield the status of each of `sources`, in order; reads a batch at a time. `leases` is by `count_leases`."""
+    """Yield the status of each of `sources`, all of one shard, in order; reads a batch at a time.
+
+    `leases` is by `count_leases`.
+    """
     leases = await count_leases(state) if leases is None else leases
     quarantined = await count_quarantined(state)
     for first in range(0, len(sources), _BATCH):
@@ -221,8 +255,8 @@ def _rate_reason(status: SourceStatus) -> str:
 
 async def pause(state: State) -> Pause:
     """Return why nothing goes out to any source at present."""
-    config = state.config
-    return await state.scripts.pause_reason(dead_maxlen=config.dead_maxlen, timeout=config.heartbeat_timeout)
+    bounds = state.config.of_shard
+    return await state.scripts.pause_reason(dead_maxlen=bounds.dead_maxlen, timeout=bounds.heartbeat_timeout)
 
 
 def duration(seconds: float | None) -> str:

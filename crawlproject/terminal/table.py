@@ -23,6 +23,7 @@ _GAP = 1  # cells between columns
 _LEAST = 14  # cells to which an elastic column is cut
 _BARS = "▁▂▃▄▅▆▇█"
 ALARM = Style(color="red", bold=True)
+_MOST_SHARDS = 5  # from which nothing goes out, each in a line
 _WARNING = Style(color="yellow")
 _QUIET = Style(dim=True)
 
@@ -170,6 +171,10 @@ def header(shown: Snapshot, rates: Sequence[float], width: int) -> list[Text]:
     lines = [line for parts in parts_of_lines for line in _flowing(parts, width)]
     if general.paused is not None:
         lines.append(Text(f"NOTHING GOES OUT: {printable(general.paused, 500)}", ALARM))
+    for number, reason in list(general.shards_stopped.items())[:_MOST_SHARDS]:
+        lines.append(Text(f"SHARD {number}: {printable(reason, 300)}", ALARM))
+    if (more := len(general.shards_stopped) - _MOST_SHARDS) > 0:
+        lines.append(Text(f"AND {more} MORE SHARDS", ALARM))
     return lines
 
 

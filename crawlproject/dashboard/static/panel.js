@@ -248,8 +248,12 @@ export function makePanel(spider, tag, alone, { order, askRate }) {
               : ["running", "good"];
     write(state, text);
     state.className = `pill ${kind}`;
-    $("obstacle").hidden = !paused;
-    write($("obstacle"), paused ? `Nothing goes out: ${paused}` : "");
+    const stopped = snapshot ? Object.entries(snapshot.general.shards_stopped) : [];
+    const obstacles = paused ? [`Nothing goes out: ${paused}`] : [];
+    obstacles.push(...stopped.slice(0, 5).map(([number, reason]) => `Shard ${number}: ${reason}`));
+    if (stopped.length > 5) obstacles.push(`and ${stopped.length - 5} more shards`);
+    $("obstacle").hidden = !obstacles.length;
+    write($("obstacle"), obstacles.join("; "));
     const age = snapshot ? Math.max(0, Math.round((performance.now() - arrived) / 1000)) : 0;
     write($("age"), snapshot ? `${clock(snapshot.time)}, ${age} s ago` : "");
   }

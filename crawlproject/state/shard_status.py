@@ -1,0 +1,81 @@
+"""Where each shard of a crawl is, and how it is doing."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from crawlproject.state.client import State
+from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.numbers import whole_number
+
+
+class ShardStatus(NamedTuple):
+    """A shard, for people and machines.
+
+    `tag` is what its keys begin with, `leader` the worker that leads it, None without one. `requests` are those
+    outstanding of one spider. `node_bytes` is the memory in use of its node, for all that is there.
+    `replica_lag_bytes` is how far the replica that is furthest ahead is behind, `replica_lag_s` when that was last
+    heard of; None without a replica.
+    """
+
+    shard: int
+    tag: str
+    node: str
+    leader: str | None
+    sources: int
+    requests: int
+    node_bytes: int
+    replicas: int
+    replica_lag_bytes: int | None
+    replica_lag_s: int | None
+
+
+async def shard_status(state: State) -> ShardStatus:
+    """Return the status of a shard.
+
+    Raises:
+        REDIS_TROUBLE: it does not answer.
+
+    """
+    client: Any = state.redis
+    keys = state.keys
+    async with client.pipeline(transaction=False) as pipe:
+        pipe.get(keys.leader)
+        pipe.scard(keys.sources)
+        pipe.get(keys.outstanding)
+        pipe.info("memory")
+        pipe.info("replication")
+        # a key that holds something else counts as none
+        leader, sources, requests, memory, replication = await pipe.execute(raise_on_error=False)
+    for answer in (memory, replication):
+        if isinstance(answer, Exception):
+            raise answer
+    offset = int(replication.get("master_repl_offset", 0))
+    replicas = [
+        one
+        for name, one in replication.items()
+        if name.startswith("slave") and isinstance(one, dict) and one.get("state") == "online"
+    ]
+    ahead = max(replicas, key=lambda one: int(one["offset"]), default=None)
+    return ShardStatus(
+        state.number,
+        keys.namespace,
+        node_of(state),
+        leader.decode(errors="replace") if isinstance(leader, bytes) else None,
+        sources if isinstance(sources, int) else 0,
+        (whole_number(requests) or 0) if isinstance(requests, bytes) else 0,
+        int(memory.get("used_memory", 0)),
+        len(replicas),
+        None if ahead is None else max(offset - int(ahead["offset"]), 0),
+        None if ahead is None else int(ahead["lag"]),
+    )
+
+
+def node_of(state: State) -> str:
+    """Return where the node of a shard is, after it has answered."""
+    client = state.redis
+    if isinstance(client, ShardRedis):
+        host, port = client.slot.owner.address
+        return f"{host}:{port}"
+    where = client.connection_pool.connection_kwargs
+    return str(where.get("path") or f"{where.get('host', 'the master')}:{where.get('port', '')}".rstrip(":"))

@@ -1,0 +1,224 @@
+"""What operators see and do of a crawl of several shards, all of which answer, or all but one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+import redis
+
+from crawlproject import config, controls, healthcheck
+from crawlproject.metrics.collectors import CrawlCollector
+from crawlproject.state.client import State
+from crawlproject.state.exclusions import excluded_names
+from crawlproject.state.spiders import present_spiders
+from crawlproject.status.reporter import Report
+from crawlproject.status.site_report import site_report
+from crawlproject.status.snapshot import Snapshot
+from crawlproject.status.snapshot_reader import SnapshotReader
+from crawlproject.status.source_status import source_statuses
+from tests.leading import lead
+from tests.state.scripts.calls import request
+from tests.state.servers import Cluster
+from tests.waiting import until, until_async
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+SHARDS = 4
+BY = "scrapy halt, alice@vm1"
+NAMES = [f"museum{number}" for number in range(12)]
+RATES = {name: float(number) for number, name in enumerate(NAMES, 1)}
+
+
+@pytest_asyncio.fixture
+async def state(cluster_url: str) -> AsyncIterator[State]:
+    """A crawl of twelve sources, with two requests each, in four shards."""
+    one = State(config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}), "images")
+    await one.open()
+    for shard in one.shards:
+        fence = await lead(shard)
+        await shard.redis.persist(shard.keys.leader)
+        here = [name for name in NAMES if one.shard_for(name) is shard]
+        assert here
+        await shard.scripts.set_rates(fence, [(name, RATES[name], RATES[name]) for name in here], {})
+        await shard.scripts.heartbeat("vm1:1:a", join=True, timeout=30, max_deliveries=3)
+        await _enqueue(shard, here)
+    yield one
+    await one.close()
+
+
+async def _enqueue(shard: State, names: list[str]) -> None:
+    requests = [
+        request(name, 2 * NAMES.index(name) + number, source=name) for name in names for number in range(2)
+    ]
+    await shard.scripts.enqueue("vm1:1:a", requests, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False)
+
+
+@contextmanager
+def without(cluster: Cluster, shard: State) -> Iterator[set[int]]:
+    """Have the node of a shard, and its replica, be away; the numbers are those of all shards that it has."""
+    node = cluster.owner_of(shard.keys.rates)
+    node.client.wait(1, 1000)
+    away = {one.number for one in shard.shards if cluster.owner_of(one.keys.rates) is node}
+    replica = cluster.replica_of(node)
+    node.kill()
+    replica.kill()
+    try:
+        yield away
+    finally:
+        node.start()
+        replica.start()
+        until(cluster.is_whole)
+
+
+async def look(reader: SnapshotReader) -> Snapshot:
+    made: Any = await until_async(reader.look, despite=redis.RedisError)
+    assert isinstance(made, Snapshot)
+    return made
+
+
+async def test_what_all_shards_have_is_summed(state: State) -> None:
+    reader = SnapshotReader(state)
+    assert await reader.look() is None
+    made = await look(reader)
+    assert (made.general.outstanding, made.general.sources, made.general.workers) == (24, 12, 1)
+    assert made.general.global_max_rps == sum(RATES.values())
+    assert list(made.specific) == sorted(NAMES)
+    assert made.general.shards_stopped == {}
+    assert [row.rate_limit async for _, row in source_statuses(state, NAMES)] == list(RATES.values())
+    assert await present_spiders(state, ["images", "pages"]) == ["images"]
+    report = await site_report(state, NAMES[3])
+    assert report["rate"]["limit"] == RATES[NAMES[3]]
+
+
+async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
+    await controls.halt(state, NAMES, BY)
+    assert {row.state async for _, row in source_statuses(state, NAMES)} == {"halted"}
+    assert await controls.resume(state, [*NAMES, "unheard-of"], BY) == NAMES
+    await controls.set_rate(state, NAMES[0], "0.5", BY)
+    await controls.set_rate(state, NAMES[1], "7", BY)
+    found = [status.override async for status, _ in source_statuses(state, NAMES)]
+    assert found == [b"0.5", b"7", *[None] * 10]
+    assert await controls.purgeable(state, NAMES[5]) == 2
+    assert await controls.purge(state, NAMES[5], BY) == 2
+    assert await controls.exclude(state, [*NAMES[6:8], "example.org"], "asked", BY) == {
+        NAMES[6]: 2,
+        NAMES[7]: 2,
+        "example.org": 0,
+    }
+    assert [one.name for one in await excluded_names(state)] == ["example.org", *NAMES[6:8]]
+    assert await controls.include(state, ["example.org", "nothing"], BY) == {
+        "example.org": "included",
+        "nothing": "not excluded",
+    }
+
+
+@pytest.mark.slow
+async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cluster, state: State) -> None:
+    reader = SnapshotReader(state)
+    await reader.look()
+    before = await look(reader)
+    gone = next(
+        shard
+        for shard in state.shards[1:]
+        if cluster.owner_of(shard.keys.rates) is not cluster.owner_of(state.keys.rates)
+    )
+    with without(cluster, gone) as away:
+        made = await look(reader)
+        while len(made.general.shards_stopped) < len(away):
+            made = await look(reader)
+        assert set(map(int, made.general.shards_stopped)) == away
+        assert all("does not answer" in reason for reason in made.general.shards_stopped.values())
+        assert "shards_stopped" in made.general.trouble
+        assert (made.general.paused, made.general.outstanding) == (None, 24)  # as it was seen last
+        assert made.specific.keys() == before.specific.keys()
+        assert made.general.success_rps == 0
+        metrics = {one.name: one for one in CrawlCollector("images", lambda: made.sample).collect()}
+        assert metrics["crawl_stopped_shards"].samples[0].value == len(away)
+        faults: dict[State, str] = {}
+        rows = [row.source async for _, row in source_statuses(state, NAMES, faults)]
+        assert rows == [name for name in NAMES if state.shard_for(name).number not in away]
+        assert {shard.number for shard in faults} == away
+        there = next(name for name in NAMES if state.shard_for(name) is gone)
+        with pytest.raises(redis.ConnectionError, match=f"shard {gone.number} of 4 does not answer .*{there}"):
+            await controls.halt(state, NAMES, BY)
+        halted = [row.state async for _, row in source_statuses(state, rows)]
+        assert set(halted) == {"halted"}
+    await until_async(gone.redis.ping, despite=redis.RedisError)
+
+
+async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
+    lines: list[str] = []
+
+    async def write(line: str) -> None:
+        lines.append(line)
+
+    await state.redis.set(state.keys.leader, state.worker_id)
+    report = Report(state, write, always=False)
+    await report.step()
+    assert report.latest_sample is not None
+    assert report.latest_sample.shards == (0, 1, 2, 3)
+    assert report.latest is None
+
+
+def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy: Scrapy) -> None:
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+
+    def said(*words: str) -> Any:
+        done = scrapy(*words, "--json", **environ)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert [row["source"] for row in said("sources")] == sorted(NAMES)
+    assert said("halt", *NAMES) == {"halted": NAMES}
+    assert said("resume", *NAMES)["resumed"] == NAMES
+    assert said("rate", NAMES[2], "2")["override"] == 2.0
+    assert said("explain", NAMES[2])["rate_limit"] == RATES[NAMES[2]]
+    assert said("explain", "http://museum2.example/a.jpg")["source"] == "museum2.example"
+    assert said("report", NAMES[2])["source"] == NAMES[2]
+    totals = said("stats")
+    assert (totals["outstanding"], totals["workers"], len(totals["sources"])) == (24, 1, 12)
+    assert said("top", "--interval", "0.5")["general"]["outstanding"] == 24
+    assert said("dead", "list") == []
+    assert said("events", "--readers") == []
+    shards = said("shards")
+    assert [row["shard"] for row in shards] == list(range(SHARDS))
+    assert [row["requests"] for row in shards] == [
+        2 * sum(state.shard_for(name).number == number for name in NAMES) for number in range(SHARDS)
+    ]
+    assert {row["leader"] for row in shards} == {"leader"}
+    assert all(row["replicas"] == 1 and row["node_bytes"] > 0 for row in shards)
+    assert len({row["node"] for row in shards}) == 3
+    text = scrapy("shards", **environ).stdout
+    assert text.splitlines()[-1] == "4 shards"
+    assert "0 bytes behind" in text or "bytes behind, heard of" in text
+
+
+async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
+    state: State, cluster_url: str, scrapy: Scrapy
+) -> None:
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+    for number, name in enumerate(NAMES):
+        shard = state.shard_for(name)
+        seed = json.dumps({"url": f"http://{name}.example/{number}.jpg"})
+        await shard.redis.xadd(
+            shard.keys.dead, {"seed": seed, "source": name, "reason": "gone"}, id=f"{number + 1}-1"
+        )
+    done = scrapy("dead", "list", "--json", **environ)
+    assert [letter["source"] for letter in json.loads(done.stdout)] == NAMES
+    done = scrapy("dead", "drop", "--source", NAMES[4], "--json", **environ)
+    assert json.loads(done.stdout) == {"dropped": 1}
+    done = scrapy("dead", "retry", "--json", **environ)
+    assert json.loads(done.stdout) == {"retried": 11}
+    assert [await shard.redis.xlen(shard.keys.dead) for shard in state.shards] == [0] * SHARDS
+
+
+async def test_a_worker_is_well_though_a_shard_is_not(state: State, cluster_url: str) -> None:
+    settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)})
+    assert healthcheck.check(settings, "vm1") is None
+    assert "no worker of vm2" in str(healthcheck.check(settings, "vm2"))
