@@ -1,0 +1,82 @@
+"""A crawl on several shards as its operators and readers see it, while a master of the cluster is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from demo.gallery import Gallery
+from tests.following import following
+from tests.forks import forks
+from tests.state.servers import Cluster
+from tests.state.test_shards_crawl import MUSEUMS, SHARDS, ShardedCrawl
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def crawl(
+    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str]
+) -> Iterator[ShardedCrawl]:
+    one = ShardedCrawl(tmp_path, environment, cluster, pictures=40)
+    yield one
+    one.stop()
+
+
+def identifiers(path: Path) -> Counter[str]:
+    events = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    return Counter(event["identifier"] for event in events if "identifier" in event)
+
+
+def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: ShardedCrawl) -> None:
+    path, cluster = crawl.folder / "events.jsonl", crawl.cluster
+    orders = cluster.owner_of("crawl:halted")
+    last = MUSEUMS[-1]
+    orders.client.sadd("crawl:halted", last)
+    halted_events = crawl.state.shard_for(last).keys.halted_events
+    with (
+        Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
+        following(crawl.environ, str(path)) as reader,
+    ):
+        crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="2")
+        for museum in MUSEUMS:
+            crawl.push(museum, [f"{number}.jpg" for number in range(40)], source=museum)
+        crawl.until(lambda: crawl.state.shard_for(last).redis.xlen(halted_events))
+        crawl.until(lambda: identifiers(path).total() > 40)
+        master = next(node for node in cluster.masters() if node is not orders)
+        master.client.wait(1, 1000)
+        master.kill()
+        crawl.until(lambda: identifiers(path).total() > 200)
+        master.start()
+        crawl.until(cluster.is_whole)
+        crawl.until(lambda: identifiers(path).total() >= 40 * (len(MUSEUMS) - 1))
+        assert not [name for name in identifiers(path) if name.startswith(f"{last}/")]
+        assert cluster.owner_of("crawl:halted").client.smembers("crawl:halted") == {last.encode()}
+        cluster.owner_of("crawl:halted").client.srem("crawl:halted", last)
+        crawl.finish()
+
+        def has_all() -> bool:
+            try:
+                return identifiers(path).total() >= len(crawl.pushed)
+            except redis.RedisError:
+                return False
+
+        crawl.until(has_all)
+        reader.send_signal(signal.SIGTERM)
+        _, said = reader.communicate(timeout=60)
+        assert reader.returncode == 0, said
+    assert identifiers(path) == Counter(crawl.pushed)
+    assert f"of {SHARDS} does not answer" in said
+    assert f"of {SHARDS} answers again" in said
+    assert "Traceback" not in said
+    assert crawl.left() == [b"0"] * SHARDS
+    rows = json.loads(forks().run(["sources", "--json"], crawl.environ).stdout)
+    assert {row["source"]: row["successful"] for row in rows} == dict.fromkeys(MUSEUMS, 40)
+    done = forks().run(["events", str(path), "--json"], crawl.environ)
+    assert json.loads(done.stdout) == {"events": 0, "skipped": 0}
