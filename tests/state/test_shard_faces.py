@@ -12,11 +12,12 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
+from crawlproject.dashboard.recent import Recent
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import excluded_names
 from crawlproject.state.spiders import present_spiders
-from crawlproject.status.reporter import Report
+from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
@@ -222,3 +223,34 @@ async def test_a_worker_is_well_though_a_shard_is_not(state: State, cluster_url:
     settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)})
     assert healthcheck.check(settings, "vm1") is None
     assert "no worker of vm2" in str(healthcheck.check(settings, "vm2"))
+
+
+async def test_the_audit_trails_of_all_shards_that_it_leads_are_told(
+    state: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = Reporter(state.config, state)
+    mine = state.shards[1:]
+    for shard in mine:
+        await shard.redis.set(shard.keys.leader, shard.worker_id)
+    await controls.exclude(state, ["example.org"], "", BY)
+
+    def told() -> int:
+        return sum("example.org is excluded" in record.message for record in caplog.records)
+
+    await reporter._tell()
+    assert told() == len(mine)
+    await reporter._tell()
+    assert told() == len(mine)
+
+
+async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
+    for number, name in enumerate(NAMES):
+        shard = state.shard_for(name)
+        event = {"source": name, "identifier": name, "time": f"2026-11-22T06:44:{number:02}+00:00", "status": 404}
+        await shard.redis.xadd(shard.keys.link_rot_events, {"event": json.dumps(event)})
+        await shard.redis.xadd(
+            shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
+        )
+    found = await Recent(state).look()
+    assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
+    assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]
