@@ -193,6 +193,7 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
         2 * sum(state.shard_for(name).number == number for name in NAMES) for number in range(SHARDS)
     ]
     assert {row["leader"] for row in shards} == {"leader"}
+    assert {row["home"] for row in shards} == {"vm1:1:a"}
     assert all(row["replicas"] == 1 and row["node_bytes"] > 0 for row in shards)
     assert len({row["node"] for row in shards}) == 3
     text = scrapy("shards", **environ).stdout
