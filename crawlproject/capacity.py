@@ -16,6 +16,8 @@ MOST_QUEUED = (
     2_100_000  # CRAWL_FRONTIER_HIGH_WATER, CRAWL_OVERFLOW_MAXLEN, and what `scrapy feed` puts before them
 )
 SOURCE_BYTES = 336 + 1_823  # of the catalogue, and of a source that was just crawled
+ELSEWHERE_BYTES = 300  # of a source in each of the shards that it is not in: which domains are whose
+SHARDS_A_MASTER = 16  # so that there may be more masters later
 KEPT_EVENTS = 1_000_000  # CRAWL_STREAM_MAXLEN
 EVENT_BYTES = 802  # as a JSON line
 MEMORY_FACTOR = 2.0  # while it rewrites its file or a replica synchronises, it may need twice
@@ -59,7 +61,8 @@ class Plan:
     days: float
     allowed_rate: float  # images a second that sources of equal size bear, at their default rates
     sources_needed: int | None  # of equal size, that bear the rate; None: not even one image each would do
-    redis_masters: int  # each of a core; above one: as many crawls, each with one
+    redis_masters: int  # each of a core; above one: those of a Redis Cluster
+    shards: int  # CRAWL_SHARDS
     redis_replicas: int
     redis_share: float  # of one core, of each master
     redis_bytes: float  # of each master and each replica, with room for a rewrite of its file
@@ -74,17 +77,16 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether one crawl does it."""
+        """Whether one Redis does it."""
         return self.redis_masters == 1
 
 
 def plan(demand: Demand) -> Plan:
     """Return what a demand needs."""
     masters = math.ceil(demand.rate / REDIS_PLANNED)
-    used = float(demand.images * SEEN_BYTES + demand.sources * SOURCE_BYTES)
-    used += masters * (
-        min(demand.images, MOST_QUEUED) * QUEUED_BYTES + min(demand.images, KEPT_EVENTS) * EVENT_BYTES
-    )
+    shards = 1 if masters == 1 else 1 << (SHARDS_A_MASTER * masters - 1).bit_length()
+    used = float(demand.images * SEEN_BYTES + demand.sources * (SOURCE_BYTES + (shards - 1) * ELSEWHERE_BYTES))
+    used += min(demand.images, MOST_QUEUED) * QUEUED_BYTES + min(demand.images, KEPT_EVENTS) * EVENT_BYTES
     redis_bytes = used / masters * MEMORY_FACTOR
     workers = math.ceil(demand.rate * demand.cpu_ms / 1000 / CORE_PLANNED)
     servers = masters * (1 + demand.replicas)
@@ -95,6 +97,7 @@ def plan(demand: Demand) -> Plan:
         allowed_rate=demand.sources * rate_for(demand.images // demand.sources),
         sources_needed=_sources_needed(demand.images, demand.rate),
         redis_masters=masters,
+        shards=shards,
         redis_replicas=demand.replicas,
         redis_share=demand.rate / masters / REDIS_MOST,
         redis_bytes=redis_bytes,

@@ -101,11 +101,9 @@ def for_people(demand: Demand, found: Plan) -> str:
     if not found.fits:
         lines += [
             "",
-            f"A crawl has one Redis, or one shard of a Redis Cluster, which carries {capacity.REDIS_PLANNED:,}/s; "
-            "several shards are",
-            f"not implemented. So these are {found.redis_masters} crawls, each with a Redis, workers and sources "
-            "of its own; no source or",
-            "domain may be in two of them.",
+            f"One Redis carries {capacity.REDIS_PLANNED:,}/s: this is a Redis Cluster of "
+            f"{found.redis_masters} masters, with CRAWL_SHARDS={found.shards}.",
+            "How much several masters carry at once was not measured.",
         ]
     return "\n".join(lines)
 

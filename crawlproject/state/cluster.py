@@ -75,9 +75,9 @@ class Topology:
 
     def ask_last(self, address: _Address) -> None:
         """Ask the node at `address` after all others: it does not answer."""
-        if address in self._nodes:
-            self._nodes.remove(address)
-            self._nodes.append(address)
+        # A list of its own, as below: readers of several shards are threads.
+        if address in (nodes := self._nodes):
+            self._nodes = [*(node for node in nodes if node != address), address]
 
     def ask_first(self, address: _Address) -> None:
         """Ask the node at `address` before all others."""
@@ -147,15 +147,16 @@ class Topology:
             wanted.asked_at = time.monotonic()
 
     def _note_fault(self, asked: _Address, error: Exception) -> None:
-        for slot in self._slots.values():
+        for slot in list(self._slots.values()):
             slot.fault = f"{asked[0]}:{asked[1]}: {plain(error)}"
             slot.doubt(asked)
         self.ask_last(asked)
 
     def _others(self) -> list[_Address]:
         """Return the nodes, in any order; first those that have none of the slots, as far as is known."""
-        owners = {slot.owner_address for slot in self._slots.values()}
-        return sorted(random.sample(self._nodes, len(self._nodes)), key=lambda node: node in owners)
+        owners = {slot.owner_address for slot in list(self._slots.values())}
+        nodes = self._nodes
+        return sorted(random.sample(nodes, len(nodes)), key=lambda node: node in owners)
 
     def _learn(self, asked: _Address, slots: Any, nodes: Any, wanted: Slot | None) -> bool:
         """Take a node's answers to CLUSTER SLOTS and CLUSTER NODES; tell whether it knows what is wanted."""
@@ -165,9 +166,9 @@ class Topology:
             there = [(_text(member[0]) or asked[0], int(member[1])) for member in members]
             addresses += there
             claim = Owner(there[0], epochs.get(_text(members[0][2]), 0), len(there) - 1)
-            claims |= {number: claim for number in self._slots if first <= number <= last}
+            claims |= {number: claim for number in list(self._slots) if first <= number <= last}
         self._nodes = list(dict.fromkeys((*addresses, *self._nodes)))[:_MOST_NODES]
-        known = {number for number, slot in self._slots.items() if slot.learn(asked, claims.get(number))}
+        known = {number for number, slot in list(self._slots.items()) if slot.learn(asked, claims.get(number))}
         return len(known) == len(self._slots) if wanted is None else wanted.number in known
 
 

@@ -34,7 +34,8 @@ def test_the_figures_are_those_of_the_formulas(scrapy: Scrapy) -> None:
     assert found["allowed_rate"] == pytest.approx(2e6 * 0.2)
     assert found["sources_needed"] == math.ceil(found["sources_needed"])
     assert (found["redis_masters"], found["redis_replicas"]) == (3, 2)
-    used = 1e9 * 10 + 2e6 * 2159 + 3 * (2.1e6 * 166.5 + 1e6 * 802)
+    assert found["shards"] == 64
+    used = 1e9 * 10 + 2e6 * (2159 + 63 * 300) + 2.1e6 * 166.5 + 1e6 * 802
     assert found["redis_bytes"] == pytest.approx(2 * used / 3)
     assert found["workers"] == math.ceil(8000 * 0.020 / 0.7)
     assert found["price"] == pytest.approx(24 * (9 + found["workers"]))
@@ -48,11 +49,12 @@ def test_the_fewest_sources_that_bear_the_rate_are_told() -> None:
     assert plan(Demand(images=10, rate=1000, sources=1)).sources_needed is None
 
 
-def test_what_one_crawl_cannot_do_is_said(scrapy: Scrapy) -> None:
-    assert "several shards are not implemented" in " ".join(
-        scrapy("plan", "--images", "1M", "--rate", "3701").stdout.split()
+def test_what_one_redis_cannot_do_is_for_a_cluster(scrapy: Scrapy) -> None:
+    assert (
+        "a Redis Cluster of 2 masters, with CRAWL_SHARDS=32."
+        in scrapy("plan", "--images", "1M", "--rate", "3701").stdout
     )
-    assert "not implemented" not in scrapy("plan", "--images", "1M", "--rate", "3700").stdout
+    assert "Cluster" not in scrapy("plan", "--images", "1M", "--rate", "3700").stdout
 
 
 @pytest.mark.parametrize(

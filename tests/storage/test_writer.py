@@ -222,7 +222,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert "bring the folder back" in said[0]
     assert scheduler.stats.get_value("store/down") == 1
     calls = []
-    scheduler.queue.fill = lambda: calls.append(1)  # type: ignore[method-assign,assignment,return-value]
+    scheduler.queue.fill = lambda shard=0: calls.append(shard)  # type: ignore[method-assign,assignment,return-value]
     await scheduler._lease()
     assert calls == []
     del scheduler.queue.fill
