@@ -11,7 +11,7 @@ variable "node_type" {
 }
 
 variable "masters" {
-  description = "Number of masters. One crawl is on one of them (docs/deploy.md); further ones are for further crawls."
+  description = "Number of masters. A crawl is on one of them, unless CRAWL_SHARDS divides it (docs/deploy.md)."
   type        = number
   default     = 1
 
