@@ -81,7 +81,7 @@ class LeaseQueue:
 
     A lease is in `leases` from its grant to its settlement: first it waits here for its slot, then Scrapy has its
     request. `capacity` bounds the latter, `_MAX_WAITING` the former; `shares` says how many of all each source may
-    have, `pace` how many this worker can start in time. Whatever happens to a request, its lease ends in `settle`;
+    have, `pace` how many this worker comes to in time. Whatever happens to a request, its lease ends in `settle`;
     `flush` sends the collected settlements, and sends them again when that fails.
 
     `wake` is called when a request may be ready. Only the coroutines wait for the network. Those that speak to
@@ -143,6 +143,7 @@ class LeaseQueue:
                     self.pace.miss()
                 missed.append(lease)
                 continue
+            self.pace.keep_up()
             if not self._is_decidable(request.url, lease.source):
                 self._park(lease, request.url)
                 continue
@@ -155,7 +156,6 @@ class LeaseQueue:
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
-            self.pace.start()
             return request
         self._arm()
         return None

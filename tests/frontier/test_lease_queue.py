@@ -207,6 +207,29 @@ async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state:
     assert len(worker.queue) == MOST_A_CALL // 2
 
 
+async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(state: State) -> None:
+    worker = Worker(state, capacity=512)
+    await worker.ready(rate=1000, options="{}")
+    hanging = await hang_at_robots(state)
+    for _ in range(4):
+        worker.queue.pace.miss()
+        slow = worker.queue.pace.next()
+    await worker.put(*(str(n) for n in range(100)))
+
+    async def is_faster() -> bool:
+        await worker.queue.flush()
+        await worker.queue.fill()
+        while len(worker.queue):
+            assert worker.queue.pop() is None  # parked, or back to Redis
+            await asyncio.sleep(0.005)
+        return worker.queue.pace.next() > 2 * slow
+
+    await until_async(is_faster)
+    assert worker.stat("robots/parked")
+    await worker.robots.close()
+    hanging.cancel()
+
+
 async def test_leases_that_come_too_late_from_redis_say_nothing_of_the_workers_speed(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +329,18 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
         return bool(await worker.redis.get(state.keys.outstanding) == b"0")
 
     await until_async(all_came)
+
+
+async def hang_at_robots(state: State) -> asyncio.Task[None]:
+    """Return a task that is the look-up that downloads the robots.txt, and never comes to its end."""
+    origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"
+    assert (await state.scripts.look_robots(token, origin, "museum")).what == "fetch"
+
+    async def hang() -> None:
+        while await state.scripts.hold_robots(token, origin):
+            await asyncio.sleep(1)
+
+    return asyncio.create_task(hang())
 
 
 def fetched(lease: Lease) -> Settlement:
@@ -515,14 +550,7 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
 ) -> None:
     worker = Worker(state)
     await worker.ready(options="{}")
-    origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"
-    assert (await state.scripts.look_robots(token, origin, "museum")).what == "fetch"
-
-    async def hang() -> None:
-        while await state.scripts.hold_robots(token, origin):
-            await asyncio.sleep(1)
-
-    hanging = asyncio.create_task(hang())
+    hanging = await hang_at_robots(state)
     request = Request("http://museum.localhost/s", meta={"identifier": "s"})
     await worker.put_entries(codec.encode(request, worker.spider, deliveries=deliveries))
 
