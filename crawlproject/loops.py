@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from crawlproject.state.client import REDIS_TROUBLE, State
 
@@ -44,5 +45,11 @@ class Loops:
                 self.state.failed(error)
                 await asyncio.sleep(_AFTER_TROUBLE_S)
             except Exception:
-                logger.exception("Bug in %s; going on", getattr(step, "__qualname__", step))
+                logger.exception("Bug in %s; going on", _name_of(step))
                 await asyncio.sleep(_AFTER_TROUBLE_S)
+
+
+def _name_of(step: object) -> str:
+    while isinstance(step, partial):
+        step = step.func
+    return getattr(step, "__qualname__", str(step))

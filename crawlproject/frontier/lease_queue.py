@@ -43,7 +43,7 @@ _MAX_PARKED = 512  # leases that wait here for their host's addresses or its rob
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
 _PROMPT_S = 0.5  # a lease call that takes longer keeps no room from those to other shards
-_TRIED = 8  # leases of the first call after one that was not answered
+_TRIED = 8  # leases of the first call to one of several shards after one that was not answered
 _ALONE = "alone"  # as in lease.lua
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
@@ -379,7 +379,7 @@ class LeaseQueue:
             number, count = lane.state.number, len(self.lanes)
             rooms = {source: most for source, most in rooms.items() if shard_of(source, count) == number}
         want = min(self.room, self.pace.next())
-        lane.wanted = want if lane.answers else min(want, _TRIED)
+        lane.wanted = want if lane.answers or len(self.lanes) == 1 else min(want, _TRIED)
         lane.wanted_until, lane.answers = loop.time() + _PROMPT_S, False
         try:
             reply = await lane.state.scripts.lease(

@@ -7,6 +7,7 @@ import logging
 import math
 from collections import defaultdict, deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, Spider, signals
@@ -85,7 +86,7 @@ class FrontierScheduler(Scheduler):
         self.config = config.load(crawler.settings)
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
-        self._new: list[tuple[int, NewRequest]] = []  # with the shard that each goes to first
+        self._new: defaultdict[int, deque[NewRequest]] = defaultdict(deque)  # by the shard that each goes to next
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
@@ -137,7 +138,7 @@ class FrontierScheduler(Scheduler):
                 return True
             is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
             new = new_request(request, self.spider, self.df, found=is_found)
-            self._new.append((home_of(request, self.state.count), new))
+            self._new[home_of(request, self.state.count)].append(new)
         except Exception:
             url = printable(without_userinfo(request.url))
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
@@ -419,34 +420,37 @@ class FrontierScheduler(Scheduler):
 
     async def _store_new(self) -> bool:
         """Store all requests that are new; False while the catalogue that says whose they are is not known."""
-        if not self._new:
+        if not self._has_new:
             return True
         async with self._storing:
             hops = 0
-            while self._new:
+            while self._has_new:
                 if hops > _MOST_HOPS:
                     return False
-                number = self._new[0][0]
-                places = [at for at, (shard, _) in enumerate(self._new) if shard == number][:_ENQUEUE_BATCH]
+                number, waiting = next(item for item in self._new.items() if item[1])
+                batch = list(islice(waiting, _ENQUEUE_BATCH))
                 shard = self.state.shards[number]
                 found = await shard.scripts.enqueue_some(
                     self.state.worker_id,
-                    [self._new[at][1] for at in places],
+                    batch,
                     high_water=shard.bounds.high_water,
                     refuse_unknown=self.config.unknown_sources == "refuse",
                 )
                 if found is None:
                     return False
                 hops = 0 if not found.elsewhere else hops + 1
-                again = {places[at]: there for at, there in found.elsewhere.items()}
-                done = set(places) - again.keys()
-                self._new = [
-                    (again.get(at, there), new) for at, (there, new) in enumerate(self._new) if at not in done
-                ]
+                for _ in batch:
+                    waiting.popleft()
+                for at, there in found.elsewhere.items():
+                    self._new[there].append(batch[at])
                 self.stats.inc_value("frontier/enqueued", found.reply.admitted)
                 self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
                 self.leasing.wanted.set()
         return True
+
+    @property
+    def _has_new(self) -> bool:
+        return any(self._new.values())
 
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
@@ -459,7 +463,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone:
             self._drained = True  # nothing but its own requests
             self._wake()
-        elif self.queue.leases or self._new or not await self._is_idle():
+        elif self.queue.leases or self._has_new or not await self._is_idle():
             self._idle_since, self._drained = None, False
         elif self._idle_since is None:
             self._idle_since = now

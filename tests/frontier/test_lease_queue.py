@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 import uvloop
+from redis.exceptions import RedisError
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
@@ -458,6 +459,23 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     urls = [request.url[-1] for request in await worker.popped(3)]
     assert sorted(urls) == ["a", "b", "c"]
     assert urls.index("a") < urls.index("b")  # where c comes depends on whether its slot was missed meanwhile
+
+
+async def test_after_a_call_that_redis_did_not_answer_the_next_asks_for_as_many(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(state, capacity=512)
+    await worker.ready(rate=1000)
+    await worker.put(*(str(n) for n in range(200)))
+
+    async def unanswered(*args: Any, **kwargs: Any) -> Any:
+        raise RedisError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Scripts, "lease", unanswered)
+        with pytest.raises(RedisError):
+            await worker.queue.fill()
+    assert len((await worker.queue.fill()).grants) == MOST_A_CALL
 
 
 async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:

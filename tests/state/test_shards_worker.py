@@ -78,7 +78,7 @@ async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker:
     meta = {"identifier": "1", "depth": 1}
     assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
     assert await worker._store_new()
-    assert worker._new == []
+    assert not worker._has_new
     counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
     assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
 
