@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def crawl(
-    home: Path, url: str, gallery: Gallery, disturb: Callable[[int], None] = lambda done: None
+    home: Path, url: str, gallery: Gallery, disturb: Callable[[int], None] = lambda done: None, *, shards: int = 1
 ) -> dict[str, Any]:
     """Feed the seeds, run the workers until all is done, write the events; return the crawl's totals.
 
@@ -77,6 +77,7 @@ def crawl(
     environ = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     environ |= {
         "REDIS_URL": url,
+        "CRAWL_SHARDS": str(shards),
         "CRAWL_SOURCES": str(home / "sites" / sources.CATALOGUE),
         "CRAWL_CONTACT": "mailto:demo@example.org",
         "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
@@ -92,7 +93,7 @@ def crawl(
         for number in range(1, WORKERS + 1)
     ]
     try:
-        with BlockingState.connect(config.load({"REDIS_URL": url})) as state:
+        with BlockingState.connect(config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})) as state:
             tallies = watch(state, workers, gallery, disturb)
     finally:
         for worker in workers:
