@@ -1,7 +1,7 @@
 """Does every seed end in exactly one way, whatever fails meanwhile?
 
     python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
-        [--datasets]
+        [--datasets] [--shards N]
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
@@ -12,6 +12,10 @@ missing, a worker did not stop as it should, or something is left behind in Redi
 
 With `--datasets` the seeds come out of Parquet files, and two more readers write a dataset each, of Parquet files
 and of WebDataset's shards (chaos_datasets.py): each seed must be one row of either, each image one sample.
+
+With `--shards` the crawl has so many shards, on a Redis Cluster of three masters and three replicas. A master is
+killed, restarted or suspended, or gives away the slot of a shard (chaos_redis.py); when it is away for longer than
+a second its replica takes over.
 
 A sliding second with too many requests is only told: three workers that start again and again keep two cores so
 busy that what left in time may arrive late. benchmarks/politeness.py is the judge of that.
@@ -37,6 +41,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -47,13 +52,12 @@ from PIL import Image
 
 from benchmarks import chaos_datasets
 from benchmarks.arrivals import Listener, Report, Sites, size_of
+from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
 from benchmarks.ours import ROOT, SCRAPY, Crawl, until
 from benchmarks.politeness import allowed, seconds_from, size_for
-from crawlproject.sinks.entries import event_of
-from crawlproject.state import embedded
+from benchmarks.redis_servers import Cluster
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.readers import LEASE_S
-from crawlproject.state.streams import EventEntry
 
 KEYS = Keys("crawl", "images")
 # Each seed ends as an event in one of these streams; by the status of its row in a dataset.
@@ -86,6 +90,12 @@ _FEED = 50  # seeds pushed at a time
 _AFTERWARDS_S = 2.0  # in which an end too many would show, when all heartbeats that could lapse have
 
 
+# With several shards: of more sources, so that most shards have one.
+SHARDED_RATES = {
+    f"{name}{number}": rate for name, rate in (("a", 35.0), ("b", 20.0), ("c", 8.0)) for number in range(4)
+}
+SHARDED_RATES |= {"d0": 0.8}
+
 # The seeds: one in fifty each is gone, fails once, is no picture, is moved.
 
 _KINDS = {0: "gone", 1: "once", 2: "page", 3: "moved"}
@@ -111,6 +121,12 @@ class Plan:
     ahead: float = 6.0  # seconds of work that wait in Redis
     disturbed: int = 0  # ends, before which faults come, also when all seeds are fed
     datasets: bool = False  # from Parquet, and into datasets, too
+    shards: int = 1  # of the crawl; several are on a Redis Cluster
+
+    @property
+    def deck(self) -> Sequence[str]:
+        """The faults that come."""
+        return self.faults or [name for name in FAULTS if name != "move-slot" or self.shards > 1]
 
     def sources(self) -> Iterator[tuple[str, int]]:
         """Yield the sources and the number of their seeds: each has work for the same time."""
@@ -181,14 +197,16 @@ class Reader:
 class Chaos:
     """A crawl under way, its supervisor, and its tormentor."""
 
-    def __init__(self, plan: Plan, crawl: Crawl, sites: Sites, store: Path) -> None:
+    def __init__(
+        self, plan: Plan, crawl: Crawl, sites: Sites, store: Path, servers: Servers | None = None
+    ) -> None:
         self.plan = plan
         self.crawl = crawl
         self.store = store  # where thumbnails, or pages, are kept
-        self.keys = Keys("crawl", plan.spider)
-        self.redis: Any = crawl.redis
         self.sites = sites
         self.rng = Random(plan.random)
+        self.servers = servers or OneRedis(crawl, plan.spider, plan.appendfsync)
+        self.frontier = Frontier(self.servers, plan.spider)
         self.workers: list[Worker] = []
         kept = crawl.home / "events.jsonl"  # as in a container that is recreated with its volume
         self.readers = {"kept": Reader((), [kept]), "moving": Reader(("--reader", "moving"), [])}
@@ -201,7 +219,7 @@ class Chaos:
         ] = []  # readers that were suspended: others read in their place
         self.struck: list[tuple[float, str]] = []  # the faults and their ends, with their moments
         self.broken: list[str] = []
-        self.redis_up = self.store_up = self.sites_up = True
+        self.store_up = self.sites_up = True
         self._numbers = count()
         self._later: list[tuple[float, int, str, Callable[[], None]]] = []
         self._present = ""  # the fault that strikes
@@ -237,19 +255,6 @@ class Chaos:
                 command, cwd=ROOT, env=self.crawl.environment | environ, stdout=log, stderr=log
             )
 
-    def start_redis(self) -> None:
-        """Start Redis on its data."""
-        embedded.ensure(self.crawl.home / "redis")
-        self.redis.config_set("appendfsync", self.plan.appendfsync)
-        self.redis_up = True
-
-    def end_redis(self, how: signal.Signals) -> None:
-        """End Redis and wait until it has gone."""
-        pid = self.redis.info("server")["process_id"]
-        os.kill(pid, how)
-        until("Redis has gone", 20, lambda: not _lives(pid))
-        self.redis_up = False
-
     @property
     def datasets(self) -> list[Reader]:
         """The readers that write datasets."""
@@ -264,7 +269,6 @@ class Chaos:
 
     def run(self, lines: Sequence[str]) -> float:
         """Crawl from these lines of the seed list to the end, disturbed; return the seconds it took."""
-        self.redis.config_set("appendfsync", self.plan.appendfsync)
         if self.plan.datasets:
             self.feeds = chaos_datasets.Feeds(self.crawl, lines, self.rng)
         began = time.monotonic()
@@ -293,23 +297,25 @@ class Chaos:
                 return
             while self._later and self._later[0][0] <= now:
                 self._undo()
-            if self.redis_up:
-                self._look_after()
-                has_room = self.redis.llen(self.keys.seeds) + self._outstanding() < ahead
-                if self.feeds is not None:
-                    self.feeds.go_on(has_room=has_room)
-                    fed = len(lines) if self.feeds.is_done else 0
-                elif fed < len(lines) and has_room:
-                    self.redis.lpush(self.keys.seeds, *lines[fed : fed + _FEED])
-                    fed += _FEED
-                if now > next_look:
-                    next_look = now + _LOOK_S
-                    before, ended = ended, self._ended()
-                    all_ended = ended >= len(lines) and not self._outstanding() and not self._unread()
-                    if all_ended and not self._later and not self._wanted(fed < len(lines)):
-                        return
-                    if all_ended or ended > before:
-                        last_end = now
+            if self.servers.answers():
+                with suppress(*self.servers.trouble):  # all can be asked again
+                    self._look_after()
+                    has_room = self.frontier.waiting() + self.frontier.outstanding() < ahead
+                    if self.feeds is not None:
+                        self.feeds.go_on(has_room=has_room)
+                        fed = len(lines) if self.feeds.is_done else 0
+                    elif fed < len(lines) and has_room and self.servers.push(lines[fed : fed + _FEED]):
+                        fed += _FEED
+                    if now > next_look:
+                        next_look = now + _LOOK_S
+                        before, ended = ended, self.frontier.ended()
+                        is_over = (
+                            ended >= len(lines) and not self.frontier.outstanding() and not self.frontier.unread()
+                        )
+                        if is_over and not self._later and not self._wanted(fed < len(lines)):
+                            return
+                        if is_over or ended > before:
+                            last_end = now
             if now > next_fault and self._wanted(fed < len(lines) or ended < self.plan.disturbed):
                 self._strike()
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
@@ -329,12 +335,12 @@ class Chaos:
         """Tell whether another fault shall come; `work_left`: there is enough to disturb."""
         if self.plan.rounds is None:
             return work_left
-        return bool(self._deck) or self._dealt < self.plan.rounds * len(self.plan.faults or FAULTS)
+        return bool(self._deck) or self._dealt < self.plan.rounds * len(self.plan.deck)
 
     def _strike(self) -> None:
         """Let the next fault strike that can: a shuffled deck, so that all come equally often."""
         if not self._deck:
-            self._deck = list(self.plan.faults or FAULTS)
+            self._deck = list(self.plan.deck)
             self._dealt += len(self._deck)
             self.rng.shuffle(self._deck)
         for name in self._deck:
@@ -344,30 +350,17 @@ class Chaos:
                 self.struck.append((time.monotonic(), name))
                 return
 
-    def _ended(self) -> int:
-        keys = self.keys
-        ends = (keys.image_events, keys.page_events, keys.link_rot_events, keys.failed_events)
-        return sum(self.redis.xlen(key) for key in ends)
-
     def _standstill(self) -> str:
         """End all faults; return what is left to do, and who is there to do it."""
         self._mend()
+        until("Redis answers", _START_S, self.servers.answers)
         states = Counter(worker.state for worker in self.workers)
         workers = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         return (
-            f"{self._ended()} seeds ended, {self.redis.llen(self.keys.seeds)} not read,"
-            f" {self._outstanding()} outstanding; workers: {workers};"
+            f"{self.frontier.ended()} seeds ended, {self.frontier.waiting()} not read,"
+            f" {self.frontier.outstanding()} outstanding; workers: {workers};"
             f" faults to come: {', '.join(self._deck) or 'none'}"
         )
-
-    def _unread(self) -> bool:
-        """Tell whether there are seeds that are not in the frontier yet."""
-        return bool(self.redis.llen(self.keys.seeds)) or any(
-            self.redis.scan_iter(f"{self.keys.processing_of}*", count=1000)
-        )
-
-    def _outstanding(self) -> int:
-        return int(self.redis.get(self.keys.outstanding) or 0)
 
     # The supervisor
 
@@ -377,7 +370,7 @@ class Chaos:
 
     def _look_after(self) -> None:
         """Note who has come and gone, and start others in their place."""
-        registered = b" ".join(self.redis.zrange(self.keys.workers, 0, -1))
+        registered = self.frontier.registered()
         now = time.monotonic()
         for worker in list(self.workers):
             if worker.state == "starting" and f":{worker.process.pid}:".encode() in registered:
@@ -410,7 +403,8 @@ class Chaos:
         """Wait for ends too many, then stop all workers as an operator does."""
         end = time.monotonic() + self.plan.heartbeat_timeout + _AFTERWARDS_S
         while time.monotonic() < end:
-            self._look_after()
+            with suppress(*self.servers.trouble):
+                self._look_after()
             time.sleep(_TICK_S)
         until("all workers are up", _START_S, self._complete)
         for worker in self.workers:
@@ -430,14 +424,6 @@ class Chaos:
             if process is not None:
                 process.kill()
                 process.wait()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in {"Z", "X"}
 
 
 # The faults. Each tells whether it could strike now.
@@ -501,26 +487,27 @@ def kill_redis(chaos: Chaos) -> bool:
 
 
 def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
-    if not chaos.redis_up or chaos.starting:
+    if chaos.starting or not chaos.servers.can_be_hurt():
         return False
-    chaos.end_redis(how)
-    chaos.after(chaos.rng.choice((0.0, 1.0, 2.0, chaos.plan.heartbeat_timeout + 1)), chaos.start_redis)
+    start = chaos.servers.end(how)
+    chaos.after(chaos.rng.choice((0.0, 1.0, 2.0, chaos.plan.heartbeat_timeout + 1)), start)
     return True
 
 
 def hang_redis(chaos: Chaos) -> bool:
     """SIGSTOP of Redis, then SIGCONT: what was sent and given up meanwhile is done then nevertheless."""
-    if not chaos.redis_up or chaos.starting:
+    if chaos.starting or not chaos.servers.can_be_hurt():
         return False
-    pid = chaos.redis.info("server")["process_id"]
-    os.kill(pid, signal.SIGSTOP)
-    chaos.redis_up = False
-
-    def wake() -> None:
-        os.kill(pid, signal.SIGCONT)
-        chaos.redis_up = True
-
+    wake = chaos.servers.hang()
     chaos.after(chaos.rng.choice((1.0, chaos.plan.heartbeat_timeout + 1, 7.0)), wake)
+    return True
+
+
+def move_slot(chaos: Chaos) -> bool:
+    """The slot of a shard is moved to another master."""
+    if not chaos.servers.can_be_hurt():
+        return False
+    chaos.servers.move()
     return True
 
 
@@ -591,7 +578,7 @@ def sleep_reader(chaos: Chaos) -> bool:
     if chaos.plan.datasets:
         reader = chaos.rng.choice([reader, *chaos.datasets])
     process = reader.process
-    if process is None or not reader.runs or not chaos.redis_up:
+    if process is None or not reader.runs or not chaos.servers.can_be_hurt():
         return False
     process.send_signal(signal.SIGSTOP)
     chaos.sleepers.append(process)
@@ -624,6 +611,7 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "restart-redis": restart_redis,
     "kill-redis": kill_redis,
     "hang-redis": hang_redis,
+    "move-slot": move_slot,
     "store-away": store_away,
     "sites-silent": sites_silent,
     "sites-away": sites_away,
@@ -671,11 +659,8 @@ class Account:
 
 def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
     """Look for the end of every seed."""
-    crawl, redis, expected = chaos.crawl, chaos.redis, {seed.identifier: seed for seed in seeds}
-    events = {
-        stream: [event_of(EventEntry(stream, at.decode(), fields)) or {} for at, fields in redis.xrange(stream)]
-        for stream in KEYS.streams
-    }
+    crawl, expected = chaos.crawl, {seed.identifier: seed for seed in seeds}
+    events = chaos.frontier.events()
     images, rot = events[KEYS.image_events], events[KEYS.link_rot_events]
     dead = crawl.dead_letters()
     ends = Counter(end["identifier"] or end["seed"] for end in (*images, *rot, *dead))
@@ -692,7 +677,7 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
         + [f"{identifier} was never asked for" for identifier in ends.keys() - expected.keys()]
         + list(_wrong_images(crawl, images, expected))
         + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
-        + list(left_behind(redis, KEYS))
+        + list(chaos.frontier.left_behind())
         + list(wrong_files(chaos, events))
         + list(_wrong_datasets(chaos, expected, events)),
         [],
@@ -716,17 +701,6 @@ def _wrong_images(crawl: Crawl, images: Sequence[dict[str, Any]], seeds: Mapping
         else:
             if size != size_of(seed.number):
                 yield f"thumbnail of {seed.identifier} shows another picture"
-
-
-def left_behind(redis: Any, keys: Keys) -> Iterator[str]:
-    """Yield what an empty frontier without workers has no more."""
-    for key in (keys.outstanding, keys.overflow):
-        if left := int(redis.get(key) or 0):
-            yield f"{key} is {left}"
-    patterns = (keys.leases_of, keys.processing_of, keys.queue_of, keys.overflow_of, keys.delayed_of)
-    for pattern in (keys.seeds, keys.quarantine, keys.workers, *(f"{prefix}*" for prefix in patterns)):
-        for key in redis.scan_iter(pattern, count=1000):
-            yield f"{key.decode()} is left behind"
 
 
 def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) -> Iterator[str]:
@@ -796,12 +770,22 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
         "CRAWL_FRONTIER_HIGH_WATER": max(plan.seeds // 5, 100),
         "CRAWL_OVERFLOW_MAXLEN": max(plan.seeds // 3, 100),
     }
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        with Sites(listeners) as sites, Crawl(Path(folder) / "crawl", sizes, settings) as crawl:
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ExitStack() as started:
+        cluster = None
+        if plan.shards > 1:
+            cluster = started.enter_context(closing(Cluster(Path(folder))))
+            settings |= {"CRAWL_SHARDS": plan.shards}
+        sites = started.enter_context(Sites(listeners))
+        url = None if cluster is None else cluster.url
+        with Crawl(Path(folder) / "crawl", sizes, settings, redis_url=url) as crawl:
+            servers = None
+            if cluster is not None:
+                servers = RedisCluster(cluster, plan.shards, plan.spider, Random(plan.random))
+                started.callback(servers.close)
             authorities = {
                 source: f"127.0.0.1:{port}" for source, port in zip(plan.rates, sites.ports, strict=True)
             }
-            chaos = Chaos(plan, crawl, sites, crawl.thumbnails)
+            chaos = Chaos(plan, crawl, sites, crawl.thumbnails, servers)
             try:
                 seconds = chaos.run([seed.line(authorities[seed.source]) for seed in seeds])
                 result = account(chaos, seeds, seconds)
@@ -820,6 +804,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
     parser.add_argument("--datasets", action="store_true", help="seeds from Parquet, events into datasets, too")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="of the crawl, on a Redis Cluster")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
@@ -831,6 +816,7 @@ def main() -> int:
         faults=options.only or (),
         appendfsync=options.appendfsync,
         datasets=options.datasets,
+        **({"shards": options.shards, "rates": SHARDED_RATES} if options.shards > 1 else {}),
     )
     result = run(plan, options.keep)
     print(result.text(random))

@@ -32,12 +32,10 @@ from urllib.parse import urljoin, urlsplit
 from warcio.archiveiterator import ArchiveIterator
 
 from benchmarks.arrivals import Listener, Sites, links_of
-from benchmarks.chaos import FAULTS, SETTINGS, Account, Chaos, Plan, left_behind, too_fast, wrong_files
+from benchmarks.chaos import FAULTS, SETTINGS, Account, Chaos, Plan, too_fast, wrong_files
 from benchmarks.name_server import Zone, served
 from benchmarks.ours import Crawl
-from crawlproject.sinks.entries import event_of
 from crawlproject.sources.rates import MINIMUM_RATE
-from crawlproject.state.streams import EventEntry
 
 DELAY_S = 6.0  # between two pages of a domain; its rate alone allows one in 5 s
 _DEADLINE_S = 3600.0
@@ -56,11 +54,7 @@ def plan_of(domains: int, random: int, pages: int, **more: Any) -> Plan:
 
 def account(chaos: Chaos, port: int, pages: int, seconds: float) -> Account:
     """Look for the end of every page that was admitted."""
-    redis, keys = chaos.redis, chaos.keys
-    events = {
-        stream: [event_of(EventEntry(stream, at.decode(), fields)) or {} for at, fields in redis.xrange(stream)]
-        for stream in keys.streams
-    }
+    keys, events = chaos.frontier.keys, chaos.frontier.events()
     read, rot, dead = events[keys.page_events], events[keys.link_rot_events], chaos.crawl.dead_letters("pages")
     expected = {f"http://{domain}:{port}/0" for domain in chaos.plan.rates}
     for event in read:
@@ -79,7 +73,7 @@ def account(chaos: Chaos, port: int, pages: int, seconds: float) -> Account:
         chaos.broken
         + [f"{url} was never to be asked for" for url in ends.keys() - expected]
         + [f"link rot of {one['url']}" for one in rot if "/gone/" not in one["url"]]
-        + list(left_behind(redis, keys))
+        + list(chaos.frontier.left_behind())
         + list(wrong_files(chaos, events))
         + list(_wrong_records(chaos.store, read)),
         [],

@@ -1,10 +1,10 @@
-"""The chaos benchmark in small (benchmarks/chaos.py): every fault over some hundred seeds; then with datasets."""
+"""The chaos benchmark in small (benchmarks/chaos.py): every fault over some hundred seeds, datasets, shards."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.chaos import FAULTS, Account, Plan, run
+from benchmarks.chaos import Account, Plan, run
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def test_every_seed_ends_in_exactly_one_way_whatever_fails() -> None:
         deadline=600,
     )
     result = run(plan)
-    assert result.faults.keys() == FAULTS.keys()
+    assert result.faults.keys() == {*plan.deck}
     is_whole(result)
 
 
@@ -41,6 +41,25 @@ def test_every_seed_from_parquet_is_one_row_and_one_sample_whoever_is_killed() -
     )
     result = run(plan)
     assert result.faults == dict.fromkeys(plan.faults, 3)
+    is_whole(result)
+
+
+@pytest.mark.timeout(900)
+def test_every_seed_of_several_shards_ends_in_exactly_one_way_whatever_fails() -> None:
+    plan = Plan(
+        seeds=600,
+        random=6,
+        heartbeat_timeout=1.5,
+        workers=2,
+        rates={"fast": 20.0, "faster": 25.0, "modest": 8.0, "slow": 0.8},
+        faults=("kill", "kill-redis", "hang-redis", "move-slot", "kill-reader"),
+        rounds=2,
+        pause=(0.5, 1.5),
+        deadline=600,
+        shards=8,
+    )
+    result = run(plan)
+    assert result.faults == dict.fromkeys(plan.faults, 2)
     is_whole(result)
 
 

@@ -17,7 +17,6 @@ def test_every_page_ends_in_exactly_one_way_whatever_fails() -> None:
         60,
         random=4,
         pages=4,
-        faults=FAULTS,
         rounds=1,
         pause=(0.5, 1.5),
         heartbeat_timeout=1.5,
@@ -25,7 +24,7 @@ def test_every_page_ends_in_exactly_one_way_whatever_fails() -> None:
         deadline=600,
     )
     result, _ = run(plan, pages=4)
-    assert result.faults.keys() == {*FAULTS}
+    assert result.faults.keys() == {*plan.deck}
     assert result.broken == []
     assert result.lost == []
     assert result.doubled == []
