@@ -57,7 +57,7 @@ class Report(TypedDict):
     """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
 
     What arrived during a lapse was noted at its end. `statuses` and `bytes` are those of the answers and their
-    bodies, by source; `epoch` is what the moments are short of Unix time.
+    bodies, by source; `epoch` is what the moments are short of Unix time; `connections` are those of all sources.
     """
 
     arrivals: dict[str, list[float]]
@@ -67,6 +67,7 @@ class Report(TypedDict):
     statuses: dict[str, dict[str, int]]
     bytes: dict[str, int]
     epoch: float
+    connections: int
 
 
 class Listener(NamedTuple):
@@ -150,6 +151,7 @@ class _Sites:
         self.bytes: dict[str, int] = {}
         self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
+        self.connections = 0
         self.silent = self.away = False
         self._failed: set[tuple[str | None, str]] = set()
         self._unsaid: list[tuple[asyncio.Transport, bytes]] = []
@@ -239,6 +241,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._sites.open.add(transport)
+        self._sites.connections += 1
         if self._sites.away:
             transport.abort()
 
@@ -325,6 +328,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         statuses=sites.statuses,
         bytes=sites.bytes,
         epoch=time.time() - time.monotonic(),
+        connections=0,
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
@@ -357,6 +361,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         if after - before - _LOOK > LAPSE_S:
             report["lapses"].append((before, after))
     stack.close()
+    report["connections"] = sites.connections
     return report
 
 
@@ -370,7 +375,9 @@ class Sites:
         self._listeners = listeners
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0)
+        self.report = Report(
+            arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0, connections=0
+        )
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]

@@ -187,9 +187,9 @@ class RedisCluster:
 
     trouble: tuple[type[Exception], ...] = (redis.RedisError,)
 
-    def __init__(self, cluster: Cluster, count: int, spider: str, rng: Random) -> None:
+    def __init__(self, cluster: Cluster, count: int, spider: str, rng: Random | None = None) -> None:
         self._cluster = cluster
-        self._rng = rng
+        self._rng = rng or Random()
         self._is_up = True
         settings = {"REDIS_URL": cluster.url, "CRAWL_SHARDS": str(count)}
         self._state = BlockingState.connect(config.load(settings), spider, timeout=_ANSWER_S)
