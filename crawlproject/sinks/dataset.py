@@ -7,7 +7,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -40,6 +40,11 @@ def _streams(state: BlockingState) -> tuple[str, ...]:
     """Return the streams of a shard whose events are rows."""
     keys = state.keys
     return keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events
+
+
+def _count_of(names: Iterable[str]) -> int:
+    """Return how many parts there are or were, by the names of those that are here."""
+    return max((int(found[1]) + 1 for found in map(_PART.fullmatch, names) if found), default=0)
 
 
 def _renew(reader: StreamReader) -> None:
@@ -135,6 +140,7 @@ class Dataset:
         self._about = dict(about or {})
         self._stopping = stopping
         self._say = say
+        self._has_begun = False  # whether the newest part was looked up
         self._count = 0  # parts that have appeared
         self._since: float | None = None  # when the first row of the present one came
         self._unnoted: set[StreamReader] = set()  # of shards that do not know where the newest part ends
@@ -154,10 +160,7 @@ class Dataset:
         """
         with self._parts.opened():
             identity, name = self._identity()
-            self.streams = ShardReaders(
-                self._state, name, self._parts.place, identity, _streams, say=self._say, before=_renew
-            )
-            self._begin()
+            self.streams = ShardReaders(self._state, name, self._parts.place, identity, _streams, say=self._say)
             with self.streams.opened(self._join), self._renewing():
                 yield
 
@@ -166,13 +169,11 @@ class Dataset:
     def _identity(self) -> tuple[str, str]:
         """Return the dataset's id and its reader's name, which are written before Redis gets them."""
         names = self._parts.names()
-        numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found]
-        self._count = max(numbers, default=-1) + 1
         about = {"format": self._form.name, "namespace": self._state.config.namespace, **self._about}
         if ABOUT not in names:
-            if numbers:
+            if count := _count_of(names):
                 raise CrawlprojectError(
-                    f"{self._parts.place} has {name_of(max(numbers))}, but no {ABOUT}, which says whose that is: "
+                    f"{self._parts.place} has {name_of(count - 1)}, but no {ABOUT}, which says whose that is: "
                     "restore it, or name another folder"
                 )
             identity = secrets.token_hex(4)
@@ -202,7 +203,9 @@ class Dataset:
         return identity, self._name or reader
 
     def _begin(self) -> None:
-        """Go on behind the newest part."""
+        """Go on behind the newest part; nobody adds one any more when the lease is held."""
+        self._has_begun = True
+        self._count = _count_of(self._parts.names())
         if self._count:
             footer = self._footer(self._count - 1)
             self.streams.goes_on_from(footer.last)
@@ -214,6 +217,8 @@ class Dataset:
 
         `stood` and `noted` are from Redis: where the reader is, and how many parts there were then.
         """
+        if not self._has_begun:
+            self._begin()
         reader, place = streams.name, self._parts.place
         if noted is not None and noted > self._count:
             raise CrawlprojectError(
