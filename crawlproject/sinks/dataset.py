@@ -268,11 +268,15 @@ class Dataset:
                 self.commit()
             self._note()
             batches = self.streams.gather(block_s, is_following=is_following)
-            # Of a shard that does not know yet where the newest part ends, it would note more than that.
-            batches = [(reader, entries) for reader, entries in batches if reader not in self._unnoted]
+            if any(reader in self._unnoted for reader, _ in batches):
+                self._note()  # they answer again
+            has_taken = False
             for reader, entries in batches:
-                self._take(reader, entries)
-            if not batches:
+                # Of a shard that does not know yet where the newest part ends, it would note more than that.
+                if reader not in self._unnoted:
+                    self._take(reader, entries)
+                    has_taken = True
+            if not has_taken:
                 break
             block_s = 0.0
         if not is_following:
@@ -286,12 +290,16 @@ class Dataset:
         return self._form.rows > 0 and (is_late or self._form.is_full())
 
     def _take(self, reader: StreamReader, entries: list[EventEntry]) -> None:
-        """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken."""
+        """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken.
+
+        It ends with a part that the shard does not note.
+        """
         found: dict[int, dict[str, Any]] = {}
+        foreign: set[int] = set()
         for index, entry in enumerate(entries):
             event = event_of(entry)
             if event is None:
-                self.skipped += 1
+                foreign.add(index)
             elif event.get("spider", "images") == self._state.keys.spider:
                 found[index] = event
         self._form.look_up([(entries[index], event) for index, event in found.items()])
@@ -304,9 +312,13 @@ class Dataset:
                 self.written += 1
                 if self._since is None:
                     self._since = time.monotonic()
+            elif index in foreign:
+                self.skipped += 1
             reader.last[entry.stream] = entry.id
             if self._is_due():
                 self.commit()
+                if reader in self._unnoted:
+                    break
         if reader.last == before:
             raise CrawlprojectError(
                 f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "

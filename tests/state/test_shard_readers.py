@@ -261,32 +261,39 @@ def test_what_ends_without_a_shard_says_so(cluster: Cluster, state: BlockingStat
     assert numbers(path) == list(range(8))
 
 
-def test_a_dataset_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
-    def written() -> int:
-        parts = FolderParts(tmp_path / "out")
-        dataset = Dataset(state, parts, ParquetForm(parts, 5), every=600.0)
-        with dataset.opened():
-            dataset.drain()
-            dataset.commit()
-        return dataset.written
+def dataset_in(folder: Path, state: BlockingState, rows: int = 100) -> Dataset:
+    parts = FolderParts(folder)
+    return Dataset(state, parts, ParquetForm(parts, rows), every=600.0)
 
+
+def written(state: BlockingState, folder: Path, rows: int = 100) -> int:
+    dataset = dataset_in(folder, state, rows)
+    with dataset.opened():
+        dataset.drain()
+        dataset.commit()
+    return dataset.written
+
+
+def in_parts(folder: Path) -> list[int]:
+    """Return the numbers of the rows of all parts."""
+    tables = [pq.read_table(path)["identifier"].to_pylist() for path in sorted(folder.glob("*.parquet"))]
+    return sorted(int(name.partition(".")[2]) for names in tables for name in names)
+
+
+def test_a_dataset_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     emit(state, range(12))
-    assert written() == 12
-    assert written() == 0
+    assert written(state, out, 5) == 12
+    assert written(state, out, 5) == 0
     emit(state, range(12, 20))
-    assert written() == 8
-    tables = [
-        pq.read_table(path)["identifier"].to_pylist() for path in sorted((tmp_path / "out").glob("*.parquet"))
-    ]
-    found = sorted(int(name.partition(".")[2]) for names in tables for name in names)
-    assert found == list(range(20))
+    assert written(state, out, 5) == 8
+    assert in_parts(out) == list(range(20))
     assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
 
 
 def test_rows_that_are_in_no_part_yet_are_not_noted(state: BlockingState, tmp_path: Path) -> None:
     """Not even while the note of another shard's part is late."""
-    parts = FolderParts(tmp_path / "out")
-    dataset = Dataset(state, parts, ParquetForm(parts, 100), every=600.0)
+    dataset = dataset_in(tmp_path / "out", state)
     emit(state, range(4))
     with dataset.opened():
         dataset.drain()
@@ -301,9 +308,57 @@ def test_rows_that_are_in_no_part_yet_are_not_noted(state: BlockingState, tmp_pa
         emit(state, range(4, 8))
         with suppress(redis.ConnectionError):
             dataset.drain()
+        assert [next(readers(shard)).behind for shard in state.shards] == [1, 2, 1, 1]
         one.note = note  # type: ignore[method-assign]
-        dataset.drain(0.1)
+        until(lambda: dataset.drain(0.1) or next(readers(state.shards[1])).behind == 1)
         assert [next(readers(shard)).behind for shard in state.shards] == [1] * SHARDS
+
+
+@pytest.mark.parametrize("away", range(SHARDS))
+def test_what_comes_after_a_part_that_was_not_noted_is_not_noted_as_read(
+    state: BlockingState, tmp_path: Path, away: int
+) -> None:
+    """A part becomes full in the middle of what was read of several shards, and one of them does not note it."""
+    emit(state, range(12))
+    dataset = dataset_in(tmp_path / "out", state, rows=5)
+    with dataset.opened():
+        one = dataset.streams.readers[away]
+        note = one.note
+
+        def fails(*args: Any) -> None:
+            raise redis.ConnectionError("gone")
+
+        one.note = fails  # type: ignore[method-assign, assignment]
+        with suppress(redis.ConnectionError):
+            dataset.drain()
+        one.note = note  # type: ignore[method-assign]
+        for _ in range(3):
+            dataset.drain(0.1)
+        # It ends here as by kill -9: nothing is committed any more.
+    written(state, tmp_path / "out")
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_shard_that_answers_again_is_read_to_its_end(state: BlockingState, tmp_path: Path) -> None:
+    """Without --follow, too: it had not noted a part, and does when it answers."""
+    emit(state, range(12))
+    dataset = dataset_in(tmp_path / "out", state, rows=5)
+    with dataset.opened():
+        one = dataset.streams.readers[3]
+        note, tries = one.note, 0
+
+        def fails_once(*args: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 2:
+                raise redis.ConnectionError("gone")
+            note(*args)
+
+        one.note = fails_once  # type: ignore[method-assign, assignment]
+        dataset.drain()
+        dataset.commit()
+        assert tries > 2
+    assert in_parts(tmp_path / "out") == list(range(12))
 
 
 def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker) -> None:
