@@ -259,7 +259,8 @@ class Dataset:
 
         Raises:
             ReaderTaken: another process writes this dataset by now; this one must have hung.
-            RedisError, StorageDown: nothing is lost: call it again.
+            RedisError, StorageDown: nothing is lost: call it again. Where `block_s` is 0 and one of several shards
+                does not answer, what the others had is in parts.
 
         """
         before, is_following = self.written, block_s > 0
@@ -280,7 +281,11 @@ class Dataset:
                 break
             block_s = 0.0
         if not is_following:
-            self.streams.check()
+            try:
+                self.streams.check()
+            except RedisError:
+                self.commit()  # what the others had: those who call wait for nothing more
+                raise
         return self.written - before
 
     def _is_due(self) -> bool:
