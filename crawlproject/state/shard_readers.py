@@ -123,8 +123,9 @@ class ShardReaders:
         elif wait(self._asked.values(), block_s, FIRST_COMPLETED).done:
             wait(self._asked.values(), _TOGETHER_S)
         found, has_joined = self._answered()
-        # What has joined can be read now.
-        return found + self.gather(block_s) if has_joined and not is_following else found
+        if found or is_following or not has_joined:
+            return found
+        return self.gather(block_s)  # what has joined can be read now
 
     def _ask_all(self, threads: ThreadPoolExecutor, block_s: float) -> None:
         """Ask each shard of which no answer is awaited."""

@@ -23,7 +23,7 @@ from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.sinks.sharded_lines import ShardedEventFile
 from crawlproject.state.client import BlockingState
-from crawlproject.state.readers import readers
+from crawlproject.state.readers import StreamReader, readers
 from crawlproject.storage.parts import FolderParts
 from tests.kafka_broker import Broker
 from tests.sinks.events import image
@@ -362,6 +362,26 @@ def test_a_shard_that_answers_again_is_read_to_its_end(state: BlockingState, tmp
         dataset.drain()
         dataset.commit()
         assert tries > 2
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_shard_that_answers_late_doubles_nothing_of_the_others(
+    state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of them is not read again before it is taken."""
+    take, late, tries = StreamReader.take, state.shards[2].keys.reader_of, 0
+
+    def fails_once(reader: StreamReader) -> Any:
+        nonlocal tries
+        if reader._reader_of == late:
+            tries += 1
+            if tries == 1:
+                raise redis.ConnectionError("gone")
+        return take(reader)
+
+    monkeypatch.setattr(StreamReader, "take", fails_once)
+    emit(state, range(12))
+    assert written(state, tmp_path / "out") == 12
     assert in_parts(tmp_path / "out") == list(range(12))
 
 
