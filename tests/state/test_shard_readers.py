@@ -120,6 +120,45 @@ def test_one_process_reads_under_one_name(state: BlockingState, tmp_path: Path) 
             thread.join()
 
 
+def test_who_is_refused_takes_nothing_from_who_reads(state: BlockingState, tmp_path: Path) -> None:
+    """One shard was away for the first for some seconds: its lease there has ended."""
+    path, stop = tmp_path / "one.jsonl", threading.Event()
+    first = ShardedEventFile(path, state, "both", stop.is_set)
+    ended: list[Exception] = []
+
+    def follow() -> None:
+        try:
+            while not stop.is_set():
+                first.drain(0.2)
+        except ReaderTaken as error:
+            ended.append(error)
+
+    with first.opened():
+        one = first.streams.readers[0]
+        renew = one.renew
+
+        def fails() -> None:
+            raise redis.ConnectionError("gone")
+
+        one.renew = fails  # type: ignore[method-assign]
+        state.redis.hdel(state.keys.reader_of + "both", "until")
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            with (
+                pytest.raises(ReaderTaken, match="reader both is being read by process"),
+                ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened(),
+            ):
+                pass
+            one.renew = renew  # type: ignore[method-assign]
+            emit(state, range(8))
+            until(lambda: ended or numbers(path) == list(range(8)))
+        finally:
+            stop.set()
+            thread.join()
+    assert not ended
+
+
 def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
