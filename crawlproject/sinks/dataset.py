@@ -18,7 +18,7 @@ from redis import RedisError
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
-from crawlproject.state.readers import Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import PartExists, Parts
@@ -29,6 +29,7 @@ FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
 
 _PART = re.compile(r"(\d{8})\.parquet")
 _RENEW_S = 1.0
+_WAIT_S = 0.2
 
 
 def name_of(number: int, ending: str = ".parquet") -> str:
@@ -275,9 +276,10 @@ class Dataset:
             for reader, entries in batches:
                 # Of a shard that does not know yet where the newest part ends, it would note more than that.
                 if reader not in self._unnoted:
-                    self._take(reader, entries)
-                    has_taken = True
+                    has_taken |= self._take(reader, entries)
             if not has_taken:
+                if batches and is_following:  # they come again at once
+                    time.sleep(_WAIT_S)
                 break
             block_s = 0.0
         if not is_following:
@@ -286,18 +288,27 @@ class Dataset:
             except RedisError:
                 self.commit()  # what the others had: those who call wait for nothing more
                 raise
+            if self._cut is not None and not self._stopping():
+                raise self._lacking()
         return self.written - before
 
     def _is_due(self) -> bool:
         if self._cut is not None:
-            return self._cut == self.streams.last
+            return not any(map(self._is_before_cut, self.streams.readers))
         is_late = self._since is not None and time.monotonic() >= self._since + self._every
         return self._form.rows > 0 and (is_late or self._form.is_full())
 
-    def _take(self, reader: StreamReader, entries: list[EventEntry]) -> None:
+    def _is_before_cut(self, reader: StreamReader) -> bool:
+        """Tell whether a part that another has begun to put has more of a shard."""
+        return self._cut is not None and any(
+            is_behind(at, self._cut.get(stream, at)) for stream, at in reader.last.items()
+        )
+
+    def _take(self, reader: StreamReader, entries: list[EventEntry]) -> bool:
         """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken.
 
-        It ends with a part that the shard does not note.
+        It ends with a part that the shard does not note. Return whether any was taken: not while a part that
+        another has begun to put waits for other shards.
         """
         found: dict[int, dict[str, Any]] = {}
         foreign: set[int] = set()
@@ -310,7 +321,7 @@ class Dataset:
         self._form.look_up([(entries[index], event) for index, event in found.items()])
         before = dict(reader.last)
         for index, entry in enumerate(entries):
-            if self._cut is not None and is_behind(self._cut[entry.stream], entry.id):
+            if self._cut is not None and is_behind(self._cut.get(entry.stream, START), entry.id):
                 continue  # of the next part: read again
             if index in found:
                 self._form.add(self._count, entry.name, found[index])
@@ -324,16 +335,26 @@ class Dataset:
                 self.commit()
                 if reader in self._unnoted:
                     break
-        if reader.last == before:
-            raise CrawlprojectError(
-                f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
-                "its events: remove that, and start again"
-            )
+        has_taken = reader.last != before
+        if not has_taken and self._is_before_cut(reader):
+            raise self._lacking()
+        return has_taken
+
+    def _lacking(self) -> CrawlprojectError:
+        return CrawlprojectError(
+            f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
+            "its events: remove that, and start again"
+        )
 
     def commit(self) -> None:
-        """Have the part appear that there are rows for, and tell Redis."""
+        """Have the part appear that there are rows for, and tell Redis.
+
+        Not one that another has begun to put, as long as some of its events are to come.
+        """
         if self._taken_over is not None:
             raise self._taken_over
+        if self._cut is not None and not self._is_due():
+            return
         if self._form.rows or self._cut is not None:
             footer = {
                 "dataset": self.streams.file,

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import boto3
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -22,13 +23,15 @@ from crawlproject.sinks.dataset import Dataset
 from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.sinks.sharded_lines import ShardedEventFile
+from crawlproject.sinks.webdataset import WebDatasetForm
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import StreamReader, readers
-from crawlproject.storage.parts import FolderParts
+from crawlproject.storage.parts import FolderParts, S3Parts
 from tests.kafka_broker import Broker
 from tests.sinks.events import image
 from tests.sinks.lines import before_line, die
 from tests.state.servers import Cluster
+from tests.storage.s3_gate import aws
 from tests.waiting import until
 
 SHARDS = 4
@@ -44,6 +47,14 @@ def state(cluster_url: str) -> Iterator[BlockingState]:
 def connected(url: str) -> BlockingState:
     settings = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
     return BlockingState.connect(config.load(settings), timeout=5.0)
+
+
+@pytest.fixture
+def bucket(moto: str, tmp_path: Path) -> str:
+    options = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
+    name = tmp_path.name.replace("_", "-")
+    boto3.client("s3", endpoint_url=moto, **options).create_bucket(Bucket=name)
+    return name
 
 
 def emit(state: BlockingState, numbers: Sequence[int]) -> None:
@@ -438,6 +449,49 @@ def test_a_dataset_without_a_shard_has_the_rows_of_the_others(state: BlockingSta
     assert in_parts(tmp_path / "out") == [number for number in range(12) if number % SHARDS != 1]
     assert written(state, tmp_path / "out") == 3
     assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_part_that_was_begun_is_ended_where_the_shards_were_then(
+    state: BlockingState, tmp_path: Path, bucket: Any, moto: str
+) -> None:
+    """By the next process: one shard had no event till then, and now some; another is away for a while."""
+    uri = f"s3://{bucket}/shards"
+
+    class Dies(S3Parts):
+        def _put(self, name: str, file: IO[bytes], metadata: dict[str, str], **condition: str) -> None:
+            super()._put(name, file, metadata, **condition)
+            if name.endswith(".tar"):
+                raise KeyboardInterrupt
+
+    def dataset_on(parts: S3Parts) -> Dataset:
+        return Dataset(state, parts, WebDatasetForm(parts, lambda name: b"", 100, 100), every=600)
+
+    emit(state, [number for number in range(12) if number % SHARDS])
+    first = dataset_on(Dies(uri, aws(moto)))
+    with pytest.raises(KeyboardInterrupt), first.opened():
+        first.drain()
+        first.commit()
+    emit(state, range(12, 20))
+    emit(state, range(0, 12, SHARDS))
+
+    def fails(*args: Any) -> None:
+        raise redis.ConnectionError("gone")
+
+    second = dataset_on(S3Parts(uri, aws(moto)))
+    with second.opened():
+        read = second.streams.readers[3].read
+        second.streams.readers[3].read = fails  # type: ignore[method-assign, assignment]
+        with pytest.raises(redis.ConnectionError, match=r"shard 3 of 4 does not answer"):
+            second.drain()
+        second.commit()
+        assert "00000000.parquet" not in S3Parts(uri, aws(moto)).names()
+        second.streams.readers[3].read = read  # type: ignore[method-assign]
+        second.drain()
+        second.commit()
+    parts = S3Parts(uri, aws(moto))
+    tables = [pq.read_table(parts.read(f"0000000{number}.parquet"))["identifier"].to_pylist() for number in (0, 1)]
+    found = [sorted(int(name.partition(".")[2]) for name in names) for names in tables]
+    assert found == [[number for number in range(12) if number % SHARDS], [0, 4, 8, *range(12, 20)]]
 
 
 def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker) -> None:
