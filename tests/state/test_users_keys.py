@@ -112,6 +112,15 @@ async def test_a_name_that_no_replica_may_have_is_no_operators_to_take_out(state
     assert not await db.exists(state.keys.halted)
 
 
+async def test_what_both_sets_have_counts_once_a_replica_has_it(state: State) -> None:
+    """As a command has just written it: a fail-over may forget that in the operators' set alone."""
+    fence, db = await lead(state), state.redis
+    await db.sadd(state.keys.halted, "museum")
+    for is_there in (True, False):
+        assert await state.scripts.mirror_set(fence, "halted", {"museum": is_there}, ()) == (["museum"], [])
+    assert await db.smembers(state.keys.halted) == {b"museum"}
+
+
 # On a cluster
 
 
