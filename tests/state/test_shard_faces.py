@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import excluded_names
 from crawlproject.state.spiders import present_spiders
+from crawlproject.state.users_keys import UsersSets
 from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
@@ -151,6 +152,28 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cl
         halted = [row.state async for _, row in source_statuses(state, rows)]
         assert set(halted) == {"halted"}
     await until_async(gone.redis.ping, despite=redis.RedisError)
+
+
+@pytest.mark.slow
+async def test_what_is_included_while_a_shard_is_away_is_in_the_operators_set_no_more(
+    cluster: Cluster, state: State
+) -> None:
+    """Else the others would take it from there again."""
+    there = cluster.owner_of("crawl:excluded")
+    gone = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is not there)
+    await controls.exclude(state, ["example.org"], "", BY)
+    assert there.client.smembers("crawl:excluded") == {b"example.org"}
+    with without(cluster, gone) as away:
+        with pytest.raises(redis.ConnectionError, match="does not answer .*: included there as soon as it does"):
+            await controls.include(state, ["example.org"], BY)
+        assert not there.client.exists("crawl:excluded")
+        for shard in state.shards:
+            if shard.number not in away:
+                sets = UsersSets(shard)
+                with suppress(redis.RedisError):  # of the halts, whose node may be away
+                    await sets.look(await lead(shard))
+                await sets.close()
+                assert not await shard.redis.exists(shard.keys.excluded)
 
 
 async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
