@@ -25,16 +25,19 @@ class Survey:
         self._unread = {shard: UnreadEvents(shard) for shard in state.shards} if unread else {}
         self._seen: dict[State, CrawlSample] = {}
 
-    async def take(self, overview: Overview, names: Sequence[str] = ()) -> CrawlSample:
-        """Return a sample; `overview` is that of the first shard, `names` are sources to be in it in any case.
+    async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
+        """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
+        in it in any case.
 
         Raises:
-            REDIS_TROUBLE: the first shard does not answer.
+            REDIS_TROUBLE: no shard answers.
 
         """
 
         async def look(shard: State) -> CrawlSample:
-            own: Any = overview if shard is self.state else await collect(shard, must_lead=False)
+            own: Any = overview if shard is self.state else None
+            if own is None:
+                own = await collect(shard, must_lead=False)
             wanted = [name for name in names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], self._unread.get(shard))
@@ -44,20 +47,22 @@ class Survey:
         if state.count == 1:
             return found[state]
         self._seen |= found
-        if state not in self._seen:
-            raise not_answering(state, away[state])
+        if not found:
+            raise not_answering(state, away[state], ", nor any other")
         nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}
         faults = {shard.number: f"does not answer: {fault}" for shard, fault in away.items()}
         for shard, sample in found.items():
             if reason := sample.overview.pause.reason:
                 faults[shard.number] = reason
-        return merged(self._seen[state], {shard.number: one for shard, one in self._seen.items()}, faults, nodes)
+        first = next(found[shard] for shard in state.shards if shard in found)
+        return merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes)
 
 
 def merged(
     first: CrawlSample, by_number: Mapping[int, CrawlSample], faults: Mapping[int, str], nodes: Mapping[str, int]
 ) -> CrawlSample:
-    """Return one sample of those of all shards; `first` is that of the first one, `faults` what is wrong by shard.
+    """Return one sample of those of all shards; `first` is that of the first one that has answered, `faults` what
+    is wrong by shard.
 
     Nothing goes out at all only if there is something wrong with every one of them.
     """
@@ -67,7 +72,7 @@ def merged(
     def total(name: str) -> int:
         return sum(getattr(one, name) for one in overviews)
 
-    stopped = len(faults) >= len(samples) and first.overview.pause.reason
+    stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     feeding = [one.feeding for one in overviews]
     left = [one.left for one in feeding if one.left is not None]
     overview = first.overview._replace(

@@ -164,7 +164,7 @@ async def test_what_is_included_while_a_shard_is_away_is_in_the_operators_set_no
     await controls.exclude(state, ["example.org"], "", BY)
     assert there.client.smembers("crawl:excluded") == {b"example.org"}
     with without(cluster, gone) as away:
-        with pytest.raises(redis.ConnectionError, match="does not answer .*: included there as soon as it does"):
+        with pytest.raises(redis.ConnectionError, match=r"does not answer .*: included there as soon as it does"):
             await controls.include(state, ["example.org"], BY)
         assert not there.client.exists("crawl:excluded")
         for shard in state.shards:
@@ -174,6 +174,34 @@ async def test_what_is_included_while_a_shard_is_away_is_in_the_operators_set_no
                     await sets.look(await lead(shard))
                 await sets.close()
                 assert not await shard.redis.exists(shard.keys.excluded)
+
+
+@pytest.mark.slow
+async def test_without_the_first_shard_who_led_last_reports_on_the_others(cluster: Cluster, state: State) -> None:
+    lines: list[str] = []
+
+    async def write(line: str) -> None:
+        lines.append(line)
+
+    await state.redis.set(state.keys.leader, state.worker_id)
+    leading, watching = Report(state, write, always=False), Report(state, write, always=True)
+    await leading.step()
+    await watching.step()
+    assert leading.leads
+    with without(cluster, state) as away:
+
+        async def is_told(report: Report) -> bool:
+            await report.step()
+            return report.latest is not None and set(report.latest.sample.stopped) == away
+
+        assert await until_async(lambda: is_told(leading), despite=redis.RedisError)
+        assert json.loads(lines[-1])["general"]["outstanding"] == 24  # as it was seen last
+        assert set(map(int, json.loads(lines[-1])["general"]["shards_stopped"])) == away
+        count = len(lines)
+        watching.leads = False
+        assert await until_async(lambda: is_told(watching), despite=redis.RedisError)
+        assert len(lines) == count
+    await until_async(state.redis.ping, despite=redis.RedisError)
 
 
 async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
