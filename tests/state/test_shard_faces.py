@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -174,6 +175,42 @@ async def test_what_is_included_while_a_shard_is_away_is_in_the_operators_set_no
                     await sets.look(await lead(shard))
                 await sets.close()
                 assert not await shard.redis.exists(shard.keys.excluded)
+
+
+@pytest.mark.slow
+async def test_without_the_node_of_the_layout_a_worker_is_well_and_commands_say_what_is_missing(
+    cluster: Cluster, cluster_url: str, state: State, scrapy: Scrapy
+) -> None:
+    """It has the first shard, too."""
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+    settings = config.load(environ)
+    assert cluster.owner_of(state.keys.layout) is cluster.owner_of(state.keys.rates)
+    with without(cluster, state) as away:
+        there = [name for name in NAMES if state.shard_for(name).number not in away]
+        assert healthcheck.check(settings, "vm1") is None
+        with pytest.raises(redis.RedisError):
+            healthcheck.check(settings, "vm2")  # it may be in those that are away
+        unknown = (
+            "note: the node that says how many shards the crawl has does not answer ("
+            r".*\): whether CRAWL_SHARDS=4 is right could not be checked"
+        ).replace("(", r"\(", 1)
+        done = scrapy("shards", "--json", **environ)
+        assert done.returncode == 1
+        assert re.search(unknown, done.stderr)
+        assert {row["shard"] for row in json.loads(done.stdout) if "fault" in row} == away
+        done = scrapy("top", "--json", "--interval", "0.5", **environ)
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert sorted(said["specific"]) == sorted(there)
+        assert set(map(int, said["general"]["shards_stopped"])) == away
+        done = scrapy("sources", "--json", **environ)
+        assert [row["source"] for row in json.loads(done.stdout)] == sorted(there)
+        assert re.search(unknown, done.stderr)
+        assert scrapy("halt", there[0], **environ).returncode == 0
+        done = scrapy("crawl", "images", **environ)  # a worker that may be of another number of shards
+        assert done.returncode == 1
+        assert "does not answer" in done.stderr
+    await until_async(state.redis.ping, despite=redis.RedisError)
 
 
 @pytest.mark.slow
