@@ -61,7 +61,17 @@ def totals(state: BlockingState) -> dict[str, Any]:
     written, in place of a number or a key of ours, counts as none.
     """
     each = [_totals_of_shard(shard) for shard in state.shards]
-    sources = {name: row for one in each for name, row in one.pop("sources").items()}
+    sources: dict[str, dict[str, Any]] = {}
+    for shard, one in zip(state.shards, each, strict=True):
+        for name, row in one.pop("sources").items():
+            if (before := sources.get(name)) is None:
+                sources[name] = row
+                continue
+            # Redirects have led from other shards to it.
+            limits = row if state.shard_for(name) is shard else before
+            sources[name] = {"rate_limit": limits["rate_limit"]} | {
+                count: before[count] + row[count] for count in _COUNTS
+            }
     workers = max(one.pop("workers") for one in each)
     summed: Counter[str] = Counter()
     for one in each:

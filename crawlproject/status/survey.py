@@ -10,10 +10,11 @@ from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.scripts import Feeding, Overview, Pause
 from crawlproject.state.shard_status import node_of
+from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import RateSum
 from crawlproject.state.unread import MOST_READERS, UnreadEvents
 from crawlproject.status.sample import collect, take_sample
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 
 
 class Survey:
@@ -55,14 +56,18 @@ class Survey:
             if reason := sample.overview.pause.reason:
                 faults[shard.number] = reason
         first = next(found[shard] for shard in state.shards if shard in found)
-        return merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes)
+        return merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes, state.count)
 
 
 def merged(
-    first: CrawlSample, by_number: Mapping[int, CrawlSample], faults: Mapping[int, str], nodes: Mapping[str, int]
+    first: CrawlSample,
+    by_number: Mapping[int, CrawlSample],
+    faults: Mapping[int, str],
+    nodes: Mapping[str, int],
+    count: int,
 ) -> CrawlSample:
     """Return one sample of those of all shards; `first` is that of the first one that has answered, `faults` what
-    is wrong by shard.
+    is wrong by shard, `nodes` the memory that each node uses, `count` the number of shards.
 
     Nothing goes out at all only if there is something wrong with every one of them.
     """
@@ -96,7 +101,7 @@ def merged(
         latencies=_columns(one.latencies for one in overviews),
         fetches=_columns(one.fetches for one in overviews),
         parses=_columns(one.parses for one in overviews),
-        sources=[name for one in overviews for name in one.sources],
+        sources=list(dict.fromkeys(name for one in overviews for name in one.sources)),
         feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
         redis_bytes=sum(nodes.values()),
     )
@@ -118,12 +123,41 @@ def merged(
         first.spider,
         overview,
         InFlight(*(sum(column) for column in zip(*(sample.in_flight for sample in samples), strict=True))),
-        {name: source for sample in samples for name, source in sample.sources.items()},
+        _sources(by_number, count),
         others,
         {name: unread[name] for name in furthest},
         tuple(sorted(by_number)),
         dict(sorted(faults.items())),
     )
+
+
+def _sources(by_number: Mapping[int, CrawlSample], count: int) -> dict[str, SourceSample]:
+    """Return the samples of the sources of all shards; of one that redirects have led to from others, sums."""
+    found: dict[str, SourceSample] = {}
+    for number, sample in by_number.items():
+        for name, source in sample.sources.items():
+            before = found.get(name)
+            if before is None:
+                found[name] = source
+            elif shard_of(name, count) == number:
+                found[name] = _together(source, before)
+            else:
+                found[name] = _together(before, source)
+    return found
+
+
+def _together(own: SourceSample, other: SourceSample) -> SourceSample:
+    """Return what is known of a source, of its own shard and another, which it has no rate, circuit or work in."""
+    row = own.row._replace(
+        successful=own.row.successful + other.row.successful,
+        failed=own.row.failed + other.row.failed,
+        in_flight=own.row.in_flight + other.row.in_flight,
+        hosts=own.row.hosts or other.row.hosts,
+        links=_sums((own.row.links, other.row.links)),
+    )
+    fetches = _columns(one.fetches for one in (own, other) if one.fetches)
+    counts = _sums((own.counts, other.counts))
+    return SourceSample(row, own.dead + other.dead, counts, own.statuses or other.statuses, fetches)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

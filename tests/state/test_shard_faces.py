@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 import pytest_asyncio
 import redis
@@ -119,6 +120,33 @@ async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
         "example.org": "included",
         "nothing": "not excluded",
     }
+
+
+async def test_what_several_shards_have_counted_of_a_source_is_summed(
+    state: State, cluster_url: str, scrapy: Scrapy
+) -> None:
+    """As when redirects of other sources have led to it."""
+    for name in NAMES[:4]:
+        for number, shard in enumerate(state.shards):
+            for count in ("fetched", "thumbnails"):
+                db: Any = shard.redis
+                await db.hset(shard.keys.counts_of + count, name, 10**number)
+            await shard.redis.zadd(shard.keys.active, {name: 1})
+            packed = msgpack.packb([0, 3, number + 1])
+            await db.hset(shard.keys.window_of + name, "fetches", packed)
+    reader = SnapshotReader(state)
+    await reader.look()
+    made = await look(reader)
+    done = scrapy("stats", REDIS_URL=cluster_url, CRAWL_SHARDS=str(SHARDS))
+    stats = json.loads(done.stdout)
+    assert stats["fetched"] == 4 * 1111
+    for name in NAMES[:4]:
+        assert stats["sources"][name]["fetched"] == 1111
+        assert stats["sources"][name]["rate_limit"] == RATES[name]
+        assert (made.specific[name].successful, made.specific[name].rate_limit) == (1111, RATES[name])
+        assert (made.specific[name].queued, made.specific[name].effective_rate) == (2, RATES[name])
+        assert sum(made.sample.sources[name].fetches) == 1 + 2 + 3 + 4
+    assert stats["sources"][NAMES[5]]["fetched"] == 0
 
 
 @pytest.mark.slow
