@@ -91,7 +91,9 @@ class Report:
         clock = asyncio.get_running_loop().time
         began = clock()
         # Of one shard this is the call itself, and its error.
-        answers, _ = await ask_shards([self.state], lambda shard: collect(shard, must_lead=True, every=INTERVAL_S))
+        answers, _ = await ask_shards(
+            [self.state], lambda shard: collect(shard, must_lead=True, every=INTERVAL_S, most=self._survey.most)
+        )
         if not answers:
             await self._look_at_others()
             await asyncio.sleep(max(began + INTERVAL_S - clock(), _LOOK_S))
@@ -123,7 +125,7 @@ class Report:
             self.latest = self.latest_sample = self._own = None
             await asyncio.sleep(_LOOK_S)
             return
-        overview = await collect(self.state, must_lead=False)
+        overview = await collect(self.state, must_lead=False, most=self._survey.most)
         assert isinstance(overview, Overview)
         if self._own is not None and overview.now - self._own.at < INTERVAL_S:
             await asyncio.sleep(_LOOK_S)

@@ -11,9 +11,9 @@ from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.scripts import Feeding, Overview, Pause
 from crawlproject.state.shard_status import node_of
 from crawlproject.state.shards import shard_of
-from crawlproject.state.source_table import RateSum
+from crawlproject.state.source_table import RateSum, count_sources
 from crawlproject.state.unread import MOST_READERS, UnreadEvents
-from crawlproject.status.sample import collect, take_sample
+from crawlproject.status.sample import collect, most_of_shard, take_sample
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 
 
@@ -25,6 +25,12 @@ class Survey:
         self._rates = {shard: RateSum(shard) for shard in state.shards}
         self._unread = {shard: UnreadEvents(shard) for shard in state.shards} if unread else {}
         self._seen: dict[State, CrawlSample] = {}
+        self._known = 0  # sources, of all shards
+
+    @property
+    def most(self) -> int:
+        """How many sources of each shard are read one by one: all, if there are not too many."""
+        return most_of_shard(self._known, self.state.count)
 
     async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
         """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
@@ -35,10 +41,15 @@ class Survey:
 
         """
 
+        if self.state.count > 1 and not self._seen:
+            counts, _ = await ask_shards(self.state.shards, count_sources)
+            self._known = sum(counts.values())
+        most = self.most
+
         async def look(shard: State) -> CrawlSample:
             own: Any = overview if shard is self.state else None
             if own is None:
-                own = await collect(shard, must_lead=False)
+                own = await collect(shard, must_lead=False, most=most)
             wanted = [name for name in names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], self._unread.get(shard))
@@ -48,6 +59,7 @@ class Survey:
         if state.count == 1:
             return found[state]
         self._seen |= found
+        self._known = sum(sample.overview.known for sample in self._seen.values())
         if not found:
             raise not_answering(state, away[state], ", nor any other")
         nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}

@@ -149,6 +149,20 @@ async def test_what_several_shards_have_counted_of_a_source_is_summed(
     assert stats["sources"][NAMES[5]]["fetched"] == 0
 
 
+async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_too_many(state: State) -> None:
+    shard = state.shards[2]
+    many = [name for name in map("photos{}.example".format, range(5000)) if state.shard_for(name) is shard]
+    await shard.redis.sadd(shard.keys.sources, *many[:600])
+    reader = SnapshotReader(state)
+    await reader.look()
+    assert len((await look(reader)).specific) == 612
+    await shard.redis.sadd(shard.keys.sources, *many[:990])  # too many of all
+    await reader.look()
+    made = await look(reader)
+    assert made.general.sources == 1002
+    assert len(made.specific) < 1002
+
+
 @pytest.mark.slow
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cluster, state: State) -> None:
     reader = SnapshotReader(state)
