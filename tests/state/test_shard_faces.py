@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
+import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 import redis
@@ -26,6 +28,7 @@ from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
+from tests.sinks.events import image
 from tests.state.scripts.calls import request
 from tests.state.servers import Cluster
 from tests.waiting import until, until_async
@@ -329,6 +332,22 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
     text = scrapy("shards", **environ).stdout
     assert text.splitlines()[-1] == "4 shards"
     assert "0 bytes behind" in text or "bytes behind, heard of" in text
+
+
+async def test_a_part_of_a_dataset_is_no_larger_than_one_shard_keeps(
+    state: State, cluster_url: str, scrapy: Scrapy, tmp_path: Path
+) -> None:
+    """All its rows may be of one shard, which would wait for it."""
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS), "CRAWL_STREAM_MAXLEN": "4000"}
+    done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "501", **environ)
+    assert done.returncode == 2
+    assert "501 rows is more than half of CRAWL_STREAM_MAXLEN, 1,000 for each of 4 shards" in done.stderr
+    shard = state.shards[1]
+    for number in range(600):
+        await shard.redis.xadd(shard.keys.image_events, {"event": json.dumps(image(number))})
+    done = scrapy("events", f"{tmp_path}/out/:parquet", **environ)
+    assert done.stdout.startswith("600 events written"), done.stderr
+    assert [pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out").glob("*.parquet"))] == [500, 100]
 
 
 async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
