@@ -252,6 +252,10 @@ async def test_without_the_node_of_the_layout_a_worker_is_well_and_commands_say_
         assert [row["source"] for row in json.loads(done.stdout)] == sorted(there)
         assert re.search(unknown, done.stderr)
         assert scrapy("halt", there[0], **environ).returncode == 0
+        done = scrapy("stats", **environ)
+        assert done.returncode == 1
+        assert "shard 0 of 4 does not answer" in done.stderr
+        assert "the totals are those of all shards" in done.stderr
         done = scrapy("crawl", "images", **environ)  # a worker that may be of another number of shards
         assert done.returncode == 1
         assert "does not answer" in done.stderr
@@ -331,7 +335,7 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
     assert len({row["node"] for row in shards}) == 3
     text = scrapy("shards", **environ).stdout
     assert text.splitlines()[-1] == "4 shards"
-    assert "0 bytes behind" in text or "bytes behind, heard of" in text
+    assert "bytes behind, last heard from" in text
 
 
 async def test_a_part_of_a_dataset_is_no_larger_than_one_shard_keeps(
