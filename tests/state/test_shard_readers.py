@@ -232,10 +232,38 @@ def test_a_shard_that_does_not_note_holds_up_its_own_events_alone(state: Blockin
             ]
             one.note_at = note  # type: ignore[method-assign]
             last = first + 8
-            until(lambda last=last: file.drain(0.1) or len(numbers(path)) == last)  # type: ignore[misc]
+
+            def has_all(last: int = last) -> bool:
+                file.drain(0.1)
+                return len(numbers(path)) >= last
+
+            until(has_all)
             assert numbers(path) == list(range(first + 8))
     assert any("shard 1 of 4 does not answer" in text for text in said)
     assert said[-1] == "shard 1 of 4 answers again"
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_file_has_what_a_shard_has_noted_late(state: BlockingState, tmp_path: Path, is_noted: bool) -> None:
+    """Without --follow, too, in the same run."""
+    path, tries = tmp_path / "events.jsonl", 0
+    emit(state, range(8))
+    file = ShardedEventFile(path, state)
+    with file.opened():
+        one = file.streams.readers[1]
+        note = one.note_at
+
+        def fails_once(*args: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries > 1 or is_noted:
+                note(*args)
+            if tries == 1:
+                raise redis.ConnectionError("gone")
+
+        one.note_at = fails_once  # type: ignore[method-assign, assignment]
+        assert file.drain() == 8
+    assert numbers(path) == list(range(8))
 
 
 def test_a_batch_that_was_noted_is_in_the_file_of_the_next_process(state: BlockingState, tmp_path: Path) -> None:
