@@ -98,7 +98,9 @@ class ShardReaders:
         finally:
             self._closing.set()
             wait(self._asked.values(), 2 * _BLOCK_S)  # else one of them would renew what is given back
-            list(self._each(lambda reader: reader.give_back()))  # where that fails, it ends by itself
+            # Where that fails, it ends by itself. Who is refused by one shard may have taken it in others.
+            taken = self.joined if self._threads is None else self.readers
+            list(self._each(lambda reader: reader.give_back(), taken))
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -170,6 +170,33 @@ def test_who_is_refused_takes_nothing_from_who_reads(state: BlockingState, tmp_p
     assert not ended
 
 
+def test_who_is_refused_gives_back_what_it_has_taken(
+    state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two begin at the same moment, and each finds all free."""
+    first, last = ShardedEventFile(tmp_path / "one.jsonl", state, "both"), state.shards[3]
+    with first.opened():
+        last.redis.delete(last.keys.reader_of + "both")
+        monkeypatch.setattr(StreamReader, "await_free", lambda reader: None)
+        stop = threading.Event()
+        renewing = threading.Thread(target=lambda: keep(first, stop))
+        renewing.start()
+        try:
+            with pytest.raises(ReaderTaken), ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened():
+                pass
+        finally:
+            stop.set()
+            renewing.join()
+        assert not last.redis.hexists(last.keys.reader_of + "both", "until")
+
+
+def keep(file: ShardedEventFile, stop: threading.Event) -> None:
+    """Renew the leases of all shards but the last one."""
+    while not stop.wait(0.1):
+        for reader in file.streams.readers[:-1]:
+            reader.renew()
+
+
 def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
