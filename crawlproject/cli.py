@@ -158,7 +158,7 @@ def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 3
 
     """
     assert command.settings is not None
-    return BlockingState.connect(config.load(command.settings), spider, timeout)
+    return BlockingState.connect(config.load(command.settings), spider, timeout, remark)
 
 
 @asynccontextmanager
@@ -171,7 +171,7 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
     """
     assert command.settings is not None
     state = State(config.load(command.settings), spider)
-    await state.open()
+    await state.open(remark)
     try:
         yield state
     finally:

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Mapping
 
 from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
@@ -15,9 +14,7 @@ from crawlproject.state.halts import add_halts, delete_statuses, note_order, rem
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.source_table import delete_override, set_override
-from crawlproject.state.users_keys import note_in_users_set
-
-T = TypeVar("T")
+from crawlproject.state.users_keys import add_to_users_set, begin_taking, take_from_users_set
 
 
 async def halt(state: State, sources: list[str], by: str) -> None:
@@ -75,14 +72,15 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
 
     Those that a source with other hosts has for an excluded domain are dropped when their turn comes.
     """
-    await note_in_users_set(state, "excluded", add=names)
+    await add_to_users_set(state, "excluded", names)
 
     async def there(shard: State) -> dict[str, int]:
         excluded = await shard.scripts.exclude(dict.fromkeys(names, reason), by=by)
         return {one.name: await drop_queued(shard, one.name) if one.has_work else 0 for one in excluded}
 
-    found = await _in_all(state, there, "excluded")
-    return {name: sum(dropped.get(name, 0) for dropped in found) for name in names}
+    found, away = await ask_shards(state.shards, there, within_s=_WITHIN_S)
+    _check_all(away, "excluded")
+    return {name: sum(dropped.get(name, 0) for dropped in found.values()) for name in names}
 
 
 async def include(state: State, names: list[str], by: str) -> dict[str, str]:
@@ -92,15 +90,20 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
     """
 
     async def there(shard: State) -> dict[str, str]:
+        await begin_taking(shard, "excluded", names)
         included = await shard.scripts.include(names, by=by)
         await forget_dropped(shard)
         return included
 
-    found = await _in_all(state, there, "included")
-    now = {name: {included[name] for included in found} for name in names}
-    said = {name: next(what for what in _INCLUDED if what in whats) for name, whats in now.items()}
+    found, away = await ask_shards(state.shards, there, within_s=_WITHIN_S)
+    said: dict[str, str] = {}
+    for name in names if found else ():
+        whats = {included[name] for included in found.values()}
+        said[name] = next(what for what in _INCLUDED if what in whats)
     gone = [name for name, what in said.items() if what != "file"]
-    await note_in_users_set(state, "excluded", take=gone)
+    # Those that are away find it out from there.
+    await take_from_users_set(found, "excluded", gone)
+    _check_all(away, "included")
     return said
 
 
@@ -117,17 +120,16 @@ async def purgeable(state: State, source: str) -> int:
     return await count_queued(state.shard_for(source), source)
 
 
+_WITHIN_S = 600.0  # that a shard has to drop what is queued for a name
 _INCLUDED = ("file", "included", "not excluded")  # what a name is by now; of all shards the first counts
 
 
-async def _in_all(state: State, call: Callable[[State], Awaitable[T]], what: str) -> list[T]:
-    """Return what `call` returns for all shards.
+def _check_all(away: Mapping[State, str], what: str) -> None:
+    """Check that all shards have answered.
 
     Raises:
-        redis.ConnectionError: one does not answer; in the others it is done, and its leader follows.
+        redis.ConnectionError: one has not; in the others it is done, and its leader follows.
 
     """
-    answers, away = await ask_shards(state.shards, call, within_s=600.0)
     for shard, fault in away.items():
         raise not_answering(shard, fault, f": {what} there as soon as it does, and in the others now")
-    return list(answers.values())

@@ -2,7 +2,7 @@
 
 To be run on the worker's machine. Exit code 0: a worker of this machine has sent a heartbeat within
 CRAWL_HEARTBEAT_TIMEOUT. 1: none has, or Redis does not answer; a sentence on stderr says which. While Redis is
-away workers wait and lose nothing: no reason to kill one.
+away workers wait and lose nothing: no reason to kill one. Of several shards one that answers is enough.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from crawlproject.state.client import REDIS_TROUBLE, BlockingState
 from crawlproject.state.workers import alive_workers
 from crawlproject.texts import visible
 
+_TIMEOUT_S = 2.0  # for an answer of one shard of several: a check has ten seconds
+
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
     """Return what is wrong with the workers of `machine`, None if a worker is alive.
@@ -24,13 +26,18 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
         RedisUnavailable, RedisError: Redis cannot say.
 
     """
-    with BlockingState.connect(settings, spider) as state:
+    timeout = _TIMEOUT_S if settings.shards > 1 else 30.0
+    with BlockingState.connect(settings, spider, timeout, say=lambda text: None) as state:
         trouble: Exception | None = None
-        for shard in state.shards:  # a shard that is away is no fault of the worker
+        away = set()  # nodes
+        for shard in state.shards:  # one that is away is no fault of the worker
+            if (node := shard.address) is not None and node in away:
+                continue
             try:
                 workers = alive_workers(shard)
             except REDIS_TROUBLE as error:
                 trouble = error
+                away.add(shard.address)
                 continue
             if any(worker.startswith(f"{machine}:") for worker in workers):
                 return None

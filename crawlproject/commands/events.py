@@ -179,10 +179,12 @@ def _write_dataset(
     except ImportError as error:
         raise CrawlprojectError(without_pyarrow(f"FOLDER:{form}", error)) from None
     parts = parts_of(uri, settings)
-    rows = opts.rows or ROWS
-    if rows > state.config.stream_maxlen // 2:
+    maxlen = state.config.of_shard.stream_maxlen  # all rows may come of one shard
+    rows = opts.rows or (ROWS if state.count == 1 else max(min(ROWS, maxlen // 2), 1))
+    if rows > max(maxlen // 2, 1):
+        each = "" if state.count == 1 else f" for each of {state.count} shards"
         raise UsageError(
-            f"a part of {rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {state.config.stream_maxlen:,}, "
+            f"a part of {rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
             "at which the crawl would wait for it: lower --rows, or raise that setting"
         )
     about = {}

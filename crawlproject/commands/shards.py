@@ -77,7 +77,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     replica = (
         "none"
         if one.replica_lag_bytes is None
-        else f"{one.replica_lag_bytes} bytes behind, heard of {one.replica_lag_s} s ago"
+        else f"{one.replica_lag_bytes} bytes behind, last heard from {one.replica_lag_s} s ago"
     )
     return (
         str(one.shard),

@@ -33,7 +33,10 @@ def _stats(state: BlockingState) -> dict[str, Any]:
     said = totals(state)
     sources = said.pop("sources")
     times = histograms(state)
-    lately = {name: row for shard in state.shards for name, row in read_all_fetches(shard).items()}
+    lately: dict[str, list[int]] = {}
+    for shard in state.shards:
+        for name, row in read_all_fetches(shard).items():
+            lately[name] = [a + b for a, b in zip(lately[name], row, strict=True)] if name in lately else row
     for name, counts, bounds in (
         ("latency", times.latencies, LATENCY_BOUNDS),
         ("fetch", times.fetches, LATENCY_BOUNDS),

@@ -88,8 +88,8 @@ class Command(cli.Command):
 
 async def _snapshot(snapshot_reader: SnapshotReader, interval: float) -> Snapshot:
     """Return what the crawl does during `interval` seconds."""
-    await snapshot_reader.look()
-    await asyncio.sleep(interval)
-    made = await snapshot_reader.look()
-    assert made is not None
-    return made
+    while True:
+        made = await snapshot_reader.look()
+        if made is not None:
+            return made
+        await asyncio.sleep(interval)  # since the first look, or one that had other shards

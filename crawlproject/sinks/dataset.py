@@ -7,7 +7,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from redis import RedisError
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
-from crawlproject.state.readers import Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import PartExists, Parts
@@ -29,6 +29,7 @@ FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
 
 _PART = re.compile(r"(\d{8})\.parquet")
 _RENEW_S = 1.0
+_WAIT_S = 0.2
 
 
 def name_of(number: int, ending: str = ".parquet") -> str:
@@ -40,6 +41,11 @@ def _streams(state: BlockingState) -> tuple[str, ...]:
     """Return the streams of a shard whose events are rows."""
     keys = state.keys
     return keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events
+
+
+def _count_of(names: Iterable[str]) -> int:
+    """Return how many parts there are or were, by the names of those that are here."""
+    return max((int(found[1]) + 1 for found in map(_PART.fullmatch, names) if found), default=0)
 
 
 def _renew(reader: StreamReader) -> None:
@@ -135,6 +141,7 @@ class Dataset:
         self._about = dict(about or {})
         self._stopping = stopping
         self._say = say
+        self._has_begun = False  # whether the newest part was looked up
         self._count = 0  # parts that have appeared
         self._since: float | None = None  # when the first row of the present one came
         self._unnoted: set[StreamReader] = set()  # of shards that do not know where the newest part ends
@@ -154,10 +161,7 @@ class Dataset:
         """
         with self._parts.opened():
             identity, name = self._identity()
-            self.streams = ShardReaders(
-                self._state, name, self._parts.place, identity, _streams, say=self._say, before=_renew
-            )
-            self._begin()
+            self.streams = ShardReaders(self._state, name, self._parts.place, identity, _streams, say=self._say)
             with self.streams.opened(self._join), self._renewing():
                 yield
 
@@ -166,13 +170,11 @@ class Dataset:
     def _identity(self) -> tuple[str, str]:
         """Return the dataset's id and its reader's name, which are written before Redis gets them."""
         names = self._parts.names()
-        numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found]
-        self._count = max(numbers, default=-1) + 1
         about = {"format": self._form.name, "namespace": self._state.config.namespace, **self._about}
         if ABOUT not in names:
-            if numbers:
+            if count := _count_of(names):
                 raise CrawlprojectError(
-                    f"{self._parts.place} has {name_of(max(numbers))}, but no {ABOUT}, which says whose that is: "
+                    f"{self._parts.place} has {name_of(count - 1)}, but no {ABOUT}, which says whose that is: "
                     "restore it, or name another folder"
                 )
             identity = secrets.token_hex(4)
@@ -202,7 +204,9 @@ class Dataset:
         return identity, self._name or reader
 
     def _begin(self) -> None:
-        """Go on behind the newest part."""
+        """Go on behind the newest part; nobody adds one any more when the lease is held."""
+        self._has_begun = True
+        self._count = _count_of(self._parts.names())
         if self._count:
             footer = self._footer(self._count - 1)
             self.streams.goes_on_from(footer.last)
@@ -214,6 +218,8 @@ class Dataset:
 
         `stood` and `noted` are from Redis: where the reader is, and how many parts there were then.
         """
+        if not self._has_begun:
+            self._begin()
         reader, place = streams.name, self._parts.place
         if noted is not None and noted > self._count:
             raise CrawlprojectError(
@@ -254,7 +260,8 @@ class Dataset:
 
         Raises:
             ReaderTaken: another process writes this dataset by now; this one must have hung.
-            RedisError, StorageDown: nothing is lost: call it again.
+            RedisError, StorageDown: nothing is lost: call it again. Where `block_s` is 0 and one of several shards
+                does not answer, what the others had is in parts.
 
         """
         before, is_following = self.written, block_s > 0
@@ -263,55 +270,91 @@ class Dataset:
                 self.commit()
             self._note()
             batches = self.streams.gather(block_s, is_following=is_following)
-            # Of a shard that does not know yet where the newest part ends, it would note more than that.
-            batches = [(reader, entries) for reader, entries in batches if reader not in self._unnoted]
+            if any(reader in self._unnoted for reader, _ in batches):
+                self._note()  # they answer again
+            has_taken = False
             for reader, entries in batches:
-                self._take(reader, entries)
-            if not batches:
+                # Of a shard that does not know yet where the newest part ends, it would note more than that.
+                if reader not in self._unnoted:
+                    has_taken |= self._take(reader, entries)
+            if not has_taken:
+                if batches and is_following:  # they come again at once
+                    time.sleep(_WAIT_S)
                 break
             block_s = 0.0
         if not is_following:
-            self.streams.check()
+            try:
+                self.streams.check()
+            except RedisError:
+                self.commit()  # what the others had: those who call wait for nothing more
+                raise
+            if self._cut is not None and not self._stopping():
+                raise self._lacking()
         return self.written - before
 
     def _is_due(self) -> bool:
         if self._cut is not None:
-            return self._cut == self.streams.last
+            return not any(map(self._is_before_cut, self.streams.readers))
         is_late = self._since is not None and time.monotonic() >= self._since + self._every
         return self._form.rows > 0 and (is_late or self._form.is_full())
 
-    def _take(self, reader: StreamReader, entries: list[EventEntry]) -> None:
-        """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken."""
+    def _is_before_cut(self, reader: StreamReader) -> bool:
+        """Tell whether a part that another has begun to put has more of a shard."""
+        return self._cut is not None and any(
+            is_behind(at, self._cut.get(stream, at)) for stream, at in reader.last.items()
+        )
+
+    def _take(self, reader: StreamReader, entries: list[EventEntry]) -> bool:
+        """Take entries of a shard, in parts as they become full; its reader is behind the last that was taken.
+
+        It ends with a part that the shard does not note. Return whether any was taken: not while a part that
+        another has begun to put waits for other shards.
+        """
         found: dict[int, dict[str, Any]] = {}
+        foreign: set[int] = set()
         for index, entry in enumerate(entries):
             event = event_of(entry)
             if event is None:
-                self.skipped += 1
+                foreign.add(index)
             elif event.get("spider", "images") == self._state.keys.spider:
                 found[index] = event
         self._form.look_up([(entries[index], event) for index, event in found.items()])
         before = dict(reader.last)
         for index, entry in enumerate(entries):
-            if self._cut is not None and is_behind(self._cut[entry.stream], entry.id):
+            if self._cut is not None and is_behind(self._cut.get(entry.stream, START), entry.id):
                 continue  # of the next part: read again
             if index in found:
                 self._form.add(self._count, entry.name, found[index])
                 self.written += 1
                 if self._since is None:
                     self._since = time.monotonic()
+            elif index in foreign:
+                self.skipped += 1
             reader.last[entry.stream] = entry.id
             if self._is_due():
                 self.commit()
-        if reader.last == before:
-            raise CrawlprojectError(
-                f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
-                "its events: remove that, and start again"
-            )
+                if reader in self._unnoted:
+                    break
+        has_taken = reader.last != before
+        if not has_taken and self._is_before_cut(reader):
+            raise self._lacking()
+        return has_taken
+
+    def _lacking(self) -> CrawlprojectError:
+        return CrawlprojectError(
+            f"{self._parts.place} has a beginning of part {name_of(self._count, '')}, but Redis lacks some of "
+            "its events: remove that, and start again"
+        )
 
     def commit(self) -> None:
-        """Have the part appear that there are rows for, and tell Redis."""
+        """Have the part appear that there are rows for, and tell Redis.
+
+        Not one that another has begun to put, as long as some of its events are to come.
+        """
         if self._taken_over is not None:
             raise self._taken_over
+        if self._cut is not None and not self._is_due():
+            return
         if self._form.rows or self._cut is not None:
             footer = {
                 "dataset": self.streams.file,

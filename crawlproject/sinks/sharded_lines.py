@@ -258,8 +258,9 @@ class ShardedEventFile:
         while not self._stopping():
             waiting = self._settle()
             found = self.streams.gather(block_s, is_following=is_following)
+            # What was read of a shard before it had noted the last batch begins with that.
             new = {reader: entries for reader, entries in found if reader not in waiting}
-            if not new:
+            if not new and len(self._settle()) == len(waiting):  # those that have answered by now note theirs
                 break
             self._take(new)
             block_s = 0.0

@@ -8,7 +8,8 @@ import os
 import secrets
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from crawlproject.config import Config, cluster_address, project_dir, sentinel_a
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.clock import RedisClock
-from crawlproject.state.cluster import ShardRedis, Topology, blocking_shard, topology_of
+from crawlproject.state.cluster import ShardRedis, Topology, address_of, blocking_shard, topology_of
 from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
@@ -38,6 +39,8 @@ REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 
 # The same for the first call; TypeError: an option of REDIS_URL that the client does not know.
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
+
+Say = Callable[[str], None]  # what is to be told to the operator
 
 _BlockingRedis = redis.Redis  # where a field hides the name of the module
 
@@ -64,10 +67,11 @@ def redis_url(config: Config) -> str:
     return config.redis_url or embedded.ensure(crawl_dir())
 
 
-def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
+def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = None) -> redis.Redis:
     """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
     On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
+    With several, and `say`, that is told that the node of these is away, if another one answers.
 
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
@@ -96,11 +100,45 @@ def connect_blocking(config: Config, timeout: float = 30.0) -> redis.Redis:
             _check_one_shard(config)
     except _CONNECT_ERRORS as error:
         client.close()
-        raise _unavailable(url, error) from None
+        if say is None or not _has_other_shards(config, client, timeout):
+            raise _unavailable(url, error) from None
+        say(_unchecked(config, error))
     except (RedisUnavailable, ConfigError):
         client.close()
         raise
     return client
+
+
+def _has_other_shards(config: Config, client: Any, timeout: float) -> bool:
+    """Tell whether a node of the Redis Cluster answers that has shards, beside that of `client`. Blocks.
+
+    Raises:
+        RedisUnavailable: it is too old.
+
+    """
+    topology = topology_of(client)
+    if topology is None or config.shards == 1:
+        return False
+    tried = {topology.slot_of(config.namespace).owner_address}
+    for number in range(config.shards):
+        namespace = shard_namespace(config.namespace, number, config.shards)
+        with (
+            suppress(*REDIS_TROUBLE),
+            closing(blocking_shard(topology, namespace, **_blocking_options(timeout))) as other,
+        ):
+            address = topology.slot_of(namespace).find_blocking().address
+            if address not in tried:
+                tried.add(address)
+                _check_server(redis_url(config), other.info("server"))
+                return True
+    return False
+
+
+def _unchecked(config: Config, error: Exception) -> str:
+    return (
+        f"the node that says how many shards the crawl has does not answer ({plain(error)}): whether CRAWL_SHARDS="
+        f"{config.shards} is right could not be checked"
+    )
 
 
 def _blocking_options(timeout: float) -> dict[str, Any]:
@@ -226,14 +264,18 @@ class BlockingState:
     _shards: list[BlockingState] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
-    def connect(cls, config: Config, spider: str = "images", timeout: float = 30.0) -> Self:
+    def connect(
+        cls, config: Config, spider: str = "images", timeout: float = 30.0, say: Say | None = None
+    ) -> Self:
         """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
+
+        With `say`, it is told where it cannot be checked how many shards there are, and all the same connects.
 
         Raises:
             RedisUnavailable, ConfigError: see connect_blocking.
 
         """
-        client = connect_blocking(config, timeout)
+        client = connect_blocking(config, timeout, say)
         topology, count = topology_of(client), config.shards
         if topology is None or count == 1:
             return cls(config, client, Keys(config.namespace, spider))
@@ -258,6 +300,11 @@ class BlockingState:
     def shard_for(self, source: str) -> BlockingState:
         """Return the shard that `source` is in."""
         return self.shards[shard_of(source, self.count)]
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where the node is that its client led to last; None if unknown, or not on a Redis Cluster."""
+        return address_of(self.redis)
 
     def client_for(self, key: str) -> _BlockingRedis:
         """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
@@ -298,8 +345,10 @@ class State:
         self.health = Health()
         self._following: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
+    async def open(self, say: Say | None = None) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
+
+        With `say`, it is told where it cannot be checked how many shards there are, and all the same connects.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
@@ -322,8 +371,10 @@ class State:
             else:
                 _check_one_shard(self.config)
         except _CONNECT_ERRORS as error:
-            await self.close()
-            raise _unavailable(url, error) from None
+            if say is None or not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
+                await self.close()
+                raise _unavailable(url, error) from None
+            say(_unchecked(self.config, error))
         except (RedisUnavailable, ConfigError):
             await self.close()
             raise

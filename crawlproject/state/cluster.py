@@ -427,6 +427,12 @@ def has_replica(client: redis.Redis) -> bool:
     return isinstance(slot, Slot) and slot.find_blocking().replicas > 0
 
 
+def address_of(client: redis.Redis) -> tuple[str, int] | None:
+    """Return where the node is that a command's client led to; None if unknown, or not on a Redis Cluster."""
+    slot = client.connection_pool.connection_kwargs.get("slot")
+    return slot.owner_address if isinstance(slot, Slot) else None
+
+
 REPLICATED_MS = 1000  # for a replica to have what was written; less than a call may take
 
 

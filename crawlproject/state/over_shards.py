@@ -21,7 +21,7 @@ def shown(state: State | BlockingState) -> str:
     return f"shard {state.number} of {state.count}"
 
 
-def not_answering(state: State, fault: str, what: str = "") -> redis.ConnectionError:
+def not_answering(state: State | BlockingState, fault: str, what: str = "") -> redis.ConnectionError:
     """Return the error of a shard that does not answer; `what` is to be said of that."""
     return redis.ConnectionError(f"{shown(state)} does not answer ({fault}){what}")
 

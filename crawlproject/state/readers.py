@@ -7,8 +7,8 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from redis import RedisError
 
@@ -19,6 +19,8 @@ from crawlproject.state.health import plain
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
 from crawlproject.texts import printable
+
+T = TypeVar("T")
 
 START = "0-0"  # where a reader stands that has read nothing
 
@@ -78,20 +80,33 @@ class StreamReader:
             ReaderTaken: another process reads under this name.
 
         """
-        before: LeaseHolder | None = None
-        while isinstance(taken := self._scripts.take(self.name, self._holder, self.file), LeaseHolder):
-            if before is not None and taken.version != before.version:
-                raise ReaderTaken(
-                    f"reader {self.name} is being read by {_shown(taken)}: stop that process, or read under "
-                    f"another name (--reader NAME); if it ends without giving the reader back, wait "
-                    f"{LEASE_S:.0f} s"
-                )
-            before = taken
-            time.sleep(_LOOK_S)
+        taken = self._when_free(lambda: self._scripts.take(self.name, self._holder, self.file))
         # what is no entry id was not written by crawlproject
         return {
             stream: at for stream, at in taken.positions.items() if stream in self.last and is_entry_id(at)
         }, taken.length
+
+    def await_free(self) -> None:
+        """Wait until no other process has the lease, as `take` does, and leave it there.
+
+        Raises:
+            ReaderTaken: another process reads under this name.
+
+        """
+        self._when_free(lambda: self._scripts.look(self.name, self._holder))
+
+    def _when_free(self, ask: Callable[[], T | LeaseHolder]) -> T:
+        before: LeaseHolder | None = None
+        while isinstance(answer := ask(), LeaseHolder):
+            if before is not None and answer.version != before.version:
+                raise ReaderTaken(
+                    f"reader {self.name} is being read by {_shown(answer)}: stop that process, or read under "
+                    f"another name (--reader NAME); if it ends without giving the reader back, wait "
+                    f"{LEASE_S:.0f} s"
+                )
+            before = answer
+            time.sleep(_LOOK_S)
+        return answer
 
     def read(self, block_s: float = 0.0) -> list[EventEntry]:
         """Return what comes next, empty when nothing came within `block_s`. The reader stays where it is.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -89,7 +89,7 @@ class ShardReaders:
                 [reader] = self.readers
                 self._join(reader, reader.take())
             else:
-                self._ask_all(self._threads, 0.0)
+                self._ask_all(self._threads, 0.0, self._await_free(self._threads))
                 wait(self._asked.values())
                 self._answered()
                 if not self.joined:
@@ -98,9 +98,24 @@ class ShardReaders:
         finally:
             self._closing.set()
             wait(self._asked.values(), 2 * _BLOCK_S)  # else one of them would renew what is given back
-            list(self._each(lambda reader: reader.give_back()))  # where that fails, it ends by itself
+            # Where that fails, it ends by itself. Who is refused by one shard may have taken it in others.
+            taken = self.joined if self._threads is None else self.readers
+            list(self._each(lambda reader: reader.give_back(), taken))
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _await_free(self, threads: ThreadPoolExecutor) -> list[StreamReader]:
+        """Wait until no other process has the lease of any shard's reader; return those that have answered.
+
+        Before one is taken: that would end who has those of the others, but not this one, as its shard was away.
+        """
+        looks = {reader: threads.submit(reader.await_free) for reader in self.readers}
+        for reader, look in looks.items():
+            try:
+                look.result()
+            except redis.RedisError as error:
+                self.failed(reader, error)
+        return [reader for reader in self.readers if reader not in self._faults]
 
     def gather(self, block_s: float, *, is_following: bool = False) -> list[tuple[StreamReader, list[EventEntry]]]:
         """Return what comes next, by shard; empty when nothing came within `block_s`.
@@ -123,12 +138,15 @@ class ShardReaders:
         elif wait(self._asked.values(), block_s, FIRST_COMPLETED).done:
             wait(self._asked.values(), _TOGETHER_S)
         found, has_joined = self._answered()
-        # What has joined can be read now.
-        return found + self.gather(block_s) if has_joined and not is_following else found
+        if found or is_following or not has_joined:
+            return found
+        return self.gather(block_s)  # what has joined can be read now
 
-    def _ask_all(self, threads: ThreadPoolExecutor, block_s: float) -> None:
-        """Ask each shard of which no answer is awaited."""
-        for reader in self.readers:
+    def _ask_all(
+        self, threads: ThreadPoolExecutor, block_s: float, readers: Iterable[StreamReader] | None = None
+    ) -> None:
+        """Ask each shard of which no answer is awaited; of all, unless some are given."""
+        for reader in self.readers if readers is None else readers:
             if reader not in self._asked:
                 self._asked[reader] = threads.submit(self._ask, reader, block_s)
 

@@ -14,8 +14,8 @@ class ShardStatus(NamedTuple):
 
     `tag` is what its keys begin with, `leader` the worker that leads it, None without one. `requests` are those
     outstanding of one spider. `node_bytes` is the memory in use of its node, for all that is there.
-    `replica_lag_bytes` is how far the replica that is furthest ahead is behind, `replica_lag_s` when that was last
-    heard of; None without a replica.
+    `replica_lag_bytes` is how far the replica that is furthest ahead is behind, `replica_lag_s` how many
+    seconds ago that was last heard from; None without a replica.
     """
 
     shard: int

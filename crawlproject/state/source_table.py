@@ -34,6 +34,13 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
     return following, [_text(name) for name in names]
 
 
+async def count_sources(state: State) -> int:
+    """Return how many sources of a shard are known."""
+    redis: Any = state.redis
+    found: int = await redis.scard(state.keys.sources)
+    return found
+
+
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     """Return those of `sources` of a shard that neither the catalogue names nor a seed has led to."""
     redis: Any = state.redis

@@ -9,8 +9,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from crawlproject.sources.rates import limit_of
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState
+from crawlproject.state.health import plain
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.over_shards import not_answering
 from crawlproject.state.scripts import Histograms
 from crawlproject.state.source_counts import counts_in
 from crawlproject.state.workers import alive_workers
@@ -59,9 +61,30 @@ def totals(state: BlockingState) -> dict[str, Any]:
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
     `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier. What others have
     written, in place of a number or a key of ours, counts as none.
+
+    Raises:
+        REDIS_TROUBLE: a shard does not answer.
+
     """
-    each = [_totals_of_shard(shard) for shard in state.shards]
-    sources = {name: row for one in each for name, row in one.pop("sources").items()}
+    each = []
+    for shard in state.shards:
+        try:
+            each.append(_totals_of_shard(shard))
+        except REDIS_TROUBLE as error:
+            if state.count == 1:
+                raise
+            raise not_answering(shard, plain(error), ", and the totals are those of all shards") from None
+    sources: dict[str, dict[str, Any]] = {}
+    for shard, one in zip(state.shards, each, strict=True):
+        for name, row in one.pop("sources").items():
+            if (before := sources.get(name)) is None:
+                sources[name] = row
+                continue
+            # Redirects have led from other shards to it.
+            limits = row if state.shard_for(name) is shard else before
+            sources[name] = {"rate_limit": limits["rate_limit"]} | {
+                count: before[count] + row[count] for count in _COUNTS
+            }
     workers = max(one.pop("workers") for one in each)
     summed: Counter[str] = Counter()
     for one in each:

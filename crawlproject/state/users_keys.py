@@ -67,23 +67,71 @@ class UsersSets:
             await one.client.aclose()
 
 
-async def note_in_users_set(
-    state: State, which: str, *, add: Sequence[str] = (), take: Sequence[str] = ()
-) -> None:
-    """On a Redis Cluster: have an operators' set show at once what a command changes in the shard's.
+async def add_to_users_set(state: State, which: str, names: Sequence[str]) -> None:
+    """On a Redis Cluster: have an operators' set show at once what a command adds to the shards'.
 
-    Left to the leader where the set's node does not answer.
+    Left to the leaders where the set's node does not answer.
     """
     if not state.is_shard:
         return
     key = getattr(state.keys, f"users_{which}")
-    client: Any = state.client_for(key)
+    client = state.client_for(key)
     with suppress(*REDIS_TROUBLE):
-        if add:
-            await client.sadd(key, *map(_raw, add))
-        if take:
-            await client.srem(key, *map(_raw, take))
+        await _change(client, key, add=names)
     await client.aclose()
+
+
+async def begin_taking(shard: State, which: str, names: Sequence[str]) -> None:
+    """On a Redis Cluster: note that a command is about to take names out of a shard's set, and the operators'.
+
+    Until `take_from_users_set` has ended, whatever a leader still finds in the operators' set it takes out.
+    """
+    if not (shard.is_shard and names):
+        return
+    async with shard.redis.pipeline(transaction=False) as pipe:
+        pipe.hset(shard.keys.told_of + which, mapping=dict.fromkeys(map(_raw, names), b"taking"))
+        await pipe.execute(raise_on_error=False)  # out of memory, the order itself matters more
+
+
+async def take_from_users_set(shards: Iterable[State], which: str, names: Sequence[str]) -> None:
+    """On a Redis Cluster: take names out of an operators' set, when a command has taken them out of the shards'.
+
+    Left to the leaders where the set's node, or its replica, does not answer. Otherwise what operators add from
+    now on counts at once.
+    """
+    there = list(shards)
+    if not (there and there[0].is_shard and names):
+        return
+    key = getattr(there[0].keys, f"users_{which}")
+    client = there[0].client_for(key)
+    with suppress(*REDIS_TROUBLE):
+        await _change(client, key, take=names)
+        for shard in there:
+            redis: Any = shard.redis
+            await redis.hdel(shard.keys.told_of + which, *map(_raw, names))
+    await client.aclose()
+
+
+async def _change(client: ShardRedis, key: str, *, add: Sequence[str] = (), take: Sequence[str] = ()) -> None:
+    """Change an operators' set; a replica has it then, if its master has any.
+
+    Raises:
+        REDIS_TROUBLE: its node does not answer, or no replica has it.
+
+    """
+    if not (add or take):
+        return
+    has_replica = (await client.slot.find()).replicas > 0
+    async with client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+        if take:
+            pipe.srem(key, *map(_raw, take))
+        if add:
+            pipe.sadd(key, *map(_raw, add))
+        if has_replica:
+            pipe.execute_command("WAIT", 1, REPLICATED_MS)
+        replies = await pipe.execute()
+    if has_replica:
+        check_replicated(f"a change of {key}", replies[-1])
 
 
 class _UsersSet:
@@ -118,7 +166,7 @@ class _UsersSet:
                 if changes is None:
                     return
                 kept, take = changes
-                await self._change(kept, take)
+                await _change(self.client, self._key, add=kept, take=take)
                 is_there = {**dict.fromkeys(kept, True), **dict.fromkeys(take, False)}
 
     def _is_here(self, name: str) -> bool:
@@ -134,22 +182,6 @@ class _UsersSet:
             if self._cursors[what] == 0:
                 break
         return found
-
-    async def _change(self, add: list[str], take: list[str]) -> None:
-        """Change the operators' set; a replica has it then, if its master has any."""
-        if not (add or take):
-            return
-        has_replica = (await self.client.slot.find()).replicas > 0
-        async with self.client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
-            if take:
-                pipe.srem(self._key, *map(_raw, take))
-            if add:
-                pipe.sadd(self._key, *map(_raw, add))
-            if has_replica:
-                pipe.execute_command("WAIT", 1, REPLICATED_MS)
-            replies = await pipe.execute()
-        if has_replica:
-            check_replicated(f"a change of {self._key}", replies[-1])
 
 
 class UsersRates:

@@ -88,7 +88,17 @@ class Report:
 
     async def step(self) -> None:
         """Take the next sample when it is due, or wait a little."""
-        overview = await collect(self.state, must_lead=True, every=INTERVAL_S)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        # Of one shard this is the call itself, and its error.
+        answers, _ = await ask_shards(
+            [self.state], lambda shard: collect(shard, must_lead=True, every=INTERVAL_S, most=self._survey.most)
+        )
+        if not answers:
+            await self._look_at_others()
+            await asyncio.sleep(max(began + INTERVAL_S - clock(), _LOOK_S))
+            return
+        overview = answers[self.state]
         self.leads = overview is not None
         if isinstance(overview, Overview):
             await self._lead(overview)
@@ -102,20 +112,29 @@ class Report:
         if (made := await self._look(overview, before)) is not None:
             await self._write(one_line(made.as_event()))
 
+    async def _look_at_others(self) -> None:
+        """The first shard, which says who leads, does not answer: who did last goes on, and who always looks."""
+        if self.leads or self.always:
+            made = await self._look(None, self._own, keep=False)
+            if self.leads and made is not None:
+                await self._write(one_line(made.as_event()))
+
     async def _follow(self) -> None:
         """Another leads: it writes the line."""
         if not self.always:
             self.latest = self.latest_sample = self._own = None
             await asyncio.sleep(_LOOK_S)
             return
-        overview = await collect(self.state, must_lead=False)
+        overview = await collect(self.state, must_lead=False, most=self._survey.most)
         assert isinstance(overview, Overview)
         if self._own is not None and overview.now - self._own.at < INTERVAL_S:
             await asyncio.sleep(_LOOK_S)
             return
         await self._look(overview, self._own, keep=False)
 
-    async def _look(self, overview: Overview, before: Counters | None, *, keep: bool = True) -> Snapshot | None:
+    async def _look(
+        self, overview: Overview | None, before: Counters | None, *, keep: bool = True
+    ) -> Snapshot | None:
         """Take a sample, and compare it with the last one."""
         latest = await self._survey.take(overview)
         self._own = own = Counters.of(latest)

@@ -18,7 +18,7 @@ from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import statuses_of_shard
 
-MOST_SOURCES = 1000  # read one by one; of several shards as many of each,
+MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
 COUNTS = (
     *(
@@ -38,14 +38,24 @@ COUNTS = (
 _BATCH = 200  # sources a call
 
 
-async def collect(state: State, *, must_lead: bool, every: float = 0.0) -> Overview | float | None:
-    """Return the figures of the whole crawl, and which sources to read; see `Scripts.collect`."""
+def most_of_shard(known: int, count: int) -> int:
+    """Return how many sources of each of `count` shards are read one by one, where all have `known` together."""
+    return MOST_SOURCES if count == 1 or known <= MOST_SOURCES else max(MOST_SOURCES // count, _LEAST_SOURCES)
+
+
+async def collect(
+    state: State, *, must_lead: bool, every: float = 0.0, most: int | None = None
+) -> Overview | float | None:
+    """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`.
+
+    `most` is 1,000 where it is None.
+    """
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
         every=every,
         timeout=state.config.heartbeat_timeout,
-        most=MOST_SOURCES if state.count == 1 else max(MOST_SOURCES // state.count, _LEAST_SOURCES),
+        most=MOST_SOURCES if most is None else most,
         dead_maxlen=state.config.of_shard.dead_maxlen,
     )
 

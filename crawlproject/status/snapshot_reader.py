@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview
-from crawlproject.status.sample import collect
 from crawlproject.status.snapshot import Counters, Snapshot, snapshot
 from crawlproject.status.survey import Survey
 
@@ -31,9 +29,7 @@ class SnapshotReader:
             REDIS_TROUBLE: see state/client.py; the next call continues from the last one that succeeded.
 
         """
-        overview = await collect(self.state, must_lead=False)
-        assert isinstance(overview, Overview)
-        latest = await self._survey.take(overview, self.names)
+        latest = await self._survey.take(names=self.names)
         before, self._before = self._before, Counters.of(latest)
         made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:

@@ -10,10 +10,11 @@ from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.scripts import Feeding, Overview, Pause
 from crawlproject.state.shard_status import node_of
-from crawlproject.state.source_table import RateSum
+from crawlproject.state.shards import shard_of
+from crawlproject.state.source_table import RateSum, count_sources
 from crawlproject.state.unread import MOST_READERS, UnreadEvents
-from crawlproject.status.sample import collect, take_sample
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others
+from crawlproject.status.sample import collect, most_of_shard, take_sample
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 
 
 class Survey:
@@ -24,17 +25,31 @@ class Survey:
         self._rates = {shard: RateSum(shard) for shard in state.shards}
         self._unread = {shard: UnreadEvents(shard) for shard in state.shards} if unread else {}
         self._seen: dict[State, CrawlSample] = {}
+        self._known = 0  # sources, of all shards
 
-    async def take(self, overview: Overview, names: Sequence[str] = ()) -> CrawlSample:
-        """Return a sample; `overview` is that of the first shard, `names` are sources to be in it in any case.
+    @property
+    def most(self) -> int:
+        """How many sources of each shard are read one by one: all, if there are not too many."""
+        return most_of_shard(self._known, self.state.count)
+
+    async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
+        """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
+        in it in any case.
 
         Raises:
-            REDIS_TROUBLE: the first shard does not answer.
+            REDIS_TROUBLE: no shard answers.
 
         """
 
+        if self.state.count > 1 and not self._seen:
+            counts, _ = await ask_shards(self.state.shards, count_sources)
+            self._known = sum(counts.values())
+        most = self.most
+
         async def look(shard: State) -> CrawlSample:
-            own: Any = overview if shard is self.state else await collect(shard, must_lead=False)
+            own: Any = overview if shard is self.state else None
+            if own is None:
+                own = await collect(shard, must_lead=False, most=most)
             wanted = [name for name in names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], self._unread.get(shard))
@@ -44,20 +59,27 @@ class Survey:
         if state.count == 1:
             return found[state]
         self._seen |= found
-        if state not in self._seen:
-            raise not_answering(state, away[state])
+        self._known = sum(sample.overview.known for sample in self._seen.values())
+        if not found:
+            raise not_answering(state, away[state], ", nor any other")
         nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}
         faults = {shard.number: f"does not answer: {fault}" for shard, fault in away.items()}
         for shard, sample in found.items():
             if reason := sample.overview.pause.reason:
                 faults[shard.number] = reason
-        return merged(self._seen[state], {shard.number: one for shard, one in self._seen.items()}, faults, nodes)
+        first = next(found[shard] for shard in state.shards if shard in found)
+        return merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes, state.count)
 
 
 def merged(
-    first: CrawlSample, by_number: Mapping[int, CrawlSample], faults: Mapping[int, str], nodes: Mapping[str, int]
+    first: CrawlSample,
+    by_number: Mapping[int, CrawlSample],
+    faults: Mapping[int, str],
+    nodes: Mapping[str, int],
+    count: int,
 ) -> CrawlSample:
-    """Return one sample of those of all shards; `first` is that of the first one, `faults` what is wrong by shard.
+    """Return one sample of those of all shards; `first` is that of the first one that has answered, `faults` what
+    is wrong by shard, `nodes` the memory that each node uses, `count` the number of shards.
 
     Nothing goes out at all only if there is something wrong with every one of them.
     """
@@ -67,7 +89,7 @@ def merged(
     def total(name: str) -> int:
         return sum(getattr(one, name) for one in overviews)
 
-    stopped = len(faults) >= len(samples) and first.overview.pause.reason
+    stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     feeding = [one.feeding for one in overviews]
     left = [one.left for one in feeding if one.left is not None]
     overview = first.overview._replace(
@@ -91,7 +113,7 @@ def merged(
         latencies=_columns(one.latencies for one in overviews),
         fetches=_columns(one.fetches for one in overviews),
         parses=_columns(one.parses for one in overviews),
-        sources=[name for one in overviews for name in one.sources],
+        sources=list(dict.fromkeys(name for one in overviews for name in one.sources)),
         feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
         redis_bytes=sum(nodes.values()),
     )
@@ -113,12 +135,41 @@ def merged(
         first.spider,
         overview,
         InFlight(*(sum(column) for column in zip(*(sample.in_flight for sample in samples), strict=True))),
-        {name: source for sample in samples for name, source in sample.sources.items()},
+        _sources(by_number, count),
         others,
         {name: unread[name] for name in furthest},
         tuple(sorted(by_number)),
         dict(sorted(faults.items())),
     )
+
+
+def _sources(by_number: Mapping[int, CrawlSample], count: int) -> dict[str, SourceSample]:
+    """Return the samples of the sources of all shards; of one that redirects have led to from others, sums."""
+    found: dict[str, SourceSample] = {}
+    for number, sample in by_number.items():
+        for name, source in sample.sources.items():
+            before = found.get(name)
+            if before is None:
+                found[name] = source
+            elif shard_of(name, count) == number:
+                found[name] = _together(source, before)
+            else:
+                found[name] = _together(before, source)
+    return found
+
+
+def _together(own: SourceSample, other: SourceSample) -> SourceSample:
+    """Return what is known of a source, of its own shard and another, which it has no rate, circuit or work in."""
+    row = own.row._replace(
+        successful=own.row.successful + other.row.successful,
+        failed=own.row.failed + other.row.failed,
+        in_flight=own.row.in_flight + other.row.in_flight,
+        hosts=own.row.hosts or other.row.hosts,
+        links=_sums((own.row.links, other.row.links)),
+    )
+    fetches = _columns(one.fetches for one in (own, other) if one.fetches)
+    counts = _sums((own.counts, other.counts))
+    return SourceSample(row, own.dead + other.dead, counts, own.statuses or other.statuses, fetches)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -9,6 +9,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -389,6 +390,60 @@ def test_the_lease_is_kept_while_a_part_takes_long(client: redis.Redis, tmp_path
                 break
             renewed.wait(0.1)
         assert client.hget(key, "until") != b"1"
+
+
+def test_a_look_is_one_call_of_a_script(client: redis.Redis, tmp_path: Path) -> None:
+    """It keeps the lease, too."""
+    one = dataset(client, tmp_path)
+    with one.opened():
+        one.drain()
+        client.config_resetstat()
+        for _ in range(50):
+            one.drain()
+        calls: Any = client.info("commandstats")
+    by_the_thread = 20  # it renews once a second
+    assert 50 <= calls["cmdstat_evalsha"]["calls"] <= 50 + by_the_thread
+
+
+def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    """On a file system without locks another process may put a part until then."""
+
+    class Unlocked(FolderParts):
+        def __init__(self, path: Path, then: Callable[[], object] = lambda: None) -> None:
+            super().__init__(path)
+            self.then = then
+
+        @contextmanager
+        def opened(self) -> Iterator[None]:
+            self.folder.mkdir(exist_ok=True)
+            yield
+
+        def names(self) -> list[str]:
+            found = super().names()
+            self.then()
+            return found
+
+    emit(client, range(3))
+    with redis.Redis.from_url(redis_url) as other, ExitStack() as stack:
+        parts = Unlocked(tmp_path)
+        first = Dataset(of(other), parts, ParquetForm(parts, 9), every=600)
+        stack.enter_context(first.opened())
+        first.drain()
+
+        def end_the_first() -> None:
+            if first.written and not (tmp_path / "00000000.parquet").exists():
+                first.commit()
+                stack.close()
+
+        parts = Unlocked(tmp_path, end_the_first)
+        second = Dataset(of(client), parts, ParquetForm(parts, 9), every=600)
+        with second.opened():
+            emit(client, range(3, 5))
+            second.drain()
+            second.commit()
+    assert numbers(tmp_path) == list(range(5))
 
 
 def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(

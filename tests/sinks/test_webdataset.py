@@ -417,7 +417,7 @@ def test_of_two_processes_that_write_a_part_in_s3_one_is_refused(
     first = Dataset(BlockingState(config.load({}), client, KEYS), parts, ParquetForm(parts, 9), every=600)
     with redis.Redis.from_url(redis_url) as other, first.opened():
         first.drain()
-        monkeypatch.setattr(first.streams, "renew", lambda: None)  # it does not learn of it
+        monkeypatch.setattr(first.streams.readers[0], "renew", lambda: None)  # it does not learn of it
         let_leases_end(client)
         again = S3Parts(uri, aws(moto))
         second = Dataset(BlockingState(config.load({}), other, KEYS), again, ParquetForm(again, 9), every=600)

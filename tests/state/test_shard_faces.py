@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgpack
+import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 import redis
@@ -17,12 +21,14 @@ from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import excluded_names
 from crawlproject.state.spiders import present_spiders
+from crawlproject.state.users_keys import UsersSets
 from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
+from tests.sinks.events import image
 from tests.state.scripts.calls import request
 from tests.state.servers import Cluster
 from tests.waiting import until, until_async
@@ -119,6 +125,47 @@ async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
     }
 
 
+async def test_what_several_shards_have_counted_of_a_source_is_summed(
+    state: State, cluster_url: str, scrapy: Scrapy
+) -> None:
+    """As when redirects of other sources have led to it."""
+    for name in NAMES[:4]:
+        for number, shard in enumerate(state.shards):
+            for count in ("fetched", "thumbnails"):
+                db: Any = shard.redis
+                await db.hset(shard.keys.counts_of + count, name, 10**number)
+            await shard.redis.zadd(shard.keys.active, {name: 1})
+            packed = msgpack.packb([0, 3, number + 1])
+            await db.hset(shard.keys.window_of + name, "fetches", packed)
+    reader = SnapshotReader(state)
+    await reader.look()
+    made = await look(reader)
+    done = scrapy("stats", REDIS_URL=cluster_url, CRAWL_SHARDS=str(SHARDS))
+    stats = json.loads(done.stdout)
+    assert stats["fetched"] == 4 * 1111
+    for name in NAMES[:4]:
+        assert stats["sources"][name]["fetched"] == 1111
+        assert stats["sources"][name]["rate_limit"] == RATES[name]
+        assert (made.specific[name].successful, made.specific[name].rate_limit) == (1111, RATES[name])
+        assert (made.specific[name].queued, made.specific[name].effective_rate) == (2, RATES[name])
+        assert sum(made.sample.sources[name].fetches) == 1 + 2 + 3 + 4
+    assert stats["sources"][NAMES[5]]["fetched"] == 0
+
+
+async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_too_many(state: State) -> None:
+    shard = state.shards[2]
+    many = [name for name in map("photos{}.example".format, range(5000)) if state.shard_for(name) is shard]
+    await shard.redis.sadd(shard.keys.sources, *many[:600])
+    reader = SnapshotReader(state)
+    await reader.look()
+    assert len((await look(reader)).specific) == 612
+    await shard.redis.sadd(shard.keys.sources, *many[:990])  # too many of all
+    await reader.look()
+    made = await look(reader)
+    assert made.general.sources == 1002
+    assert len(made.specific) < 1002
+
+
 @pytest.mark.slow
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cluster, state: State) -> None:
     reader = SnapshotReader(state)
@@ -151,6 +198,96 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cl
         halted = [row.state async for _, row in source_statuses(state, rows)]
         assert set(halted) == {"halted"}
     await until_async(gone.redis.ping, despite=redis.RedisError)
+
+
+@pytest.mark.slow
+async def test_what_is_included_while_a_shard_is_away_is_in_the_operators_set_no_more(
+    cluster: Cluster, state: State
+) -> None:
+    """Else the others would take it from there again."""
+    there = cluster.owner_of("crawl:excluded")
+    gone = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is not there)
+    await controls.exclude(state, ["example.org"], "", BY)
+    assert there.client.smembers("crawl:excluded") == {b"example.org"}
+    with without(cluster, gone) as away:
+        with pytest.raises(redis.ConnectionError, match=r"does not answer .*: included there as soon as it does"):
+            await controls.include(state, ["example.org"], BY)
+        assert not there.client.exists("crawl:excluded")
+        for shard in state.shards:
+            if shard.number not in away:
+                sets = UsersSets(shard)
+                with suppress(redis.RedisError):  # of the halts, whose node may be away
+                    await sets.look(await lead(shard))
+                await sets.close()
+                assert not await shard.redis.exists(shard.keys.excluded)
+
+
+@pytest.mark.slow
+async def test_without_the_node_of_the_layout_a_worker_is_well_and_commands_say_what_is_missing(
+    cluster: Cluster, cluster_url: str, state: State, scrapy: Scrapy
+) -> None:
+    """It has the first shard, too."""
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+    settings = config.load(environ)
+    assert cluster.owner_of(state.keys.layout) is cluster.owner_of(state.keys.rates)
+    with without(cluster, state) as away:
+        there = [name for name in NAMES if state.shard_for(name).number not in away]
+        assert healthcheck.check(settings, "vm1") is None
+        with pytest.raises(redis.RedisError):
+            healthcheck.check(settings, "vm2")  # it may be in those that are away
+        unknown = (
+            "note: the node that says how many shards the crawl has does not answer ("
+            r".*\): whether CRAWL_SHARDS=4 is right could not be checked"
+        ).replace("(", r"\(", 1)
+        done = scrapy("shards", "--json", **environ)
+        assert done.returncode == 1
+        assert re.search(unknown, done.stderr)
+        assert {row["shard"] for row in json.loads(done.stdout) if "fault" in row} == away
+        done = scrapy("top", "--json", "--interval", "0.5", **environ)
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert sorted(said["specific"]) == sorted(there)
+        assert set(map(int, said["general"]["shards_stopped"])) == away
+        done = scrapy("sources", "--json", **environ)
+        assert [row["source"] for row in json.loads(done.stdout)] == sorted(there)
+        assert re.search(unknown, done.stderr)
+        assert scrapy("halt", there[0], **environ).returncode == 0
+        done = scrapy("stats", **environ)
+        assert done.returncode == 1
+        assert "shard 0 of 4 does not answer" in done.stderr
+        assert "the totals are those of all shards" in done.stderr
+        done = scrapy("crawl", "images", **environ)  # a worker that may be of another number of shards
+        assert done.returncode == 1
+        assert "does not answer" in done.stderr
+    await until_async(state.redis.ping, despite=redis.RedisError)
+
+
+@pytest.mark.slow
+async def test_without_the_first_shard_who_led_last_reports_on_the_others(cluster: Cluster, state: State) -> None:
+    lines: list[str] = []
+
+    async def write(line: str) -> None:
+        lines.append(line)
+
+    await state.redis.set(state.keys.leader, state.worker_id)
+    leading, watching = Report(state, write, always=False), Report(state, write, always=True)
+    await leading.step()
+    await watching.step()
+    assert leading.leads
+    with without(cluster, state) as away:
+
+        async def is_told(report: Report) -> bool:
+            await report.step()
+            return report.latest is not None and set(report.latest.sample.stopped) == away
+
+        assert await until_async(lambda: is_told(leading), despite=redis.RedisError)
+        assert json.loads(lines[-1])["general"]["outstanding"] == 24  # as it was seen last
+        assert set(map(int, json.loads(lines[-1])["general"]["shards_stopped"])) == away
+        count = len(lines)
+        watching.leads = False
+        assert await until_async(lambda: is_told(watching), despite=redis.RedisError)
+        assert len(lines) == count
+    await until_async(state.redis.ping, despite=redis.RedisError)
 
 
 async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
@@ -198,7 +335,23 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
     assert len({row["node"] for row in shards}) == 3
     text = scrapy("shards", **environ).stdout
     assert text.splitlines()[-1] == "4 shards"
-    assert "0 bytes behind" in text or "bytes behind, heard of" in text
+    assert "bytes behind, last heard from" in text
+
+
+async def test_a_part_of_a_dataset_is_no_larger_than_one_shard_keeps(
+    state: State, cluster_url: str, scrapy: Scrapy, tmp_path: Path
+) -> None:
+    """All its rows may be of one shard, which would wait for it."""
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS), "CRAWL_STREAM_MAXLEN": "4000"}
+    done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "501", **environ)
+    assert done.returncode == 2
+    assert "501 rows is more than half of CRAWL_STREAM_MAXLEN, 1,000 for each of 4 shards" in done.stderr
+    shard = state.shards[1]
+    for number in range(600):
+        await shard.redis.xadd(shard.keys.image_events, {"event": json.dumps(image(number))})
+    done = scrapy("events", f"{tmp_path}/out/:parquet", **environ)
+    assert done.stdout.startswith("600 events written"), done.stderr
+    assert [pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out").glob("*.parquet"))] == [500, 100]
 
 
 async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import boto3
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -22,13 +23,15 @@ from crawlproject.sinks.dataset import Dataset
 from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.sinks.sharded_lines import ShardedEventFile
+from crawlproject.sinks.webdataset import WebDatasetForm
 from crawlproject.state.client import BlockingState
-from crawlproject.state.readers import readers
-from crawlproject.storage.parts import FolderParts
+from crawlproject.state.readers import StreamReader, readers
+from crawlproject.storage.parts import FolderParts, S3Parts
 from tests.kafka_broker import Broker
 from tests.sinks.events import image
 from tests.sinks.lines import before_line, die
 from tests.state.servers import Cluster
+from tests.storage.s3_gate import aws
 from tests.waiting import until
 
 SHARDS = 4
@@ -44,6 +47,14 @@ def state(cluster_url: str) -> Iterator[BlockingState]:
 def connected(url: str) -> BlockingState:
     settings = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
     return BlockingState.connect(config.load(settings), timeout=5.0)
+
+
+@pytest.fixture
+def bucket(moto: str, tmp_path: Path) -> str:
+    options = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
+    name = tmp_path.name.replace("_", "-")
+    boto3.client("s3", endpoint_url=moto, **options).create_bucket(Bucket=name)
+    return name
 
 
 def emit(state: BlockingState, numbers: Sequence[int]) -> None:
@@ -120,6 +131,72 @@ def test_one_process_reads_under_one_name(state: BlockingState, tmp_path: Path) 
             thread.join()
 
 
+def test_who_is_refused_takes_nothing_from_who_reads(state: BlockingState, tmp_path: Path) -> None:
+    """One shard was away for the first for some seconds: its lease there has ended."""
+    path, stop = tmp_path / "one.jsonl", threading.Event()
+    first = ShardedEventFile(path, state, "both", stop.is_set)
+    ended: list[Exception] = []
+
+    def follow() -> None:
+        try:
+            while not stop.is_set():
+                first.drain(0.2)
+        except ReaderTaken as error:
+            ended.append(error)
+
+    with first.opened():
+        one = first.streams.readers[0]
+        renew = one.renew
+
+        def fails() -> None:
+            raise redis.ConnectionError("gone")
+
+        one.renew = fails  # type: ignore[method-assign]
+        state.redis.hdel(state.keys.reader_of + "both", "until")
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            with (
+                pytest.raises(ReaderTaken, match="reader both is being read by process"),
+                ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened(),
+            ):
+                pass
+            one.renew = renew  # type: ignore[method-assign]
+            emit(state, range(8))
+            until(lambda: ended or numbers(path) == list(range(8)))
+        finally:
+            stop.set()
+            thread.join()
+    assert not ended
+
+
+def test_who_is_refused_gives_back_what_it_has_taken(
+    state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two begin at the same moment, and each finds all free."""
+    first, last = ShardedEventFile(tmp_path / "one.jsonl", state, "both"), state.shards[3]
+    with first.opened():
+        last.redis.delete(last.keys.reader_of + "both")
+        monkeypatch.setattr(StreamReader, "await_free", lambda reader: None)
+        stop = threading.Event()
+        renewing = threading.Thread(target=lambda: keep(first, stop))
+        renewing.start()
+        try:
+            with pytest.raises(ReaderTaken), ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened():
+                pass
+        finally:
+            stop.set()
+            renewing.join()
+        assert not last.redis.hexists(last.keys.reader_of + "both", "until")
+
+
+def keep(file: ShardedEventFile, stop: threading.Event) -> None:
+    """Renew the leases of all shards but the last one."""
+    while not stop.wait(0.1):
+        for reader in file.streams.readers[:-1]:
+            reader.renew()
+
+
 def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
@@ -182,10 +259,38 @@ def test_a_shard_that_does_not_note_holds_up_its_own_events_alone(state: Blockin
             ]
             one.note_at = note  # type: ignore[method-assign]
             last = first + 8
-            until(lambda last=last: file.drain(0.1) or len(numbers(path)) == last)  # type: ignore[misc]
+
+            def has_all(last: int = last) -> bool:
+                file.drain(0.1)
+                return len(numbers(path)) >= last
+
+            until(has_all)
             assert numbers(path) == list(range(first + 8))
     assert any("shard 1 of 4 does not answer" in text for text in said)
     assert said[-1] == "shard 1 of 4 answers again"
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_file_has_what_a_shard_has_noted_late(state: BlockingState, tmp_path: Path, is_noted: bool) -> None:
+    """Without --follow, too, in the same run."""
+    path, tries = tmp_path / "events.jsonl", 0
+    emit(state, range(8))
+    file = ShardedEventFile(path, state)
+    with file.opened():
+        one = file.streams.readers[1]
+        note = one.note_at
+
+        def fails_once(*args: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries > 1 or is_noted:
+                note(*args)
+            if tries == 1:
+                raise redis.ConnectionError("gone")
+
+        one.note_at = fails_once  # type: ignore[method-assign, assignment]
+        assert file.drain() == 8
+    assert numbers(path) == list(range(8))
 
 
 def test_a_batch_that_was_noted_is_in_the_file_of_the_next_process(state: BlockingState, tmp_path: Path) -> None:
@@ -261,32 +366,39 @@ def test_what_ends_without_a_shard_says_so(cluster: Cluster, state: BlockingStat
     assert numbers(path) == list(range(8))
 
 
-def test_a_dataset_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
-    def written() -> int:
-        parts = FolderParts(tmp_path / "out")
-        dataset = Dataset(state, parts, ParquetForm(parts, 5), every=600.0)
-        with dataset.opened():
-            dataset.drain()
-            dataset.commit()
-        return dataset.written
+def dataset_in(folder: Path, state: BlockingState, rows: int = 100) -> Dataset:
+    parts = FolderParts(folder)
+    return Dataset(state, parts, ParquetForm(parts, rows), every=600.0)
 
+
+def written(state: BlockingState, folder: Path, rows: int = 100) -> int:
+    dataset = dataset_in(folder, state, rows)
+    with dataset.opened():
+        dataset.drain()
+        dataset.commit()
+    return dataset.written
+
+
+def in_parts(folder: Path) -> list[int]:
+    """Return the numbers of the rows of all parts."""
+    tables = [pq.read_table(path)["identifier"].to_pylist() for path in sorted(folder.glob("*.parquet"))]
+    return sorted(int(name.partition(".")[2]) for names in tables for name in names)
+
+
+def test_a_dataset_has_the_events_of_all_shards_each_once(state: BlockingState, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     emit(state, range(12))
-    assert written() == 12
-    assert written() == 0
+    assert written(state, out, 5) == 12
+    assert written(state, out, 5) == 0
     emit(state, range(12, 20))
-    assert written() == 8
-    tables = [
-        pq.read_table(path)["identifier"].to_pylist() for path in sorted((tmp_path / "out").glob("*.parquet"))
-    ]
-    found = sorted(int(name.partition(".")[2]) for names in tables for name in names)
-    assert found == list(range(20))
+    assert written(state, out, 5) == 8
+    assert in_parts(out) == list(range(20))
     assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
 
 
 def test_rows_that_are_in_no_part_yet_are_not_noted(state: BlockingState, tmp_path: Path) -> None:
     """Not even while the note of another shard's part is late."""
-    parts = FolderParts(tmp_path / "out")
-    dataset = Dataset(state, parts, ParquetForm(parts, 100), every=600.0)
+    dataset = dataset_in(tmp_path / "out", state)
     emit(state, range(4))
     with dataset.opened():
         dataset.drain()
@@ -299,11 +411,142 @@ def test_rows_that_are_in_no_part_yet_are_not_noted(state: BlockingState, tmp_pa
         one.note = fails  # type: ignore[method-assign, assignment]
         dataset.commit()
         emit(state, range(4, 8))
+
+        def has(rows: int) -> bool:
+            dataset.drain(0.1)
+            return dataset.written == rows
+
+        until(lambda: has(7))
+        assert [next(readers(shard)).behind for shard in state.shards] == [1, 2, 1, 1]
+        one.note = note  # type: ignore[method-assign]
+        until(lambda: has(8))
+        assert [next(readers(shard)).behind for shard in state.shards] == [1] * SHARDS
+
+
+@pytest.mark.parametrize("away", range(SHARDS))
+def test_what_comes_after_a_part_that_was_not_noted_is_not_noted_as_read(
+    state: BlockingState, tmp_path: Path, away: int
+) -> None:
+    """A part becomes full in the middle of what was read of several shards, and one of them does not note it."""
+    emit(state, range(12))
+    dataset = dataset_in(tmp_path / "out", state, rows=5)
+    with dataset.opened():
+        one = dataset.streams.readers[away]
+        note = one.note
+
+        def fails(*args: Any) -> None:
+            raise redis.ConnectionError("gone")
+
+        one.note = fails  # type: ignore[method-assign, assignment]
         with suppress(redis.ConnectionError):
             dataset.drain()
         one.note = note  # type: ignore[method-assign]
-        dataset.drain(0.1)
-        assert [next(readers(shard)).behind for shard in state.shards] == [1] * SHARDS
+        for _ in range(3):
+            dataset.drain(0.1)
+        # It ends here as by kill -9: nothing is committed any more.
+    written(state, tmp_path / "out")
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_shard_that_answers_again_is_read_to_its_end(state: BlockingState, tmp_path: Path) -> None:
+    """Without --follow, too: it had not noted a part, and does when it answers."""
+    emit(state, range(12))
+    dataset = dataset_in(tmp_path / "out", state, rows=5)
+    with dataset.opened():
+        one = dataset.streams.readers[3]
+        note, tries = one.note, 0
+
+        def fails_once(*args: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 2:
+                raise redis.ConnectionError("gone")
+            note(*args)
+
+        one.note = fails_once  # type: ignore[method-assign, assignment]
+        dataset.drain()
+        dataset.commit()
+        assert tries > 2
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_shard_that_answers_late_doubles_nothing_of_the_others(
+    state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of them is not read again before it is taken."""
+    take, late, tries = StreamReader.take, state.shards[2].keys.reader_of, 0
+
+    def fails_once(reader: StreamReader) -> Any:
+        nonlocal tries
+        if reader._reader_of == late:
+            tries += 1
+            if tries == 1:
+                raise redis.ConnectionError("gone")
+        return take(reader)
+
+    monkeypatch.setattr(StreamReader, "take", fails_once)
+    emit(state, range(12))
+    assert written(state, tmp_path / "out") == 12
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_dataset_without_a_shard_has_the_rows_of_the_others(state: BlockingState, tmp_path: Path) -> None:
+    emit(state, range(12))
+    dataset = dataset_in(tmp_path / "out", state)
+    with dataset.opened():
+
+        def fails(*args: Any) -> None:
+            raise redis.ConnectionError("gone")
+
+        dataset.streams.readers[1].read = fails  # type: ignore[method-assign, assignment]
+        with pytest.raises(redis.ConnectionError, match=r"shard 1 of 4 does not answer .*run this again"):
+            dataset.drain()
+    assert in_parts(tmp_path / "out") == [number for number in range(12) if number % SHARDS != 1]
+    assert written(state, tmp_path / "out") == 3
+    assert in_parts(tmp_path / "out") == list(range(12))
+
+
+def test_a_part_that_was_begun_is_ended_where_the_shards_were_then(
+    state: BlockingState, tmp_path: Path, bucket: Any, moto: str
+) -> None:
+    """By the next process: one shard had no event till then, and now some; another is away for a while."""
+    uri = f"s3://{bucket}/shards"
+
+    class Dies(S3Parts):
+        def _put(self, name: str, file: IO[bytes], metadata: dict[str, str], **condition: str) -> None:
+            super()._put(name, file, metadata, **condition)
+            if name.endswith(".tar"):
+                raise KeyboardInterrupt
+
+    def dataset_on(parts: S3Parts) -> Dataset:
+        return Dataset(state, parts, WebDatasetForm(parts, lambda name: b"", 100, 100), every=600)
+
+    emit(state, [number for number in range(12) if number % SHARDS])
+    first = dataset_on(Dies(uri, aws(moto)))
+    with pytest.raises(KeyboardInterrupt), first.opened():
+        first.drain()
+        first.commit()
+    emit(state, range(12, 20))
+    emit(state, range(0, 12, SHARDS))
+
+    def fails(*args: Any) -> None:
+        raise redis.ConnectionError("gone")
+
+    second = dataset_on(S3Parts(uri, aws(moto)))
+    with second.opened():
+        read = second.streams.readers[3].read
+        second.streams.readers[3].read = fails  # type: ignore[method-assign, assignment]
+        with pytest.raises(redis.ConnectionError, match=r"shard 3 of 4 does not answer"):
+            second.drain()
+        second.commit()
+        assert "00000000.parquet" not in S3Parts(uri, aws(moto)).names()
+        second.streams.readers[3].read = read  # type: ignore[method-assign]
+        second.drain()
+        second.commit()
+    parts = S3Parts(uri, aws(moto))
+    tables = [pq.read_table(parts.read(f"0000000{number}.parquet"))["identifier"].to_pylist() for number in (0, 1)]
+    found = [sorted(int(name.partition(".")[2]) for name in names) for names in tables]
+    assert found == [[number for number in range(12) if number % SHARDS], [0, 4, 8, *range(12, 20)]]
 
 
 def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker) -> None:

@@ -17,7 +17,7 @@ from crawlproject.state.source_table import stored
 from crawlproject.state.users_keys import ScatteredValues, UsersRates, UsersSets
 from tests.leading import lead
 from tests.state.servers import Cluster
-from tests.waiting import until_async
+from tests.waiting import until, until_async
 
 BY = "scrapy halt, alice@vm1"
 
@@ -110,6 +110,15 @@ async def test_a_name_that_no_replica_may_have_is_no_operators_to_take_out(state
     assert await state.scripts.mirror_set(fence, "halted", {"museum": True}, ["museum"]) == ([], [])
     assert await state.scripts.mirror_set(fence, "halted", {"museum": False}, ()) == ([], [])
     assert not await db.exists(state.keys.halted)
+
+
+async def test_what_both_sets_have_counts_once_a_replica_has_it(state: State) -> None:
+    """As a command has just written it: a fail-over may forget that in the operators' set alone."""
+    fence, db = await lead(state), state.redis
+    await db.sadd(state.keys.halted, "museum")
+    for is_there in (True, False):
+        assert await state.scripts.mirror_set(fence, "halted", {"museum": is_there}, ()) == (["museum"], [])
+    assert await db.smembers(state.keys.halted) == {b"museum"}
 
 
 # On a cluster
@@ -217,6 +226,52 @@ async def test_commands_change_both_at_once(cluster: Cluster, shard: State) -> N
     for key in ("crawl:halted", "crawl:excluded", rate):
         assert not users(cluster, key).exists(key), key
     assert not await db.exists(shard.keys.halted, shard.keys.excluded, shard.keys.override_rate_of + "museum")
+
+
+async def test_what_is_said_by_key_after_a_command_is_in_force(cluster: Cluster, shard: State) -> None:
+    """Before a leader has looked at what the command did."""
+    fence, db = await lead(shard), shard.redis
+    orders: dict[str, Call] = {
+        "halted": lambda: controls.resume(shard, ["museum"], BY),
+        "excluded": lambda: controls.include(shard, ["museum"], BY),
+    }
+    sets = UsersSets(shard)
+    for which, undo in orders.items():
+        key = f"crawl:{which}"
+        users(cluster, key).sadd(key, "museum")
+        await sets.look(fence)
+        await undo()
+        users(cluster, key).sadd(key, "museum")
+        await sets.look(fence)
+        assert users(cluster, key).smembers(key) == {b"museum"}
+        assert await db.smembers(getattr(shard.keys, which)) == {b"museum"}
+    await sets.close()
+
+
+async def test_what_a_command_ends_stays_ended_while_the_operators_set_is_away(
+    cluster: Cluster, shard: State
+) -> None:
+    fence, db = await lead(shard), shard.redis
+    away = cluster.owner_of("crawl:excluded")
+    assert away is not cluster.owner_of(shard.keys.excluded)
+    await controls.exclude(shard, ["museum"], "", BY)
+    assert away.client.sismember("crawl:excluded", "museum")
+    away.client.wait(1, 1000)
+    away.kill()
+    try:
+        assert await controls.include(shard, ["museum"], BY) == {"museum": "included"}
+    finally:
+        away.start()
+    until(cluster.is_whole)
+    sets = UsersSets(shard)
+
+    async def is_gone() -> bool:
+        await sets.look(fence)
+        return not users(cluster, "crawl:excluded").exists("crawl:excluded")
+
+    assert await until_async(is_gone, 30.0, despite=redis.RedisError)
+    assert not await db.exists(shard.keys.excluded)
+    await sets.close()
 
 
 async def test_a_rate_is_no_rate_of_nobody_while_its_node_is_away(cluster: Cluster, shard: State) -> None:

@@ -9,7 +9,8 @@
 -- A three-way merge: `told` says what the operators' set is known to have. `there`: it has the name; `adding`, `taking`: it is
 -- about to be changed, which the next call makes sure of, by whichever leader. So a name that is missing there was taken
 -- out by an operator if it was `there`, and has come in the shard otherwise. A name is `there` only once a replica has it:
--- else a fail-over that forgets it would look like an operator who takes it out.
+-- else a fail-over that forgets it would look like an operator who takes it out. What a command takes out of both sets is
+-- `taking` until it knows that the operators' set is without it, and then nothing is told of it.
 
 if require_counter(K.fence) ~= A.fence then return {} end
 local set = ({halted = K.halted, temp_halted = K.temp_halted, excluded = K.excluded})[A.set]
@@ -27,9 +28,9 @@ end
 for index, name in ipairs(A.names) do
   local state, is_there, is_here = said[index], A.there[index] == 1, here[index] == 1
   if is_there and is_here then
-    if not state or (state == 'adding' and kept[name]) then
+    if state == 'adding' and kept[name] then
       tell(name, 'there')
-    elseif state ~= 'there' then -- of its addition, or of what was to take it out, nobody knows how it has ended
+    elseif state ~= 'there' then -- how its addition has ended, or what was to take it out, nobody knows
       tell(name, 'adding', add)
     end
   elseif is_here then

@@ -2,8 +2,8 @@
 -- needs: readers
 --
 -- A: reader; holder (map of what the hash of the reader says of who holds it: holder, host, pid, output); ttl (us that
---    a lease outlasts its holder); file (id of the file that is written, '' for none).
--- Reply: {'taken', length that the file had when its last events were noted or '', stream, last id read, ...}, or
+--    a lease outlasts its holder); file (id of the file that is written, '' for none); look (only say who holds it).
+-- Reply: {'free'} to a look; {'taken', length that the file had when its last events were noted or '', stream, last id read, ...}, or
 --    {'held', holder, host, pid, output, us left, until}.
 
 local key = K.reader_of .. A.reader
@@ -14,6 +14,7 @@ if held[1] and held[1] ~= A.holder.holder then
     return {'held', held[1], held[2] or '', held[3] or '', held[4] or '', text(left), redis.call('HGET', key, 'until')}
   end
 end
+if A.look then return {'free'} end
 lease_to(key, A.holder, A.ttl)
 local reply = {'taken', redis.call('HGET', key, 'length:' .. A.file) or ''}
 for _, stream in ipairs(EVENT_STREAMS) do

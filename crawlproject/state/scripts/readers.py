@@ -56,12 +56,19 @@ class ReaderScripts:
 
     def take(self, reader: str, holder: Mapping[str, str], file: str) -> Taken | LeaseHolder:
         """Take the lease of a reader; return who holds it if that is another."""
-        kind, *rest = self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US, file=file)
+        kind, *rest = self._take(reader, holder, file, look=False)
         if kind == "held":
-            token, host, pid, output, left, until = rest
-            return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
+            return _held_by(rest)
         length, *positions = rest
         return Taken(_pairs(positions), _length(length))
+
+    def look(self, reader: str, holder: Mapping[str, str]) -> LeaseHolder | None:
+        """Return who else holds the lease of a reader, None if it can be taken."""
+        kind, *rest = self._take(reader, holder, "", look=True)
+        return _held_by(rest) if kind == "held" else None
+
+    def _take(self, reader: str, holder: Mapping[str, str], file: str, *, look: bool) -> list[str]:
+        return self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US, file=file, look=look)
 
     def note(
         self,
@@ -129,6 +136,11 @@ class ReaderScripts:
             reply = script(keys=keys, args=[packed(arguments)])
         # surrogateescape: see `packed`
         return [str(item) if isinstance(item, int) else item.decode(errors="surrogateescape") for item in reply]
+
+
+def _held_by(said: list[str]) -> LeaseHolder:
+    token, host, pid, output, left, until = said
+    return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:
