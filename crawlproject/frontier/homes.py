@@ -64,3 +64,7 @@ class Homes:
     def has(self, shard: int) -> bool:
         """Tell whether this worker leases from a shard at present."""
         return shard in self._own or shard == self._helped
+
+    def is_home_of(self, shard: int) -> bool:
+        """Tell whether this worker is the home of a shard, as far as it knows."""
+        return shard in self._own

@@ -6,7 +6,7 @@
 -- reads: rates slots halted
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
---    idle (the worker holds no lease); horizon (us ahead that slots are reserved); spread (us between sources that
+--    idle (the worker holds no lease); helps (it is not the home of this shard; none: it is); horizon (us ahead that slots are reserved); spread (us between sources that
 --    have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see preludes/belonging.lua): it must not go
@@ -28,6 +28,7 @@
 -- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
 -- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some scripts look at all of them: a
 -- further one is delayed for a minute. As one goes out in a second or so, there is room for others by then.
+-- A worker that helps takes no turn, and gives up the one that it had as the home: it may never ask again.
 
 local outstanding, pulse, unread, sequence, overflow, tails =
   strings(K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled)
@@ -271,7 +272,11 @@ if source_to_prove then
     redis.call('RPUSH', K.quarantine, redis.call('LPOP', K.quarantine))
     if redis.call('GET', K.quarantine_turn) == A.worker then redis.call('DEL', K.quarantine_turn) end
   else
-    redis.call('SET', K.quarantine_turn, A.worker, 'NX')
+    if not A.helps then
+      redis.call('SET', K.quarantine_turn, A.worker, 'NX')
+    elseif redis.call('GET', K.quarantine_turn) == A.worker then
+      redis.call('DEL', K.quarantine_turn)
+    end
     if redis.call('GET', K.quarantine_turn) == A.worker then
       redis.call('PEXPIRE', K.quarantine_turn, 30000)
       if outbox then reply[2] = {'ok', 'alone'} end

@@ -488,11 +488,13 @@ class FrontierScripts(ScriptRunner):
         max_deliveries: int,
         high_water: int = 0,
         refuse_unknown: bool = False,
+        helps: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease.
+        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease; and
+        never to one that `helps`: it is not the home of this shard.
         `high_water`: what the sources' shares are parts of.
         """
         ran, state, outstanding, due, *grants = await self._run(
@@ -508,6 +510,7 @@ class FrontierScripts(ScriptRunner):
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
             high_water=high_water,
+            **({"helps": True} if helps else {}),
         )
         self._observe(ran)
         kind, reason = texts(state)
