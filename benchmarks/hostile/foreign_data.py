@@ -383,9 +383,10 @@ async def cross(state: State, source: str, attempt: Callable[[Awaitable[Any]], A
     grants = [grant for grant in await attempt(lease(state)) or () if grant.id.endswith(":" + source)]
     await attempt(here.settle(ME, [Settlement(grant.id, source, grant.entry) for grant in grants]))
     for to in await attempt(here.waiting(ME)) or ():
-        if offer := await attempt(here.offer(to, count=99)):
-            await attempt(there.receive(f"shard:{1 - number}", offer, high_water=10**6, refuse_unknown=False))
-            await attempt(here.forget_sent(to, offer.number))
+        if items := await attempt(here.offer(to, count=99)):
+            room: Any = {"high_water": 10**6, "refuse_unknown": False}
+            if taken := await attempt(there.receive(f"shard:{1 - number}", items, **room)):
+                await attempt(here.forget_sent(to, taken))
     await attempt(here.idle())
 
 

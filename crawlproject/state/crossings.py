@@ -74,22 +74,19 @@ class Carrier:
             ResponseError: that refuses it, because of data not written by crawlproject.
 
         """
-        target, refused = self._state.shards[shard], 0
-        while offer := await self._scripts.offer(shard, count=_CHUNK):
-            last = await target.scripts.receive(
+        target = self._state.shards[shard]
+        while items := await self._scripts.offer(shard, count=_CHUNK):
+            taken = await target.scripts.receive(
                 self._outbox,
-                offer,
+                items,
                 high_water=target.bounds.high_water,
                 refuse_unknown=target.config.unknown_sources == "refuse",
             )
-            if last == offer.number:
-                await self._scripts.forget_sent(shard, offer.number)
-            elif refused == offer.number:  # else perhaps others were faster, and it is no longer there
-                key = target.keys.crossings
+            if not await self._scripts.forget_sent(shard, taken):
+                fields = " or ".join(f"from:{self._outbox}{server and ':'}{server}" for server in taken)
                 raise ResponseError(
-                    f"WRONGTYPE {key} has from:{self._outbox} above all that was sent: remove that field"
+                    f"WRONGTYPE {target.keys.crossings} has {fields} above all that was sent: remove that field"
                 )
-            refused = offer.number
 
     async def stop(self) -> None:
         """Carry no more."""

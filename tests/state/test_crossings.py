@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
@@ -19,12 +22,12 @@ from crawlproject.state.scripts import (
     DeadRetry,
     LinkGroup,
     NewRequest,
-    Offer,
     OutboxScripts,
     Scripts,
     Settlement,
 )
 from crawlproject.state.shards import SourceElsewhere, shard_of
+from tests.state.servers import Server
 
 SHARDS = 4
 DOMAINS = [f"s{number}.example" for number in range(12)]
@@ -33,6 +36,9 @@ USERS = Keys("users", "images", "crawl")
 
 Call = Callable[[], Awaitable[Any]]
 Actor = Generator[Call, Any, None]
+
+
+Apart = tuple["Crossing", int, str]
 
 
 class NeverArrives:
@@ -45,10 +51,13 @@ LOST = NeverArrives()
 class Crossing:
     """Shards in one Redis, and workers that are killed between any two steps; calls are lost, or come late."""
 
-    def __init__(self, state: State, chance: random.Random, *, numbered: bool = True) -> None:
+    def __init__(
+        self, state: State, chance: random.Random, *, numbered: bool = True, falling: Sequence[Keys] = ()
+    ) -> None:
         self.db: Any = state.redis
         self.chance = chance
         self.numbered = numbered
+        self.falling = falling  # places that lose their last writes, as by a power cut
         self.keys = [Keys(f"crawl:{number}", "images", "crawl") for number in range(SHARDS)]
         self.shards = [
             Scripts(state.redis, keys, RedisClock(), shard=(number, SHARDS))
@@ -80,13 +89,13 @@ class Crossing:
             waiting = yield lambda: scripts.waiting("w")
             for to in waiting if isinstance(waiting, list) else ():
                 offer = yield lambda to=to: scripts.offer(to, count=3)  # type: ignore[misc]
-                if not isinstance(offer, Offer):
+                if not isinstance(offer, list) or not offer:
                     continue
                 self.offers += 1
                 box = name if self.numbered else f"{name}:{self.offers}"
-                last = yield lambda to=to, offer=offer, box=box: self.shards[to].receive(box, offer, **ROOM)  # type: ignore[misc]
-                if last == offer.number:
-                    yield lambda to=to, number=last: scripts.forget_sent(to, number)  # type: ignore[misc]
+                taken = yield lambda to=to, offer=offer, box=box: self.shards[to].receive(box, offer, **ROOM)  # type: ignore[misc]
+                if isinstance(taken, dict):
+                    yield lambda to=to, taken=taken: scripts.forget_sent(to, taken)  # type: ignore[misc]
 
     def reader(self, number: int) -> Actor:
         """Enqueue the seeds of a shard; what is another one's goes on there."""
@@ -134,11 +143,24 @@ class Crossing:
         left, chance = list(seeds), self.chance
         makers = self.actors()
         acting: list[Any] = [[one := make(), next(one)] for make in makers]
+        before: dict[str, dict[bytes, bytes]] = {}
+        pushed: list[bytes] = []  # by users, since the place that they push to was last saved
         for step in range(40_000):
             is_rough = step < rough
+            for keys in self.falling if is_rough else ():
+                if chance.random() < 0.02:
+                    before[keys.namespace] = await self.saved(keys)
+                    if keys is USERS:
+                        pushed.clear()
+                elif keys.namespace in before and chance.random() < 0.01:
+                    await self.fall(keys, before[keys.namespace])
+                    if keys is USERS:
+                        left += pushed
+                        pushed.clear()
             if left and chance.random() < 0.3:
                 count = chance.randrange(1, 6)
                 await self.db.lpush(USERS.users_seeds, *left[:count])
+                pushed += left[:count]
                 del left[:count]
             if self.late and chance.random() < 0.2:
                 await self.late.pop(chance.randrange(len(self.late)))()
@@ -163,6 +185,17 @@ class Crossing:
         for keys in self.keys:
             found.update(fields[b"event"].decode() for _, fields in await self.db.xrange(keys.link_rot_events))
         return found
+
+    async def saved(self, keys: Keys) -> dict[bytes, bytes]:
+        found = await self.db.keys("*" if keys is USERS else keys.namespace + ":*")
+        here = {key for key in found if keys is not USERS or key.startswith((b"users", b"images:"))}
+        return {key: await self.db.dump(key) for key in here}
+
+    async def fall(self, keys: Keys, before: dict[bytes, bytes]) -> None:
+        for key in await self.saved(keys):
+            await self.db.delete(key)
+        for key, value in before.items():
+            await self.db.restore(key, 0, value)
 
     async def is_over(self) -> bool:
         outboxes = [USERS.outbox_of + str(number) for number in range(SHARDS)]
@@ -198,6 +231,75 @@ async def test_each_seed_ends_once_though_it_crosses_from_shard_to_shard(state: 
     assert sums[0][b"sent"] > 60
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_list_of_users_that_loses_its_last_writes_loses_no_seed(state: State, seed: int) -> None:
+    """What it has forgotten to have sent comes again; what users have pushed meanwhile they push again."""
+    crossing = Crossing(state, random.Random(seed), falling=[USERS])
+    found = await crossing.run(seeds_of(60), rough=1500)
+    assert await crossing.is_over()
+    assert set(found) == {str(number) for number in range(60)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_shards_that_lose_their_last_writes_hold_up_nothing(state: State, seed: int) -> None:
+    """What they had received by then is lost, or what they had sent is there twice: no outbox is stuck."""
+    crossing = Crossing(state, random.Random(seed))
+    crossing.falling = crossing.keys
+    await crossing.run(seeds_of(60), rough=1500)
+    assert await crossing.is_over()
+    for keys in crossing.keys:
+        assert await crossing.db.get(keys.outstanding) == b"0"
+
+
+async def test_after_a_power_cut_what_is_sent_arrives_though_the_clock_is_behind(
+    state: State, tmp_path: Path
+) -> None:
+    """Its numbers are those of requests that the other shard has, and this one has forgotten."""
+    server = Server(tmp_path)
+    one: Any = Redis(port=server.port)
+    keys, domain = Keys("crawl:0", "images", "crawl"), next(name for name in DOMAINS if shard_of(name, SHARDS))
+    to = shard_of(domain, SHARDS)
+    sender = Scripts(one, keys, RedisClock(), shard=(0, SHARDS))
+    receiver = Scripts(state.redis, Keys(f"crawl:{to}", "images", "crawl"), RedisClock(), shard=(to, SHARDS))
+    await receiver.lead("leader", ready=True)
+
+    async def send() -> bool:
+        letter = await one.xadd(keys.dead, {"entry": b"\1\0\0x"})
+        assert await sender.retry_dead([DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)]) == 1
+        taken = await receiver.receive("shard:0", await sender.offer(to, count=9), **ROOM)
+        return await sender.forget_sent(to, taken)
+
+    await sender.lead("leader", ready=True)
+    await one.hset(keys.clock, "ahead", 0)
+    server.client.config_set("appendfsync", "always")
+    kept = server.append_only_file.stat().st_size
+    await one.hset(keys.clock, "ahead", 10_000_000)
+    assert await send()
+    server.kill()
+    os.truncate(server.append_only_file, kept)
+    server.start()
+    try:
+        assert await send()
+        assert await state.redis.get(f"crawl:{to}:images:outstanding") == b"2"
+        assert await one.get(keys.outstanding) == b"0"
+    finally:
+        await one.aclose()
+        server.close()
+
+
+async def test_a_number_that_others_have_written_lets_nothing_be_forgotten(apart: Apart) -> None:
+    crossing, number, domain = apart
+    letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})
+    sender, to = crossing.shards[number], shard_of(domain, SHARDS)
+    await sender.retry_dead([DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)])
+    offer = await sender.offer(to, count=9)
+    field = next(iter(await crossing.shards[to].receive("shard:9", offer, **ROOM)))
+    await crossing.db.hset(crossing.keys[to].crossings, f"from:shard:{number}:{field}", 9 * 10**15)
+    taken = await crossing.shards[to].receive(f"shard:{number}", offer, **ROOM)
+    assert not await sender.forget_sent(to, taken)
+    assert await sender.offer(to, count=9) == offer
+
+
 async def test_without_the_numbers_seeds_are_doubled(state: State) -> None:
     """So what the test above does is rough enough."""
     crossing = Crossing(state, random.Random(0), numbered=False)
@@ -224,24 +326,23 @@ async def test_no_slot_is_given_to_a_source_of_another_shard(state: State) -> No
         "w", [Settlement(stray.id, domain, stray.entry, domain=domain, stray=True)]
     )
     offer = await crossing.shards[wrong].offer(home, count=9)
-    assert offer is not None
     assert await crossing.db.get(crossing.keys[wrong].outstanding) == b"1"  # until the other one has it
     bounds: Any = {"high_water": 9, "refuse_unknown": False}
-    assert await crossing.shards[home].receive(f"shard:{wrong}", offer, **bounds) == offer.number
-    assert await crossing.shards[wrong].forget_sent(home, offer.number) == 1
+    taken = await crossing.shards[home].receive(f"shard:{wrong}", offer, **bounds)
+    assert await crossing.shards[wrong].forget_sent(home, taken)
     assert await crossing.db.get(crossing.keys[wrong].outstanding) == b"0"
     assert [grant.entry for grant in (await crossing.shards[home].lease("w", 5, **lease)).grants] == [stray.entry]
 
 
 @pytest_asyncio.fixture
-async def apart(state: State) -> tuple[Crossing, int, str]:
+async def apart(state: State) -> Apart:
     """Shards, one of them, and a domain of another one."""
     crossing = Crossing(state, random.Random(0))
     await crossing.begin()
     return crossing, (shard_of(DOMAINS[0], SHARDS) + 1) % SHARDS, DOMAINS[0]
 
 
-async def test_a_new_request_of_another_shard_is_left_to_the_caller(apart: tuple[Crossing, int, str]) -> None:
+async def test_a_new_request_of_another_shard_is_left_to_the_caller(apart: Apart) -> None:
     crossing, number, domain = apart
     own = next(one for one in DOMAINS if shard_of(one, SHARDS) == number)
     new = [request_of(f"https://{one}/1".encode(), random.Random(one)) for one in (own, domain, own)]
@@ -251,7 +352,7 @@ async def test_a_new_request_of_another_shard_is_left_to_the_caller(apart: tuple
     assert found.reply.admitted == 2
 
 
-async def test_links_to_another_shard_are_left_to_the_caller(apart: tuple[Crossing, int, str]) -> None:
+async def test_links_to_another_shard_are_left_to_the_caller(apart: Apart) -> None:
     crossing, number, domain = apart
     own = next(one for one in DOMAINS if shard_of(one, SHARDS) == number)
     groups = [LinkGroup(one, None, [b"\1\0\1x"], [random.randbytes(32)], [None]) for one in (domain, own)]
@@ -263,7 +364,7 @@ async def test_links_to_another_shard_are_left_to_the_caller(apart: tuple[Crossi
     assert reply.closed == [3 + shard_of(domain, SHARDS), 0]
 
 
-async def test_a_slot_of_another_shard_is_had_there(apart: tuple[Crossing, int, str]) -> None:
+async def test_a_slot_of_another_shard_is_had_there(apart: Apart) -> None:
     crossing, number, domain = apart
     with pytest.raises(SourceElsewhere) as caught:
         await crossing.shards[number].acquire(domain=domain)
@@ -271,17 +372,16 @@ async def test_a_slot_of_another_shard_is_had_there(apart: tuple[Crossing, int, 
     assert (await crossing.shards[shard_of(domain, SHARDS)].acquire(domain=domain)).slot is not None
 
 
-async def test_a_dead_letter_of_another_shard_goes_there(apart: tuple[Crossing, int, str]) -> None:
+async def test_a_dead_letter_of_another_shard_goes_there(apart: Apart) -> None:
     crossing, number, domain = apart
     letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})
     retried = DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)
     assert await crossing.shards[number].retry_dead([retried]) == 1
-    offer = await crossing.shards[number].offer(shard_of(domain, SHARDS), count=9)
-    assert offer is not None
+    assert len(await crossing.shards[number].offer(shard_of(domain, SHARDS), count=9)) == 1
     assert await crossing.db.get(crossing.keys[number].outstanding) == b"1"
 
 
-async def test_of_sources_of_other_shards_only_what_is_theirs_is_known(apart: tuple[Crossing, int, str]) -> None:
+async def test_of_sources_of_other_shards_only_what_is_theirs_is_known(apart: Apart) -> None:
     crossing, number, domain = apart
     fence = await crossing.shards[number].lead("leader", ready=True)
     assert fence is not None
@@ -300,7 +400,7 @@ async def test_of_sources_of_other_shards_only_what_is_theirs_is_known(apart: tu
     assert caught.value.source == domain
 
 
-async def test_what_others_have_written_into_an_outbox_is_named(apart: tuple[Crossing, int, str]) -> None:
+async def test_what_others_have_written_into_an_outbox_is_named(apart: Apart) -> None:
     crossing, number, _ = apart
     key = crossing.keys[number].outbox_of + "0"
     await crossing.db.rpush(key, b"noise")
@@ -309,4 +409,4 @@ async def test_what_others_have_written_into_an_outbox_is_named(apart: tuple[Cro
     ):
         await crossing.shards[number].offer(0, count=9)
     await crossing.db.delete(key)
-    assert await crossing.shards[number].offer(0, count=9) is None
+    assert await crossing.shards[number].offer(0, count=9) == []

@@ -41,8 +41,11 @@ def test_constants_stand_as_numbers() -> None:
 
 
 def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
+    """And those that send something to another shard, when they do."""
     looks = {verb for verb in VERBS if "'INFO', 'server'" in ScriptText(verb, KEYS).text}
-    assert looks == {"acquire", "confirm", "lead", "lease", "renew"}
+    sends = {verb for verb in looks if "function send(" in ScriptText(verb, KEYS).text}
+    assert looks - sends == {"acquire", "confirm", "lead", "lease", "renew"}
+    assert sends == {"enqueue", "receive", "retry_dead", "settle", "split_seeds"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

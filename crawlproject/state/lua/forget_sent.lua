@@ -2,15 +2,23 @@
 -- needs: shards
 -- types: counter outstanding
 --
--- A: to (the number of the shard); number (of the last one that it has); shards.
--- Reply: how many there were.
+-- A: to (the number of the shard); taken (server -> the number of the last one of its that the shard has); shards.
+-- Reply: how many there were; -1, and nothing is taken out, where the shard says that it has what was not sent yet: others have
+-- written that.
+--
+-- The shard may have more than is here: after a power cut this one has forgotten what it sent last.
+
+local MOST_BEHIND_US = 60000000 -- that this server's clock is, behind that of a former one
 
 local key, count, requests = K.outbox_of .. A.to, 0, 0
 require_type('list', key)
+for _, last in pairs(A.taken) do
+  if last > math.max(outbox.last, now) + MOST_BEHIND_US then return -1 end
+end
 while true do
   local packed = redis.call('LINDEX', key, 0)
   local item = packed and item_in(packed)
-  if not item or item.number > A.number then break end
+  if not item or item.number > (A.taken[item.server] or 0) then break end
   redis.call('LPOP', key)
   count = count + 1
   if item.kind == 'request' then requests = requests + 1 end

@@ -2,7 +2,7 @@
 -- needs: shards
 --
 -- A: to (the number of the shard); count, size (how many, and bytes beyond which there is no further one); shards.
--- Reply: the number of the last one, then all, packed as they are; nothing when there is nothing.
+-- Reply: all, packed as they are.
 --
 -- Whoever calls this and then brings it there waits until a replica has what it wrote: else it might have arrived, and, after
 -- a fail-over, be sent again under another number. So it writes in each case: a replica that has this has what others wrote
@@ -10,7 +10,7 @@
 
 local key = K.outbox_of .. A.to
 require_type('list', key)
-local reply, size, last = {''}, 0, 0
+local reply, size, last = {}, 0, 0
 for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
   if size >= A.size then break end
   local item = item_in(packed)
@@ -19,5 +19,4 @@ for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
 end
 if last == 0 then return {} end
 redis.call('SET', K.outbox_sequence, text(math.max(outbox.last, last)))
-reply[1] = text(last)
 return reply

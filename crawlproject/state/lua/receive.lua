@@ -4,14 +4,21 @@
 -- reads: halted slots
 --
 -- A: from (the outbox); items (as offer.lua returns them); high_water; refuse_unknown; min_rate; circuit; pace; shard; shards.
--- Reply: the number of the last one that was taken of that outbox.
+-- Reply: of each server that has numbered some of these, its name and the number of the last one of them that was taken.
 --
 -- A request counts as outstanding here from now on, and no longer there when that outbox has forgotten it. It is taken even at
 -- the high-water mark, as it is one of those in the frontier. Whoever calls this waits until a replica has what it wrote before
 -- it lets the outbox forget; so it writes in each case.
 
-local field = 'from:' .. A.from
-local last = number(redis.call('HGET', K.crossings, field), 0) or 0
+local last_of = {} -- server -> number of the last one that was taken
+
+local function field_of(server) return 'from:' .. A.from .. (server ~= '' and ':' .. server or '') end
+
+local function last_by(server)
+  last_of[server] = last_of[server] or number(redis.call('HGET', K.crossings, field_of(server)), 0) or 0
+  return last_of[server]
+end
+
 local seeds, arrived, touched, grown, received = {}, {}, {}, 0, 0
 
 local function take_request(item)
@@ -32,8 +39,8 @@ end
 
 for _, packed in ipairs(A.items) do
   local item = item_in(packed)
-  if item and item.number > last then
-    last, received = item.number, received + 1
+  if item and item.number > last_by(item.server) then
+    last_of[item.server], received = item.number, received + 1
     if item.kind == 'seed' then
       seeds[#seeds + 1] = item.body
     else
@@ -46,6 +53,10 @@ if grown > 0 then redis.call('INCRBY', K.outstanding, grown) end
 local outstanding = require_counter(K.outstanding)
 for source, count in pairs(arrived) do outstanding = outstanding + keep_to_share(source, count, outstanding) end
 schedule_all(touched)
-redis.call('HSET', K.crossings, field, text(last))
+local reply = {}
+for server, last in pairs(last_of) do
+  redis.call('HSET', K.crossings, field_of(server), text(last))
+  reply[#reply + 1], reply[#reply + 2] = server, text(last)
+end
 attempt('HINCRBY', K.crossings, 'received', received)
-return text(last)
+return reply

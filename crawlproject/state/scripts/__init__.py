@@ -29,7 +29,7 @@ from crawlproject.state.scripts.frontier import (
 )
 from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted
 from crawlproject.state.scripts.readers import ReaderScripts
-from crawlproject.state.scripts.seeds import CarrierScripts, Chunk, Offer, OutboxScripts, SeedScripts
+from crawlproject.state.scripts.seeds import CarrierScripts, Chunk, OutboxScripts, SeedScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
     Attribution,
@@ -66,7 +66,6 @@ __all__ = [
     "LinkGroup",
     "Lost",
     "NewRequest",
-    "Offer",
     "OutboxScripts",
     "Overview",
     "Pause",

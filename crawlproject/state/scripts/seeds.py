@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from crawlproject.state.scripts.runner import ScriptRunner
@@ -18,13 +18,6 @@ class Chunk(NamedTuple):
     seeds: Sequence[bytes]
 
 
-class Offer(NamedTuple):
-    """What is next on its way to a shard, packed, and the number of the last of it."""
-
-    number: int
-    items: Sequence[bytes]
-
-
 class CarrierScripts(ScriptRunner):
     """What is called where outboxes are: in shards, and where users push seeds if there are several."""
 
@@ -33,27 +26,32 @@ class CarrierScripts(ScriptRunner):
         found: list[int] = await self._run("waiting", worker=worker, ttl=_TURN_MS)
         return found
 
-    async def offer(self, to: int, *, count: int, size: int = 1_000_000) -> Offer | None:
-        """Return what is next on its way to shard `to`, which a replica has, too; None if there is nothing.
+    async def offer(self, to: int, *, count: int, size: int = 1_000_000) -> list[bytes]:
+        """Return what is next on its way to shard `to`, packed; a replica has it, too.
 
         It is `count` seeds and requests at most, and with `size` bytes no further one.
         """
-        number, *items = await self._run_replicated("offer", to=to, count=count, size=size) or [b""]
-        return Offer(int(number), items) if items else None
+        items: list[bytes] = await self._run_replicated("offer", to=to, count=count, size=size)
+        return items
 
-    async def forget_sent(self, to: int, number: int) -> int:
-        """Forget what shard `to` has, up to `number`; return how much that was."""
-        return int(await self._run("forget_sent", to=to, number=number))
+    async def forget_sent(self, to: int, taken: Mapping[str, int]) -> bool:
+        """Forget what shard `to` has, as `receive` has said there; False if it cannot have that."""
+        return int(await self._run("forget_sent", to=to, taken=dict(taken))) >= 0
 
-    async def receive(self, outbox: str, offer: Offer, *, high_water: int, refuse_unknown: bool) -> int:
-        """Take what an outbox offers to this shard, each once; a replica has it, too.
+    async def receive(
+        self, outbox: str, items: Sequence[bytes], *, high_water: int, refuse_unknown: bool
+    ) -> dict[str, int]:
+        """Take what `offer` has returned of an outbox, each once; a replica has it, too.
 
-        Return the number of the last one that was taken of that outbox.
+        Return the number of the last one that was taken, by the server that has numbered it.
         """
-        last = await self._run_replicated(
-            "receive", **{"from": outbox}, items=offer.items, high_water=high_water, refuse_unknown=refuse_unknown
+        taken: list[bytes] = await self._run_replicated(
+            "receive", **{"from": outbox}, items=list(items), high_water=high_water, refuse_unknown=refuse_unknown
         )
-        return int(last)
+        return {
+            server.decode(errors="replace"): int(last)
+            for server, last in zip(taken[::2], taken[1::2], strict=True)
+        }
 
 
 class OutboxScripts(CarrierScripts):

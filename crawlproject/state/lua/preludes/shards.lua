@@ -5,7 +5,9 @@
 -- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere).
 --
 -- What is in an outbox has numbers, each above those before it, and a shard takes of an outbox only what is above the
--- last number that it took. So it takes each once, however often it is offered, and whoever offers it.
+-- last number that it took. So it takes each once, however often it is offered, and whoever offers it. A server that has lost
+-- its last second, or a replica that takes over without it, may give numbers again that another shard knows, where its clock is
+-- behind: so what is sent names the server that has numbered it, and each one's numbers are taken for themselves.
 
 local outbox = A.shards and {last = counter(K.outbox_sequence, (strings(K.outbox_sequence)))}
 if outbox then require_type('hash', K.crossings) end
@@ -20,7 +22,9 @@ local function is_elsewhere(source) return outbox and shard_of(source) ~= A.shar
 -- preludes/belonging.lua; `micros` is after which time, `stray` whether behind all others.
 local function send(shard, kind, body, name, domain, micros, stray)
   outbox.last = math.max(outbox.last + 1, now)
-  local item = cmsgpack.pack({text(outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0})
+  outbox.server = outbox.server or (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
+  local item = cmsgpack.pack({text(outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0,
+    outbox.server})
   if not attempt('RPUSH', K.outbox_of .. shard, item) then return false end
   redis.call('SET', K.outbox_sequence, text(outbox.last))
   attempt('HINCRBY', K.crossings, 'sent', 1)
@@ -32,7 +36,7 @@ local function item_in(packed)
   local fine, found = pcall(cmsgpack.unpack, packed)
   if not fine or type(found) ~= 'table' then return nil end
   local item = {number = number(found[1], 1), kind = found[2], body = found[3], name = found[4], domain = found[5]}
-  item.micros, item.stray = number(found[6], 0), found[7] == 1
+  item.micros, item.stray, item.server = number(found[6], 0), found[7] == 1, type(found[8]) == 'string' and found[8] or ''
   local is_ours = item.number and item.micros and (item.kind == 'seed' or item.kind == 'request')
   return is_ours and type(item.body) == 'string' and type(item.name) == 'string' and type(item.domain) == 'string' and item or nil
 end
