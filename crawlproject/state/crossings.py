@@ -68,7 +68,7 @@ class Carrier:
             await asyncio.sleep(_RETRY_S)
 
     async def carry(self, shard: int) -> None:
-        """Bring all that there is to a shard.
+        """Bring all that there is to a shard, unless that has no leader for now.
 
         Raises:
             ResponseError: that refuses it, because of data not written by crawlproject.
@@ -82,6 +82,9 @@ class Carrier:
                 high_water=target.bounds.high_water,
                 refuse_unknown=target.config.unknown_sources == "refuse",
             )
+            if not taken:  # it has no leader that knows the catalogue
+                await asyncio.sleep(_RETRY_S)
+                return
             if not await self._scripts.forget_sent(shard, taken):
                 fields = " or ".join(f"from:{self._outbox}{server and ':'}{server}" for server in taken)
                 raise ResponseError(

@@ -287,6 +287,21 @@ async def test_after_a_power_cut_what_is_sent_arrives_though_the_clock_is_behind
         server.close()
 
 
+async def test_a_shard_without_a_leader_judges_nothing(apart: Apart) -> None:
+    """It may not know the catalogue yet, and would take sources for unknown."""
+    crossing, number, domain = apart
+    to = shard_of(domain, SHARDS)
+    await crossing.db.lpush(USERS.users_seeds, b"a")
+    assert await crossing.users.split_seeds([b"a"], [to])
+    letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})
+    await crossing.shards[number].retry_dead([DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)])
+    keys, strict = crossing.keys[to], {**ROOM, "refuse_unknown": True}
+    await crossing.db.delete(keys.pulse)
+    for name, place in (("users", crossing.users), (f"shard:{number}", crossing.shards[number])):
+        assert await crossing.shards[to].receive(name, await place.offer(to, count=9), **strict) == {}
+    assert not await crossing.db.exists(keys.seeds, keys.dead, keys.outstanding, keys.crossings)
+
+
 async def test_a_number_that_others_have_written_lets_nothing_be_forgotten(apart: Apart) -> None:
     crossing, number, domain = apart
     letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})

@@ -1,14 +1,17 @@
 -- Takes what an outbox has for this shard, each once.
 -- needs: shards, arrivals, belonging, exclusions, rates, due
 -- types: list seeds, counter outstanding overflow
--- reads: halted slots
+-- reads: halted slots pulse
 --
 -- A: from (the outbox); items (as offer.lua returns them); high_water; refuse_unknown; min_rate; circuit; pace; shard; shards.
 -- Reply: of each server that has numbered some of these, its name and the number of the last one of them that was taken.
+--    {} without a pulse, and nothing was done: then no catalogue says whose these are, and they stay where they are.
 --
 -- A request counts as outstanding here from now on, and no longer there when that outbox has forgotten it. It is taken even at
 -- the high-water mark, as it is one of those in the frontier. Whoever calls this waits until a replica has what it wrote before
 -- it lets the outbox forget; so it writes in each case.
+
+if not strings(K.pulse) then return {} end
 
 local last_of = {} -- server -> number of the last one that was taken
 

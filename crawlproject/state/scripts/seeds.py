@@ -43,7 +43,8 @@ class CarrierScripts(ScriptRunner):
     ) -> dict[str, int]:
         """Take what `offer` has returned of an outbox, each once; a replica has it, too.
 
-        Return the number of the last one that was taken, by the server that has numbered it.
+        Return the number of the last one that was taken, by the server that has numbered it; {} if nothing was
+        done, for want of a pulse.
         """
         taken: list[bytes] = await self._run_replicated(
             "receive", **{"from": outbox}, items=list(items), high_water=high_water, refuse_unknown=refuse_unknown
