@@ -72,8 +72,8 @@ class Keys:
     def outbox_of(self) -> str:
         """Prefix + number of a shard, list, with CRAWL_SHARDS: seeds and requests on their way to that one
         (msgpack: number, kind, seed or stored request, name and domain of its source, delay in µs, whether it goes
-        behind all, the server that has numbered it); those that users push begin at
-        `{images:start_urls}:images:out:`.
+        behind all, the server that has numbered it, how many such ways it has come); those that users push begin
+        at `{images:start_urls}:images:out:`.
         """
         return self._of_spider("out:")
 

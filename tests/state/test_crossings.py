@@ -302,6 +302,40 @@ async def test_a_shard_without_a_leader_judges_nothing(apart: Apart) -> None:
     assert not await crossing.db.exists(keys.seeds, keys.dead, keys.outstanding, keys.crossings)
 
 
+async def test_shards_that_know_different_catalogues_do_not_send_a_request_to_and_fro(apart: Apart) -> None:
+    crossing, here, _ = apart
+    there = (here + 1) % SHARDS
+    names = map("source{}".format, range(99))
+    of: dict[int, str] = {}
+    for name in names:
+        of.setdefault(shard_of(name, SHARDS), name)
+    for one, source in ((here, of[there]), (there, of[here])):  # each says that the domain is the other one's
+        fence = await crossing.shards[one].lead("leader", ready=True)
+        assert fence is not None
+        await crossing.shards[one].set_rates(fence, [(source, 5.0, 5.0)], {"b.example": source})
+        await crossing.db.persist(crossing.keys[one].pulse)
+    letter = await crossing.db.xadd(crossing.keys[here].dead, {"entry": b"\1\0\0x"})
+    await crossing.shards[here].retry_dead(
+        [DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain="b.example")]
+    )
+    ways = 0
+    for one, other in ((here, there), (there, here)) * 3:
+        while items := await crossing.shards[one].offer(other, count=9):
+            ways += len(items)
+            taken = await crossing.shards[other].receive(f"shard:{one}", items, **ROOM)
+            assert await crossing.shards[one].forget_sent(other, taken)
+    assert ways == 3
+    outstanding = [await crossing.db.get(crossing.keys[number].outstanding) for number in (here, there)]
+    assert outstanding == [b"0", b"1"]
+    waits: Any = {"rooms": {}, "room": 5, "idle": True, "horizon": 0.25, "dead_maxlen": 9, "max_deliveries": 9}
+    assert (await crossing.shards[there].lease("w", 5, **waits)).strays == []
+    for key in (crossing.keys[there].delayed_of + of[here], *crossing.keys[there].due):
+        for member, due in await crossing.db.zrange(key, 0, -1, withscores=True):
+            await crossing.db.zadd(key, {member: due - 61_000_000})  # a minute later
+    [stray] = (await crossing.shards[there].lease("w", 5, **waits)).strays
+    assert stray.entry == b"\1\0\0x"
+
+
 async def test_a_number_that_others_have_written_lets_nothing_be_forgotten(apart: Apart) -> None:
     crossing, number, domain = apart
     letter = await crossing.db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})

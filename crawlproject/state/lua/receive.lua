@@ -10,6 +10,12 @@
 -- A request counts as outstanding here from now on, and no longer there when that outbox has forgotten it. It is taken even at
 -- the high-water mark, as it is one of those in the frontier. Whoever calls this waits until a replica has what it wrote before
 -- it lets the outbox forget; so it writes in each case.
+--
+-- While the shards know different catalogues, each may take a request for another one's: after MOST_HOPS ways it stays for a
+-- minute, and is then sent where it belongs, like any other that stands with the wrong source (lease.lua).
+
+local MOST_HOPS = 3
+local STAYS_US = 60000000
 
 if not strings(K.pulse) then return {} end
 
@@ -31,10 +37,13 @@ local function take_request(item)
     drop(source, 'excluded', {item.body})
   elseif not is_name(source) or refused(source) then
     add_dead_letter('entry', item.body, source, 'unknown source: ' .. source, deliveries_of(item.body))
-  elseif is_elsewhere(source) then -- the catalogue says something else here
-    if send(shard_of(source), 'request', item.body, name, domain, item.micros, item.stray) then grown = grown + 1 end
+  elseif is_elsewhere(source) and item.hops < MOST_HOPS then -- the catalogue says something else here
+    if send(shard_of(source), 'request', item.body, name, domain, item.micros, item.stray, item.hops + 1) then
+      grown = grown + 1
+    end
   else
-    local stored = arrive(source, item.body, A.from .. '.' .. text(item.number), item.micros, item.stray)
+    local micros = is_elsewhere(source) and math.max(item.micros, STAYS_US) or item.micros
+    local stored = arrive(source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
     arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
     if stored then grown = grown + 1 end
   end
