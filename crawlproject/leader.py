@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -29,6 +30,7 @@ _EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of an
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _KEPT_S = 60.0  # that what was read is used for further shards
+_NEWER_EVERY_S = 5.0  # between two looks whether the leader of the first shard has read it again
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
@@ -68,38 +70,56 @@ class Leader:
         self._catalogue.close()
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A catalogue that was read; `users` are the shards that it is being published for."""
+
+    catalogue: Catalogue
+    number: int | None
+    read_at: float
+    users: int = 0
+
+
 class _Reading:
-    """The catalogue as it was last read, for a minute."""
+    """The catalogue as it was last read, for a minute.
+
+    Shards use it at the same time: none waits until it is published for one whose node is slow, or away.
+    """
 
     def __init__(self, place: str | None) -> None:
         self.place = place
-        self._lock = asyncio.Lock()
-        self._kept: Catalogue | None = None
-        self._read_at = 0.0
+        self._lock = asyncio.Lock()  # held while it is read
+        self._kept: _Kept | None = None
 
     @asynccontextmanager
-    async def read(self, most_s: float) -> AsyncIterator[tuple[Catalogue, bool]]:
-        """Yield the catalogue, and whether it was read just now; one that was read `most_s` seconds ago will do.
+    async def read(self, most_s: float, number: int | None = None) -> AsyncIterator[tuple[Catalogue, bool]]:
+        """Yield the catalogue, and whether it was read just now.
+
+        One will do that was read `most_s` seconds ago, as reading `number` of the crawl.
 
         Raises:
             CatalogueError: see `_read`.
 
         """
         async with self._lock:
-            now = asyncio.get_running_loop().time()
-            is_new = self._kept is None or now > self._read_at + most_s
-            if is_new:
+            kept, loop = self._kept, asyncio.get_running_loop()
+            is_new = kept is None or kept.number != number or loop.time() > kept.read_at + most_s
+            if kept is None or is_new:
                 self.close()
-                self._kept = await _read(str(self.place))
-                self._read_at = now
-            assert self._kept is not None
-            yield self._kept, is_new
+                kept = self._kept = _Kept(await _read(str(self.place)), number, loop.time())
+            kept.users += 1
+        try:
+            yield kept.catalogue, is_new
+        finally:
+            kept.users -= 1
+            if kept is not self._kept and not kept.users:
+                kept.catalogue.close()
 
     def close(self) -> None:
-        """Forget it."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        """Forget it, as soon as nobody uses it."""
+        kept, self._kept = self._kept, None
+        if kept is not None and not kept.users:
+            kept.catalogue.close()
 
 
 class ShardLeader:
@@ -256,15 +276,26 @@ class ShardLeader:
     # Catalogue
 
     async def _keep_catalogue(self) -> None:
-        """Read the catalogue every half hour while this worker leads."""
+        """Read the catalogue every half hour while this worker leads.
+
+        Of several shards the leader of the first one does; the others read it whenever that has, so that all shards
+        soon know the same again.
+        """
         fence = self._fence
         if fence is None or self.config.sources is None:
             await asyncio.sleep(0.1)
             return
+        first = self.state.shards[0]
+        number = await self._readings()
+        if number is not None and self.state is first:
+            number += 1
         try:
-            async with self._catalogue.read(_KEPT_S if self.state.count > 1 else 0.0) as (catalogue, is_new):
+            most_s = _KEPT_S if self.state.count > 1 else 0.0
+            async with self._catalogue.read(most_s, number) as (catalogue, is_new):
                 if is_new:
                     self._report(catalogue)
+                if number is not None and self.state is first:
+                    await source_table.note_readings(first, number)
                 published = await self._publish(fence, catalogue)
             if self.state.count == 1:
                 self._catalogue.close()
@@ -272,7 +303,27 @@ class ShardLeader:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        await asyncio.sleep(_REFRESH_S if published else _TICK_S)
+        if not published:
+            await asyncio.sleep(_TICK_S)
+        elif self.state is first:
+            await asyncio.sleep(_REFRESH_S)
+        else:
+            await self._newer_reading(fence, number)
+
+    async def _readings(self) -> int | None:
+        """Return how often the catalogue was read for this crawl; None with one shard, or where nobody knows."""
+        if self.state.count > 1:
+            with suppress(*REDIS_TROUBLE):  # the first shard is away
+                async with asyncio.timeout(_NEWER_EVERY_S):
+                    return await source_table.readings(self.state.shards[0])
+        return None
+
+    async def _newer_reading(self, fence: int, number: int | None) -> None:
+        """Wait for a newer reading than `number`; without a leader of the first shard for an hour at most."""
+        for _ in range(max(int(2 * _REFRESH_S / _NEWER_EVERY_S), 1)):
+            await asyncio.sleep(_NEWER_EVERY_S)
+            if self._fence != fence or await self._readings() not in {None, number}:
+                return
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out, and those with options that are."""

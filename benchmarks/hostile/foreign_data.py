@@ -97,7 +97,9 @@ TYPES = {
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
     **dict.fromkeys(["packs_dead"], "zset"),
     **dict.fromkeys(["packs", "seeds_received", "crossings", "layout", "told_of"], "hash"),
-    **dict.fromkeys(["seeds_sequence", "outbox_sequence", "carrier", "users_override_rate_of"], "string"),
+    **dict.fromkeys(
+        ["seeds_sequence", "outbox_sequence", "carrier", "catalogue_readings", "users_override_rate_of"], "string"
+    ),
     **dict.fromkeys(
         [
             "delayed_of",

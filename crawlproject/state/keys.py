@@ -479,6 +479,13 @@ class Keys:
         return f"{self.namespace}:fence"
 
     @property
+    def catalogue_readings(self) -> str:
+        """Integer, with CRAWL_SHARDS, in the first shard: how often its leader has read the catalogue; the other
+        leaders follow.
+        """
+        return f"{self.namespace}:catalogue_readings"
+
+    @property
     def paused(self) -> str:
         """String, TTL 5 s: why nothing is leased at present (unread events at their bound)."""
         return f"{self.namespace}:paused"
