@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -36,7 +36,9 @@ _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
-_USERS_KEYS_S = 0.5  # between two looks at the operators' sets, or rates, on a Redis Cluster
+_USERS_KEYS_S = 0.5  # between two looks at the operators' sets, or rates, on a Redis Cluster;
+_OF_SHARDS_S = 1.5  # of each of several shards
+_ELSEWHERE_S = 3.0  # between two questions whether a shard has no leader, by a worker that is not its home
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
@@ -58,9 +60,9 @@ class Leader:
         self._of_shards: list[ShardLeader] = []
         self._catalogue = _Reading(settings.sources)
 
-    def start(self, state: State) -> None:
-        """Begin to stand for the lead."""
-        self._of_shards = [ShardLeader(self.config, shard, self._catalogue) for shard in state.shards]
+    def start(self, state: State, is_home_of: Callable[[int], bool] = lambda _: False) -> None:
+        """Begin to stand for the lead; of several shards first of those that this worker is the home of."""
+        self._of_shards = [ShardLeader(self.config, shard, self._catalogue, is_home_of) for shard in state.shards]
         for leader in self._of_shards:
             leader.start()
 
@@ -134,10 +136,17 @@ class ShardLeader:
     shard knows by itself where a request goes.
     """
 
-    def __init__(self, settings: config.Config, state: State, catalogue: _Reading) -> None:
+    def __init__(
+        self,
+        settings: config.Config,
+        state: State,
+        catalogue: _Reading,
+        is_home_of: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self.config = settings
         self.state = state
         self._catalogue = catalogue
+        self._is_home_of = is_home_of
         self._fence: int | None = None
         self._has_rates = False
         self.exclusions = ExclusionList(settings.exclude)
@@ -176,7 +185,13 @@ class ShardLeader:
         return self._has_rates and self.exclusions.is_published
 
     async def _lead(self) -> None:
-        """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue."""
+        """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue.
+
+        Of several shards each worker asks seldom for the lead of those that it is not the home of: so leads are
+        spread over the workers, and Redis is asked less. One that is free is taken before its pulse lapses.
+        """
+        if self._fence is None and self.state.count > 1 and not self._is_home_of(self.state.number):
+            await asyncio.sleep(_ELSEWHERE_S)
         fence = await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
         if fence is None:
             self._fence, self._has_rates = None, False
@@ -230,13 +245,13 @@ class ShardLeader:
         """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line."""
         if self._fence is not None and self._users is not None:
             await self._users[0].look(self._fence)
-        await asyncio.sleep(_USERS_KEYS_S)
+        await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
 
     async def _mirror_rates(self) -> None:
         """While this worker leads on a Redis Cluster: take over the operators' rates."""
         if self._fence is not None and self._users is not None:
             await self._users[1].look(self._fence)
-        await asyncio.sleep(_USERS_KEYS_S)
+        await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
@@ -278,7 +293,7 @@ class ShardLeader:
     async def _keep_catalogue(self) -> None:
         """Read the catalogue every half hour while this worker leads.
 
-        Of several shards the leader of the first one does; the others read it whenever that has, so that all shards
+        Of several shards the leader of the first one does; the others read it whenever that has, so that all
         soon know the same again.
         """
         fence = self._fence

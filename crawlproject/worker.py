@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
+    from crawlproject.frontier.homes import Homes
     from crawlproject.frontier.lease_queue import LeaseQueue
     from crawlproject.net.download_budget import DownloadBudget
     from crawlproject.net.resolver import Resolver
@@ -68,6 +69,7 @@ class Worker:
     resolver: Resolver
     robots: RobotsCache
     lease_queue: LeaseQueue
+    homes: Homes
     download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown

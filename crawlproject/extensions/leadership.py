@@ -28,7 +28,8 @@ class Leadership:
 
     def spider_opened(self) -> None:
         """Stand for election from now on."""
-        self.leader.start(worker_of(self.crawler).state)
+        worker = worker_of(self.crawler)
+        self.leader.start(worker.state, worker.homes.is_home_of)
 
     async def spider_closed(self) -> None:
         """Stop, and let another worker lead at once."""

@@ -188,6 +188,7 @@ class FrontierScheduler(Scheduler):
             resolver=self.resolver,
             robots=self.robots,
             lease_queue=self.queue,
+            homes=self._homes,
             download_budget=DownloadBudget(),
             leasing=self.leasing,
             shutdown=self.shutdown,

@@ -32,7 +32,8 @@ SETS = ("halted", "temp_halted", "excluded")
 _PAGE = 500  # names a call
 _PAGES = 4  # of each set that are looked through in one go
 _ACTIVE = 1_000  # sources whose override is looked at each time: those with results lately,
-_OTHERS = 500  # and as many of the others, in turn
+_OTHERS = 500  # and as many of the others, in turn; of all shards together, but of each
+_FEWEST = 32  # of both
 _VALUE = 100  # bytes of a rate that are read
 _TIMEOUT_S = 1.0  # for a node to answer
 _AWAY_S = 5.0  # that a node which does not is left alone
@@ -193,6 +194,8 @@ class UsersRates:
         self._prefix = state.keys.users_override_rate_of
         self._taken: dict[str, bytes] | None = None  # what was taken over, as far as this leader knows
         self._cursor = 0
+        self._active = max(_ACTIVE // state.count, _FEWEST)
+        self._others = max(_OTHERS // state.count, _FEWEST)
 
     def begin(self) -> None:
         """Begin a term: another may have taken over rates since."""
@@ -206,8 +209,8 @@ class UsersRates:
             stored = await shard.hgetall(keys.told_of + "override_rate")
             self._taken = {_text(name): value for name, value in stored.items()}
         async with shard.pipeline(transaction=False) as pipe:
-            pipe.zrevrange(keys.active, 0, _ACTIVE - 1)
-            pipe.sscan(keys.sources, self._cursor, count=_OTHERS)
+            pipe.zrevrange(keys.active, 0, self._active - 1)
+            pipe.sscan(keys.sources, self._cursor, count=self._others)
             active, (self._cursor, others) = await pipe.execute()
         names = {_text(name) for name in (*active, *others)} | self._taken.keys()
         found = await self._values.read([self._prefix + name for name in names])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import pytest_asyncio
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.state.client import State
+from crawlproject.state.users_keys import UsersRates
+from tests.leading import lead
 from tests.waiting import until_async
 
 SHARDS = 2
@@ -38,7 +40,7 @@ def catalogue(path: Path, domain: str, source: str) -> Path:
 
 def leader_of(shard: State) -> leaders.ShardLeader:
     """Return who stands for the lead of a shard, in a process of its own as it were."""
-    return leaders.ShardLeader(shard.config, shard, leaders._Reading(shard.config.sources))
+    return leaders.ShardLeader(shard.config, shard, leaders._Reading(shard.config.sources), lambda _: True)
 
 
 async def test_all_shards_read_the_catalogue_when_the_first_one_does(
@@ -64,6 +66,50 @@ async def test_all_shards_read_the_catalogue_when_the_first_one_does(
         assert await until_async(lambda shard=shard: knows(shard, b"gallery"), 15)
     for one in leading:
         await one.stop()
+
+
+async def test_the_home_of_a_shard_leads_it_if_it_can(state: State) -> None:
+    other = State(state.config, "images")
+    await other.open()
+    elsewhere, home = leaders.Leader(other.config), leaders.Leader(state.config)
+    elsewhere.start(other, lambda _: False)
+    await asyncio.sleep(1)
+    home.start(state, lambda shard: shard == 0)
+
+    async def is_led(shard: State) -> bool:
+        return bool(await shard.redis.exists(shard.keys.pulse))
+
+    for shard in state.shards:
+        assert await until_async(lambda shard=shard: is_led(shard))
+    worker, first, second = state.worker_id.encode(), *state.shards
+    assert await first.redis.get(first.keys.leader) == worker
+    assert await second.redis.get(second.keys.leader) is not None  # nobody's home: whoever comes first
+    await home.stop()
+    assert await until_async(lambda: first.redis.get(first.keys.leader), 6)
+    await elsewhere.stop()
+    await other.close()
+
+
+async def test_leaders_of_several_shards_look_at_few_rates_at_once(state: State) -> None:
+    """All shards together at as many as one that is alone."""
+    shard = state.shards[1]
+    rates, db, asked = UsersRates(shard), shard.redis, []
+    names = [f"museum{number}" for number in range(2_000)]
+    await db.sadd(shard.keys.sources, *names)  # type: ignore[misc]
+    await db.zadd(shard.keys.active, {name: number for number, name in enumerate(names)})
+    read = rates._values.read
+
+    async def noted(keys: Iterable[str]) -> dict[str, bytes]:
+        asked.append(len(found := list(keys)))
+        return await read(found)
+
+    rates._values.read = noted  # type: ignore[method-assign, assignment]
+    fence = await lead(shard)
+    await rates._values.write(shard.keys.users_override_rate_of + names[-1], "0.5")
+    await rates.look(fence)
+    assert 500 <= asked[0] <= 900  # SSCAN returns a few more
+    assert await db.get(shard.keys.override_rate_of + names[-1]) == b"0.5"
+    await rates.close()
 
 
 async def test_no_shard_waits_until_the_catalogue_is_published_for_another_one(tmp_path: Path) -> None:
