@@ -110,6 +110,7 @@ TYPES = {
             "paced",
             "spiders",
             "workers",
+            "resting",
             "slots",
             "robots_delays_of",
             "robots_stored",

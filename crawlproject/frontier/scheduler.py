@@ -94,6 +94,7 @@ class FrontierScheduler(Scheduler):
         self._carriers: list[Carrier] = []
         self._drained = False
         self._members_at = 0.0  # when to ask again who is there
+        self._rests = False  # what this worker has said of itself then
         self._storing = asyncio.Lock()  # held while new requests are stored
         self._ending: defaultdict[int, asyncio.Lock] = defaultdict(
             asyncio.Lock
@@ -370,12 +371,19 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LEASE_EVERY_S)
 
     async def _keep_homes(self) -> None:
-        """Learn which shards this worker is the home of, from the workers of the first one; choose one to help."""
+        """Learn which shards this worker is the home of, from the workers of the first one; choose one to help.
+
+        While this worker leases nothing, others are the homes of its shards.
+        """
         self._homes.help_out(has_room=2 * self.queue.room > self.queue.most)
         now = asyncio.get_running_loop().time()
-        if now >= self._members_at:
-            self._members_at = now + _MEMBERS_EVERY_S
-            self._homes.note(await self.state.scripts.alive(timeout=self.config.heartbeat_timeout))
+        rests = self.shutdown.has_begun or bool(self.leasing.paused)
+        if now >= self._members_at or rests != self._rests:
+            self._members_at, self._rests = now + _MEMBERS_EVERY_S, rests
+            timeout = self.config.heartbeat_timeout
+            self._homes.note(
+                await self.state.scripts.alive(timeout=timeout, worker=self.state.worker_id, rests=rests)
+            )
         await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _revisit(self, shard: State) -> None:

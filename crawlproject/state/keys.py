@@ -277,6 +277,13 @@ class Keys:
         return self._of_spider("workers")
 
     @property
+    def resting(self) -> str:
+        """Sorted set, with CRAWL_SHARDS, in the first shard: workers that are paused or stop, by until when others
+        are the homes of their shards (µs).
+        """
+        return self._of_spider("resting")
+
+    @property
     def leases_of(self) -> str:
         """Prefix + worker, hash: lease id to stored request."""
         return self._of_spider("leases:")

@@ -13,6 +13,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts_of
+from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.shards import shard_of
@@ -91,6 +92,33 @@ async def test_a_worker_that_helps_makes_no_room_for_a_quarantined_request(worke
     assert (reply.state, reply.reason, reply.grants) == ("ok", "", [])
     assert all(queue.may_fill(shard) for shard in range(SHARDS))
     assert len((await queue.fill(here)).grants) == 1
+
+
+async def test_a_worker_that_leases_nothing_is_the_home_of_no_shard(worker: FrontierScheduler) -> None:
+    scripts, other = worker.state.scripts, Homes("other", SHARDS)
+    await scripts.heartbeat("other", join=True, timeout=60, max_deliveries=3)
+
+    async def homes_of_other() -> int:
+        other.note(await scripts.alive(timeout=60, worker="other"))
+        return sum(other.is_home_of(shard) for shard in range(SHARDS))
+
+    await worker._keep_homes()
+    assert await homes_of_other() < SHARDS
+    worker.leasing.pause("storage is away")
+    await worker._keep_homes()
+    assert await homes_of_other() == SHARDS
+    worker.leasing.resume("storage is away")
+    await worker._keep_homes()
+    assert await homes_of_other() < SHARDS
+
+
+async def test_of_a_worker_that_rested_and_is_gone_nothing_stays(worker: FrontierScheduler) -> None:
+    scripts, keys, db = worker.state.scripts, worker.state.keys, worker.state.redis
+    assert "gone" not in await scripts.alive(timeout=60, worker="gone", rests=True)
+    [(_, until)] = await db.zrange(keys.resting, 0, -1, withscores=True)
+    await db.zadd(keys.resting, {"gone": until - 10_000_001})
+    await scripts.alive(timeout=60)
+    assert not await db.exists(keys.resting)
 
 
 async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker: FrontierScheduler) -> None:

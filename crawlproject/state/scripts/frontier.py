@@ -637,9 +637,13 @@ class FrontierScripts(ScriptRunner):
         )
         return Present(int(last), int(since)), _lost(lost)
 
-    async def alive(self, *, timeout: float) -> list[str]:
-        """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
-        return texts(await self._run("alive", timeout=int(timeout * MICROS)))
+    async def alive(self, *, timeout: float, worker: str | None = None, rests: bool = False) -> list[str]:
+        """Return the workers that have sent a heartbeat in the last `timeout` seconds, and lease.
+
+        `worker` is the one that asks; `rests`: it leases nothing at present, of which the others hear until it
+        asks again without that, or for ten seconds.
+        """
+        return texts(await self._run("alive", timeout=int(timeout * MICROS), worker=worker, rests=rests))
 
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""
