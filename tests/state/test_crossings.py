@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
 from crawlproject.state.clock import RedisClock
@@ -449,13 +448,18 @@ async def test_of_sources_of_other_shards_only_what_is_theirs_is_known(apart: Ap
     assert caught.value.source == domain
 
 
-async def test_what_others_have_written_into_an_outbox_is_named(apart: Apart) -> None:
-    crossing, number, _ = apart
-    key = crossing.keys[number].outbox_of + "0"
-    await crossing.db.rpush(key, b"noise")
-    with pytest.raises(
-        ResponseError, match=f"WRONGTYPE {key} holds what was not written by crawlproject: remove it"
-    ):
-        await crossing.shards[number].offer(0, count=9)
-    await crossing.db.delete(key)
-    assert await crossing.shards[number].offer(0, count=9) == []
+async def test_what_others_have_written_into_an_outbox_becomes_a_dead_letter_and_holds_up_nothing(
+    apart: Apart,
+) -> None:
+    crossing, number, domain = apart
+    to, db, sender = shard_of(domain, SHARDS), crossing.db, crossing.shards[number]
+    await db.rpush(crossing.keys[number].outbox_of + str(to), b"noise", b"more")
+    letter = await db.xadd(crossing.keys[number].dead, {"entry": b"\1\0\0x"})
+    await sender.retry_dead([DeadRetry(letter.decode(), "gone", b"\1\0\0x", None, domain)])
+    while items := await sender.offer(to, count=2):
+        assert await sender.forget_sent(to, await crossing.shards[to].receive(f"shard:{number}", items, **ROOM))
+    entries = [fields for _, fields in await db.xrange(crossing.keys[to].dead)]
+    assert sorted(fields[b"entry"] for fields in entries) == [b"more", b"noise"]
+    assert entries[0][b"reason"].startswith(b"not written by crawlproject")
+    assert await db.get(crossing.keys[to].outstanding) == b"1"
+    assert await db.get(crossing.keys[number].outstanding) == b"0"

@@ -2,7 +2,7 @@
 -- needs: shards
 --
 -- A: to (the number of the shard); count, size (how many, and bytes beyond which there is no further one); shards.
--- Reply: all, packed as they are.
+-- Reply: all, packed as they are. What others have written there goes behind all, as such: it ends as a dead letter of that shard.
 --
 -- Whoever calls this and then brings it there waits until a replica has what it wrote: else it might have arrived, and, after
 -- a fail-over, be sent again under another number. So it writes in each case: a replica that has this has what others wrote
@@ -10,11 +10,16 @@
 
 local key = K.outbox_of .. A.to
 require_type('list', key)
+for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
+  if not item_in(packed) then
+    redis.call('LREM', key, 1, packed)
+    send(A.to, 'foreign', packed)
+  end
+end
 local reply, size, last = {}, 0, 0
 for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
-  if size >= A.size then break end
   local item = item_in(packed)
-  if not item then error('WRONGTYPE ' .. key .. ' holds what was not written by crawlproject: remove it', 0) end
+  if size >= A.size or not item then break end
   reply[#reply + 1], size, last = packed, size + #packed, item.number
 end
 if last == 0 then return {} end

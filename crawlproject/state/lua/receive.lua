@@ -55,6 +55,8 @@ for _, packed in ipairs(A.items) do
     last_of[item.server], received = item.number, received + 1
     if item.kind == 'seed' then
       seeds[#seeds + 1] = item.body
+    elseif item.kind == 'foreign' then
+      add_dead_letter('entry', item.body, '', 'not written by crawlproject: it stood in an outbox to this shard', 0)
     else
       take_request(item)
     end

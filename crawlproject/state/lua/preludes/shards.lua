@@ -17,7 +17,7 @@ local function shard_of(source) return tonumber(redis.sha1hex(source):sub(1, 8),
 
 local function is_elsewhere(source) return outbox and shard_of(source) ~= A.shard end
 
--- Sends a seed (a line of the seed list) or a request to another shard; false when its outbox holds something else. A request
+-- Sends a seed (a line of the seed list), a request, or what others have written (`foreign`) to another shard; false when its outbox holds something else. A request
 -- counts as outstanding here until that shard has it. It is of the source that `name` and `domain` tell, as to
 -- preludes/belonging.lua; `micros` is after which time, `stray` whether behind all others, `hops` how many such ways it has come
 -- by then, in one go (none: this is the first).
@@ -39,6 +39,6 @@ local function item_in(packed)
   local item = {number = number(found[1], 1), kind = found[2], body = found[3], name = found[4], domain = found[5]}
   item.micros, item.stray, item.server = number(found[6], 0), found[7] == 1, type(found[8]) == 'string' and found[8] or ''
   item.hops = number(found[9], 1) or 1
-  local is_ours = item.number and item.micros and (item.kind == 'seed' or item.kind == 'request')
+  local is_ours = item.number and item.micros and (item.kind == 'seed' or item.kind == 'request' or item.kind == 'foreign')
   return is_ours and type(item.body) == 'string' and type(item.name) == 'string' and type(item.domain) == 'string' and item or nil
 end
