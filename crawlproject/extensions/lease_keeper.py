@@ -16,7 +16,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config, engine
-from crawlproject.errors import RobotsUnreachable
+from crawlproject.errors import ConfigError, RobotsUnreachable
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
@@ -55,6 +55,7 @@ from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.client import State
+from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import worker_of
@@ -339,9 +340,14 @@ class LeaseKeeper:
         reply = await beat(join=False)
         if not reply.alive and self.worker.shutdown.has_begun:
             return  # it has left
+        of = "" if state.count == 1 else f" of {shown(state)}"
         if not reply.alive:
-            logger.warning("This worker was silent for too long: its leases have been returned to the queues")
+            logger.warning(
+                "This worker was silent for too long: its leases%s have been returned to the queues", of
+            )
             leases.forget_waiting(shard)
+            if not await self._may_join():
+                return
             reply = await beat(join=True)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.held_of(shard))
@@ -351,9 +357,24 @@ class LeaseKeeper:
         lost = reply.lost
         while lost:
             for worker, returned, dead in lost:
-                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
+                logger.warning(
+                    "Worker %s is silent: %d leases%s returned, %d dead letters", worker, returned, of, dead
+                )
             await asyncio.sleep(LOST_PAUSE_S)
             lost = (await beat(join=False)).lost
+
+    async def _may_join(self) -> bool:
+        """Tell whether the crawl has as many shards as this worker knows; else stop this worker.
+
+        It may have been begun anew, with others, while this worker was silent.
+        """
+        try:
+            await self.worker.state.check_layout()
+        except ConfigError as error:
+            logger.error("This worker stops: %s", error)
+            self._stopping = asyncio.create_task(self.crawler.engine.close_spider_async(reason="shards"))
+            return False
+        return True
 
     async def _sweep(self) -> None:
         """Find unsettled leases whose request has left the engine."""

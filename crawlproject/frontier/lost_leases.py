@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
+from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Present
 
 LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
@@ -46,6 +47,9 @@ class LostLeases:
                 max_deliveries=config.max_deliveries,
             )
             for worker, returned, dead in lost:
-                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
+                of = "" if state.count == 1 else f" of {shown(state)}"
+                logger.warning(
+                    "Worker %s is silent: %d leases%s returned, %d dead letters", worker, returned, of, dead
+                )
             found = found or bool(lost)
         await asyncio.sleep(LOST_PAUSE_S if found else min(config.heartbeat_timeout / 6, 5.0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -11,6 +13,7 @@ from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError
+from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts_of
 from crawlproject.frontier.homes import Homes
@@ -18,6 +21,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
+from tests.state.servers import Cluster
 from tests.waiting import until_async
 
 SHARDS = 4
@@ -158,6 +162,33 @@ async def test_links_are_admitted_to_the_shards_of_their_sources(worker: Frontie
     expected = Counter(shard_of(one, SHARDS) for one in (source, *domains[1:]) for _ in range(3))
     counted = [int(await shard.redis.get(shard.keys.outstanding) or 0) for shard in worker.state.shards]
     assert counted == [expected[number] for number in range(SHARDS)]
+
+
+async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
+    worker: FrontierScheduler, cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The crawl was begun anew while the worker was silent."""
+    keeper, stopped = LeaseKeeper.from_crawler(worker.crawler), asyncio.Event()
+    monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
+    keeper.spider_opened()
+    await keeper._loops.stop()
+    shard = worker.state.shards[2]
+
+    async def close(reason: str) -> None:
+        stopped.set()
+
+    worker.crawler.engine.close_spider_async = close  # type: ignore[union-attr, method-assign]
+    await shard.redis.zrem(shard.keys.workers, worker.state.worker_id)
+    await keeper._beat(shard)
+    assert "its leases of shard 2 of 4 have been returned to the queues" in caplog.text
+    assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is not None
+    assert not stopped.is_set()
+    cluster.owner_of("{crawl}:layout").client.hset("{crawl}:layout", "shards", 8)
+    await shard.redis.zrem(shard.keys.workers, worker.state.worker_id)
+    await keeper._beat(shard)
+    assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl crawl: set CRAWL_SHARDS=8" in caplog.text
+    await asyncio.wait_for(stopped.wait(), 5)
+    assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is None
 
 
 async def test_a_worker_with_another_number_of_shards_does_not_start(
