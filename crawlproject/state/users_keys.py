@@ -205,25 +205,27 @@ class UsersRates:
         """Take over what has changed, for the sources with an override or with results lately, and some others."""
         shard: Any = self._state.redis
         keys = self._state.keys
-        if self._taken is None:
+        taken = self._taken
+        if taken is None:
             stored = await shard.hgetall(keys.told_of + "override_rate")
-            self._taken = {_text(name): value for name, value in stored.items()}
+            taken = self._taken = {_text(name): value for name, value in stored.items()}
         async with shard.pipeline(transaction=False) as pipe:
             pipe.zrevrange(keys.active, 0, self._active - 1)
             pipe.sscan(keys.sources, self._cursor, count=self._others)
             active, (self._cursor, others) = await pipe.execute()
-        names = {_text(name) for name in (*active, *others)} | self._taken.keys()
+        names = {_text(name) for name in (*active, *others)} | taken.keys()
         found = await self._values.read([self._prefix + name for name in names])
         changed = {
             name: value
             for name in names
-            if (value := found.get(self._prefix + name)) is not None and value != self._taken.get(name, b"")
+            if (value := found.get(self._prefix + name)) is not None and value != taken.get(name, b"")
         }
         for some in _pages(changed.items()):
             if not await self._state.scripts.mirror_rates(fence, dict(some)):
                 return
-            self._taken |= dict(some)
-        self._taken = {name: value for name, value in self._taken.items() if value}
+            taken |= dict(some)
+        if self._taken is not None:  # else another term has begun meanwhile
+            self._taken = {name: value for name, value in taken.items() if value}
 
     async def close(self) -> None:
         """Close all connections."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any
 
 import pytest
@@ -301,6 +301,27 @@ async def test_a_rate_is_no_rate_of_nobody_while_its_node_is_away(cluster: Clust
         return found.override is None
 
     assert await until_async(is_back, 30.0, despite=(redis.RedisError, LookupError))
+    await rates.close()
+
+
+async def test_a_term_may_begin_in_the_middle_of_a_look(shard: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a shard was away, and the same worker leads it again."""
+    fence, rates = await lead(shard), UsersRates(shard)
+    prefix = shard.keys.users_override_rate_of
+    await shard.redis.sadd(shard.keys.sources, "museum")  # type: ignore[misc]
+    await rates._values.write(prefix + "museum", "0.5")
+    read = rates._values.read
+
+    async def begun(keys: Iterable[str]) -> dict[str, bytes]:
+        rates.begin()
+        return await read(keys)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rates._values, "read", begun)
+        await rates.look(fence)
+    await rates.look(fence)
+    [found] = await stored(shard, ["museum"])
+    assert found.override == b"0.5"
     await rates.close()
 
 
