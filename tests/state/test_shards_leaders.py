@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,16 +55,16 @@ async def test_all_shards_read_the_catalogue_when_the_first_one_does(
         one.start()
 
     async def knows(shard: State, source: bytes) -> bool:
-        return bool(await shard.redis.hget(shard.keys.hosts, "a.example") == source)  # type: ignore[misc]
+        return bool(await shard.redis.hget(shard.keys.hosts, "a.example") == source)
 
     for shard in state.shards:
-        assert await until_async(lambda shard=shard: knows(shard, b"museum"))
+        assert await until_async(partial(knows, shard, b"museum"))
     catalogue(tmp_path / "c", "a.example", "gallery")
     await leading[0].stop()
     leading[0] = leader_of(first)  # reads it when elected
     leading[0].start()
     for shard in state.shards:
-        assert await until_async(lambda shard=shard: knows(shard, b"gallery"), 15)
+        assert await until_async(partial(knows, shard, b"gallery"), 15)
     for one in leading:
         await one.stop()
 
@@ -80,7 +81,7 @@ async def test_the_home_of_a_shard_leads_it_if_it_can(state: State) -> None:
         return bool(await shard.redis.exists(shard.keys.pulse))
 
     for shard in state.shards:
-        assert await until_async(lambda shard=shard: is_led(shard))
+        assert await until_async(partial(is_led, shard))
     worker, first, second = state.worker_id.encode(), *state.shards
     assert await first.redis.get(first.keys.leader) == worker
     assert await second.redis.get(second.keys.leader) is not None  # nobody's home: whoever comes first
@@ -95,7 +96,7 @@ async def test_leaders_of_several_shards_look_at_few_rates_at_once(state: State)
     shard = state.shards[1]
     rates, db, asked = UsersRates(shard), shard.redis, []
     names = [f"museum{number}" for number in range(2_000)]
-    await db.sadd(shard.keys.sources, *names)  # type: ignore[misc]
+    await db.sadd(shard.keys.sources, *names)
     await db.zadd(shard.keys.active, {name: number for number, name in enumerate(names)})
     read = rates._values.read
 
@@ -103,7 +104,7 @@ async def test_leaders_of_several_shards_look_at_few_rates_at_once(state: State)
         asked.append(len(found := list(keys)))
         return await read(found)
 
-    rates._values.read = noted  # type: ignore[method-assign, assignment]
+    rates._values.read = noted  # type: ignore[method-assign]
     fence = await lead(shard)
     await rates._values.write(shard.keys.users_override_rate_of + names[-1], "0.5")
     await rates.look(fence)

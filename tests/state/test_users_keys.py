@@ -308,7 +308,7 @@ async def test_a_term_may_begin_in_the_middle_of_a_look(shard: State, monkeypatc
     """As when a shard was away, and the same worker leads it again."""
     fence, rates = await lead(shard), UsersRates(shard)
     prefix = shard.keys.users_override_rate_of
-    await shard.redis.sadd(shard.keys.sources, "museum")  # type: ignore[misc]
+    await shard.redis.sadd(shard.keys.sources, "museum")
     await rates._values.write(prefix + "museum", "0.5")
     read = rates._values.read
 
