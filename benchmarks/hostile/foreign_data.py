@@ -43,6 +43,7 @@ from crawlproject.state.scripts import (
     Settlement,
 )
 from crawlproject.state.shards import shard_of
+from crawlproject.state.source_table import readings
 from crawlproject.state.users_keys import SETS
 from crawlproject.status.sample import collect, take_sample
 from crawlproject.status.site_report import site_report
@@ -461,6 +462,8 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await bring(state, attempt)
         await cross(state, source, attempt)
         await attempt(state.check_layout())
+        await attempt(state.scripts.alive(timeout=60, worker=ME, rests=True))
+        await attempt(readings(state))
         await attempt(db(state).lpush(state.keys.seeds, *range(20)))
         if seeds := await attempt(scripts.take_seeds(ME, 20)):
             await attempt(overflow(state, source, seeds))

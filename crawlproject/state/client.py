@@ -366,7 +366,10 @@ class State:
         self.scripts = self.scripts_of(self.keys.spider)
         try:
             _check_server(url, await self.redis.info("server"))
-            await self.check_layout()
+            if self.is_shard:
+                await self.check_layout()
+            else:
+                _check_one_shard(self.config)
         except _CONNECT_ERRORS as error:
             if say is None or not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
                 await self.close()
@@ -386,15 +389,12 @@ class State:
         """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
 
         Raises:
-            ConfigError: it has not, or there is no Redis Cluster for them.
+            ConfigError: it has not.
             REDIS_TROUBLE: Redis fails.
 
         """
-        if not self.is_shard:
-            _check_one_shard(self.config)
-            return
         keys = Keys(self.config.namespace, self.keys.spider)
-        redis: Any = self.client_for(keys.layout)  # in none of several shards
+        redis: Any = self.client_for(keys.layout) if self.is_shard else self.redis  # in none of several shards
         try:
             _check_layout(self.config, await redis.hgetall(keys.layout), bool(await redis.exists(keys.fence)))
             if self.count > 1:
@@ -402,7 +402,8 @@ class State:
                 await redis.hsetnx(keys.layout, "version", HASH_VERSION)
                 _check_layout(self.config, await redis.hgetall(keys.layout), False)
         finally:
-            await redis.aclose()
+            if redis is not self.redis:
+                await redis.aclose()
 
     async def _divide(self, topology: Topology) -> None:
         """Connect to all shards, this one being the first; they share what is known of the cluster."""
