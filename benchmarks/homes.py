@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,6 +139,7 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     plan = Plan(options.sources, options.rate, options.seconds, options.workers)
     print(f"{plan.seeds} seeds of {plan.sources} hosts, {plan.workers} workers", flush=True)
     good = True

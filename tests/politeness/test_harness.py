@@ -137,6 +137,7 @@ def test_a_report_that_does_not_agree_with_its_site_is_a_violation() -> None:
         statuses={"museum": {"200": 20, "404": 2}},
         bytes={"museum": 5000},
         epoch=0.0,
+        connections=1,
     )
     assert disagreements("museum", told(22, 5000, 10, _200=20, _404=2), site) == []
     assert disagreements("museum", told(22, 5000, 9, _200=20, _404=2), site) == [

@@ -19,6 +19,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import Failure
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE
+from crawlproject.state.scripts import LeaseReply
 from crawlproject.storage import writer as store_circuit
 from crawlproject.storage.blobs import check_storage
 from crawlproject.storage.folder import FolderStorage
@@ -222,7 +223,12 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert "bring the folder back" in said[0]
     assert scheduler.stats.get_value("store/down") == 1
     calls = []
-    scheduler.queue.fill = lambda shard=0: calls.append(shard)  # type: ignore[method-assign,assignment,return-value]
+
+    async def fill(shard: int = 0, *, helps: bool = False) -> LeaseReply:
+        calls.append(shard)
+        raise AssertionError
+
+    scheduler.queue.fill = fill  # type: ignore[method-assign]
     await scheduler._lease()
     assert calls == []
     del scheduler.queue.fill
