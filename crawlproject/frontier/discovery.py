@@ -301,13 +301,7 @@ def scripts_of(state: State) -> Scripts | ShardsScripts:
 
 
 class ShardsScripts:
-    """Several shards: each link is admitted to the one that its source is in.
-
-    Nothing waits here until a replica has the links, though the lease of their page then ends in another shard: a
-    page leads to many shards, and each of these small calls would wait for a way to a replica and back (what that
-    costs was not measured). So where the master of a shard fails, links of the last milliseconds, which its
-    replica has not got, may be lost.
-    """
+    """Several shards: each link is admitted to the one that its source is in."""
 
     def __init__(self, state: State) -> None:
         self._state = state

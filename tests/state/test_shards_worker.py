@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 import pytest_asyncio
+from redis.exceptions import RedisError
 from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
@@ -199,3 +201,29 @@ async def test_a_worker_with_another_number_of_shards_does_not_start(
     assert other.crawler.spider is not None
     with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl crawl: set CRAWL_SHARDS=4"):
         await maybe_deferred_to_future(other.open(other.crawler.spider))
+
+
+async def test_what_was_found_is_with_a_replica_before_the_lease_of_its_page_ends(
+    worker: FrontierScheduler, cluster: Cluster
+) -> None:
+    """That lease may end in another shard, whose master lives on when one that knows of a link fails."""
+    links = Discovery(scripts_of(worker.state), worker.state.bounds)
+    domain = DOMAINS[0]
+    meta = {"identifier": "1", "depth": 1}
+    assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
+    replicas = [cluster.replica_of(master).process for master in cluster.masters()]
+    for replica in replicas:
+        replica.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(RedisError, match="no replica has confirmed discover within 1000 ms"):
+            await links.admit([Link(f"http://{domain}/a")])
+        with pytest.raises(RedisError, match="no replica has confirmed enqueue within 1000 ms"):
+            await worker._store_new()
+    finally:
+        for replica in replicas:
+            replica.send_signal(signal.SIGCONT)
+    await until_async(cluster.is_whole)
+    assert await worker._store_new()
+    assert await Discovery(scripts_of(worker.state), worker.state.bounds).admit([Link(f"http://{domain}/a")])
+    counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
+    assert sum(int(count or 0) for count in counted) == 2

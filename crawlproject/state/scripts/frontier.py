@@ -411,8 +411,13 @@ class FrontierScripts(ScriptRunner):
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> Enqueued | None:
-        """Do what `enqueue` does with a batch of which some may be for other shards."""
-        reply = await self._run(
+        """Do what `enqueue` does with a batch of which some may be for other shards.
+
+        With several shards those that were found, not seeds, are here for a lease that may end in another one, so
+        a replica has them first.
+        """
+        run = self._run_replicated if self._shard and not seeds else self._run
+        reply = await run(
             "enqueue",
             worker=worker,
             count=len(items),
@@ -446,9 +451,10 @@ class FrontierScripts(ScriptRunner):
         `overflow_maxlen` bounds what waits beyond the windows: in Redis, or, `overflow_stored`, there and in the
         store that it is spilled to. While `most_outstanding` requests are in the frontier none is admitted; None:
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
-        have so many.
+        have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
-        reply = await self._run(
+        run = self._run_replicated if self._shard else self._run
+        reply = await run(
             "discover",
             sources=[group.source for group in groups],
             domains=[group.domain for group in groups],

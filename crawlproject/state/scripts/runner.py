@@ -91,17 +91,24 @@ class ScriptRunner:
 
         """
         loaded = self._load(verb)
-        has_replica = isinstance(self._redis, ShardRedis) and (await self._redis.slot.find()).replicas > 0
-        async with self._redis.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
-            text, args = str(loaded.script.script), packed(arguments | loaded.arguments)
-            pipe.eval(text, len(loaded.keys), *loaded.keys, args)
-            if has_replica:
-                pipe.execute_command("WAIT", 1, REPLICATED_MS)
-            reply, *confirmed = await pipe.execute()
+        args = packed(arguments | loaded.arguments)
+        try:
+            reply, *confirmed = await self._confirmed(loaded, args, str(loaded.script.sha), "evalsha")
+        except NoScriptError:
+            reply, *confirmed = await self._confirmed(loaded, args, str(loaded.script.script), "eval")
         for count in confirmed:
             check_replicated(verb, count)
         self._health.answered()
         return reply
+
+    async def _confirmed(self, loaded: _Loaded, args: bytes, text: str, how: str) -> list[Any]:
+        """Return what a script replies, and, if its master has replicas, how many of them have what it wrote."""
+        has_replica = isinstance(self._redis, ShardRedis) and (await self._redis.slot.find()).replicas > 0
+        async with self._redis.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+            getattr(pipe, how)(text, len(loaded.keys), *loaded.keys, args)
+            if has_replica:
+                pipe.execute_command("WAIT", 1, REPLICATED_MS)
+            return list(await pipe.execute())
 
     def _load(self, verb: str) -> _Loaded:
         loaded = self._loaded.get(verb)
