@@ -18,6 +18,7 @@ MOST_QUEUED = (
 SOURCE_BYTES = 336 + 1_823  # of the catalogue, and of a source that was just crawled
 ELSEWHERE_BYTES = 300  # of a source in each of the shards that it is not in: which domains are whose
 SHARDS_A_MASTER = 16  # so that there may be more masters later
+MOST_SHARDS = 256  # that CRAWL_SHARDS allows
 KEPT_EVENTS = 1_000_000  # CRAWL_STREAM_MAXLEN
 EVENT_BYTES = 802  # as a JSON line
 MEMORY_FACTOR = 2.0  # while it rewrites its file or a replica synchronises, it may need twice
@@ -84,7 +85,7 @@ class Plan:
 def plan(demand: Demand) -> Plan:
     """Return what a demand needs."""
     masters = math.ceil(demand.rate / REDIS_PLANNED)
-    shards = 1 if masters == 1 else 1 << (SHARDS_A_MASTER * masters - 1).bit_length()
+    shards = 1 if masters == 1 else min(1 << (SHARDS_A_MASTER * masters - 1).bit_length(), MOST_SHARDS)
     used = float(demand.images * SEEN_BYTES + demand.sources * (SOURCE_BYTES + (shards - 1) * ELSEWHERE_BYTES))
     used += min(demand.images, MOST_QUEUED) * QUEUED_BYTES + min(demand.images, KEPT_EVENTS) * EVENT_BYTES
     redis_bytes = used / masters * MEMORY_FACTOR

@@ -127,8 +127,8 @@ class Config:
         "CRAWL_SHARDS",
         1,
         power_of_two(256),
-        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, the same for the "
-        "whole life of a crawl",
+        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, 256 at most, the "
+        "same for the whole life of a crawl",
         unit="shards",
     )
     max_retries: int = _setting(

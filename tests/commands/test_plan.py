@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlproject import config
 from crawlproject.capacity import Demand, plan
 from tests.conftest import Scrapy
 
@@ -55,6 +56,11 @@ def test_what_one_redis_cannot_do_is_for_a_cluster(scrapy: Scrapy) -> None:
         in scrapy("plan", "--images", "1M", "--rate", "3701").stdout
     )
     assert "Cluster" not in scrapy("plan", "--images", "1M", "--rate", "3700").stdout
+
+
+def test_the_number_of_shards_is_one_that_the_setting_takes() -> None:
+    shards = plan(Demand(images=10**9, rate=100_000, sources=10**6)).shards
+    assert config.load({"REDIS_URL": "redis+cluster://a:1", "CRAWL_SHARDS": str(shards)}).shards == 256
 
 
 @pytest.mark.parametrize(
