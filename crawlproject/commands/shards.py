@@ -63,7 +63,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     ]
     for line in lines:
         if len(line) < len(titles):
-            cli.show(f"{line[0]:>{widths[0]}}  {'  '.join(line[1:])}")
+            cli.show(f"{line[0]:<{widths[0]}}  {'  '.join(line[1:])}")
             continue
         cli.show("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
     print(counted(len(rows), "shard"))
