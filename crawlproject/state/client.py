@@ -71,7 +71,7 @@ def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = No
     """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
     On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
-    With several, and `say`, that is told that the node of these is away, if another one answers.
+    With several, `say` is told where the node of these is away and another one answers.
 
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
@@ -239,13 +239,13 @@ def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool
     version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
     if there != str(config.shards):
         raise ConfigError(
-            f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl {config.namespace.strip('{}')}: set "
-            f"CRAWL_SHARDS={there}, or begin another crawl with another CRAWL_NAMESPACE"
+            f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl of CRAWL_NAMESPACE="
+            f"{config.namespace.strip('{}')}: set CRAWL_SHARDS={there}, or begin a crawl in another namespace"
         )
     if version != str(HASH_VERSION):
         raise ConfigError(
-            f"the crawl {config.namespace.strip('{}')} was begun by another version of crawlproject, which puts "
-            "sources into other shards: run that one"
+            f"the crawl of CRAWL_NAMESPACE={config.namespace.strip('{}')} was begun by another version of "
+            "crawlproject, which puts sources into other shards: run that one"
         )
 
 
@@ -269,7 +269,7 @@ class BlockingState:
     ) -> Self:
         """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
 
-        With `say`, it is told where it cannot be checked how many shards there are, and all the same connects.
+        `say` is told where it cannot be checked how many shards there are: then it connects all the same.
 
         Raises:
             RedisUnavailable, ConfigError: see connect_blocking.
@@ -348,7 +348,7 @@ class State:
     async def open(self, say: Say | None = None) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
 
-        With `say`, it is told where it cannot be checked how many shards there are, and all the same connects.
+        `say` is told where it cannot be checked how many shards there are: then it connects all the same.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.

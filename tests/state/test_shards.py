@@ -84,7 +84,7 @@ async def test_nobody_with_another_number_of_shards_takes_part(cluster_url: str)
     await state.open()
     await state.close()
     for shards in (1, 2):
-        says = f"CRAWL_SHARDS is {shards} here and 4 in the crawl crawl: set CRAWL_SHARDS=4, or"
+        says = f"CRAWL_SHARDS is {shards} here and 4 in the crawl of CRAWL_NAMESPACE=crawl: set CRAWL_SHARDS=4, or"
         with pytest.raises(ConfigError, match=says):
             await State(settings_of(cluster_url, shards), "images").open()
         with pytest.raises(ConfigError, match=says):
@@ -100,7 +100,7 @@ async def test_a_crawl_that_began_with_one_shard_keeps_it(cluster_url: str) -> N
     assert not await state.redis.exists(state.keys.layout)  # one shard: nothing new
     await state.scripts.lead("w", ready=True)
     await state.close()
-    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 4 here and 1 in the crawl crawl"):
+    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 4 here and 1 in the crawl of CRAWL_NAMESPACE=crawl"):
         await State(settings_of(cluster_url, 4), "images").open()
 
 

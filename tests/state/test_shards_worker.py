@@ -189,7 +189,7 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     cluster.owner_of("{crawl}:layout").client.hset("{crawl}:layout", "shards", 8)
     await shard.redis.zrem(shard.keys.workers, worker.state.worker_id)
     await keeper._beat(shard)
-    assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl crawl: set CRAWL_SHARDS=8" in caplog.text
+    assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl of CRAWL_NAMESPACE=crawl" in caplog.text
     await asyncio.wait_for(stopped.wait(), 5)
     assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is None
 
@@ -199,7 +199,7 @@ async def test_a_worker_with_another_number_of_shards_does_not_start(
 ) -> None:
     other = scheduler_for(cluster_url, CRAWL_SHARDS="8")
     assert other.crawler.spider is not None
-    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl crawl: set CRAWL_SHARDS=4"):
+    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl of CRAWL_NAMESPACE=crawl"):
         await maybe_deferred_to_future(other.open(other.crawler.spider))
 
 
