@@ -158,6 +158,7 @@ class ShardLeader:
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
         self._users: tuple[UsersSets, UsersRates] | None = None  # on a Redis Cluster alone
+        self._looked: set[int] = set()  # which of these were looked at in this term
         self._remind_at = self._tend_at = 0.0
 
     def start(self) -> None:
@@ -181,8 +182,13 @@ class ShardLeader:
 
     @property
     def _ready(self) -> bool:
-        """Whether requests may go out: there are rates to rule by, and what the file excludes is excluded."""
-        return self._has_rates and self.exclusions.is_published
+        """Whether requests may go out.
+
+        There are rates to rule by, what the file excludes is excluded, and, on a Redis Cluster, what operators
+        have ordered before was looked at, unless its nodes do not answer.
+        """
+        has_orders = self._users is None or self._looked == {0, 1}
+        return self._has_rates and self.exclusions.is_published and has_orders
 
     async def _lead(self) -> None:
         """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue.
@@ -243,19 +249,28 @@ class ShardLeader:
 
     async def _mirror_sets(self) -> None:
         """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line."""
-        if self._fence is not None and self._users is not None:
-            await self._users[0].look(self._fence)
-        await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
+        await self._mirror(0)
 
     async def _mirror_rates(self) -> None:
         """While this worker leads on a Redis Cluster: take over the operators' rates."""
-        if self._fence is not None and self._users is not None:
-            await self._users[1].look(self._fence)
+        await self._mirror(1)
+
+    async def _mirror(self, which: int) -> None:
+        fence = self._fence
+        if fence is None or self._users is None:
+            await asyncio.sleep(0.1)
+            return
+        try:
+            await self._users[which].look(fence)
+        finally:
+            if fence == self._fence:
+                self._looked.add(which)
         await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
         self._overridden, self._cursor, self._all_compared = {}, 0, False
+        self._looked.clear()
         if self._users is not None:
             self._users[1].begin()
         self.exclusions.begin()

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from redis.exceptions import RedisError
 
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.state.client import State
-from crawlproject.state.users_keys import UsersRates
+from crawlproject.state.users_keys import UsersRates, UsersSets
 from tests.leading import lead
 from tests.waiting import until_async
 
@@ -128,3 +129,46 @@ async def test_no_shard_waits_until_the_catalogue_is_published_for_another_one(t
     for closed in (slow, newer):
         with pytest.raises(sqlite3.ProgrammingError):
             len(closed)
+
+
+@pytest.mark.parametrize("kind", [UsersSets, UsersRates])
+async def test_nothing_goes_out_before_it_is_known_what_operators_have_ordered(
+    state: State, monkeypatch: pytest.MonkeyPatch, kind: type[UsersSets | UsersRates]
+) -> None:
+    asked, may_go_on, look = asyncio.Event(), asyncio.Event(), kind.look
+
+    async def slowly(self: UsersSets | UsersRates, fence: int) -> None:
+        asked.set()
+        await may_go_on.wait()
+        await look(self, fence)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "look", slowly)
+    leader = leader_of(state.shards[0])
+    leader.start()
+    await asked.wait()
+    await asyncio.sleep(3)  # three chances to give a pulse
+    assert not await state.redis.exists(state.keys.pulse)
+    may_go_on.set()
+
+    async def has_pulse() -> bool:
+        return bool(await state.redis.exists(state.keys.pulse))
+
+    assert await until_async(has_pulse)
+    await leader.stop()
+
+
+async def test_what_operators_have_ordered_is_not_waited_for_where_nobody_knows(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: UsersSets, fence: int) -> None:
+        raise RedisError("its node is away")
+
+    monkeypatch.setattr(UsersSets, "look", fail)
+    leader = leader_of(state.shards[0])
+    leader.start()
+
+    async def has_pulse() -> bool:
+        return bool(await state.redis.exists(state.keys.pulse))
+
+    assert await until_async(has_pulse)
+    await leader.stop()

@@ -9,12 +9,13 @@
 
 local LONGEST_REST_US = 10000000 -- a worker that rests asks every two seconds
 
+local alive = read('zset', 'ZRANGEBYSCORE', K.workers, text(now - A.timeout), '+inf')
 redis.call('ZREMRANGEBYSCORE', K.resting, '-inf', text(now))
 if A.worker then redis.call('ZREM', K.resting, A.worker) end
 if A.worker and A.rests then redis.call('ZADD', K.resting, text(now + LONGEST_REST_US), A.worker) end
 local rests, found = {}, {}
 for _, worker in ipairs(redis.call('ZRANGE', K.resting, 0, -1)) do rests[worker] = true end
-for _, worker in ipairs(read('zset', 'ZRANGEBYSCORE', K.workers, text(now - A.timeout), '+inf')) do
+for _, worker in ipairs(alive) do
   if not rests[worker] then found[#found + 1] = worker end
 end
 return found
