@@ -422,9 +422,31 @@ def topology_of(client: Any) -> Topology | None:
 
 
 def has_replica(client: redis.Redis) -> bool:
-    """Tell whether the master that a command's client leads to has a replica; False unless on a Redis Cluster."""
+    """Tell whether the master that a command's client leads to has a replica; False unless on a Redis Cluster.
+
+    Where none is known the master is asked: one that has just come back may take over, too.
+    """
     slot = client.connection_pool.connection_kwargs.get("slot")
-    return isinstance(slot, Slot) and slot.find_blocking().replicas > 0
+    if not isinstance(slot, Slot):
+        return False
+    return slot.find_blocking().replicas > 0 or _has_online(client.info("replication"))
+
+
+async def shard_has_replica(client: ShardRedis) -> bool:
+    """Tell what `has_replica` tells."""
+    if (await client.slot.find()).replicas > 0:
+        return True
+    info: Any = client.info("replication")
+    return _has_online(await info)
+
+
+def _has_online(replication: Any) -> bool:
+    """Tell whether INFO replication has a replica that follows."""
+    return any(
+        isinstance(value, dict) and value.get("state") == "online"
+        for name, value in replication.items()
+        if name.startswith("slave")
+    )
 
 
 def address_of(client: redis.Redis) -> tuple[str, int] | None:

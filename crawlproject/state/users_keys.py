@@ -22,7 +22,7 @@ from redis.exceptions import MovedError
 
 from crawlproject.config import cluster_address
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated
+from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated, shard_has_replica
 from crawlproject.state.shards import shard_of
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ async def _change(client: ShardRedis, key: str, *, add: Sequence[str] = (), take
     """
     if not (add or take):
         return
-    has_replica = (await client.slot.find()).replicas > 0
+    has_replica = await shard_has_replica(client)
     async with client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
         if take:
             pipe.srem(key, *map(_raw, take))

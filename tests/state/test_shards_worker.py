@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts
 from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
+from crawlproject.state.cluster import ShardRedis, blocking_shard, has_replica, shard_has_replica, topology_of
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
 from tests.state.servers import Cluster
@@ -227,3 +229,28 @@ async def test_what_was_found_is_with_a_replica_before_the_lease_of_its_page_end
     assert await Discovery(scripts_of(worker.state), worker.state.bounds).admit([Link(f"http://{domain}/a")])
     counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
     assert sum(int(count or 0) for count in counted) == 2
+
+
+async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_says_so(
+    worker: FrontierScheduler, cluster: Cluster
+) -> None:
+    shard = worker.state.shards[0]
+    client, topology = shard.redis, topology_of(shard.redis)
+    assert isinstance(client, ShardRedis)
+    assert topology is not None
+    with closing(blocking_shard(topology, shard.keys.seeds)) as command:
+        slot = client.slot
+        alone = (await slot.find())._replace(replicas=0)
+        slot._owner = alone
+        assert has_replica(command)
+        slot._owner = alone
+        assert await shard_has_replica(client)
+        replica = cluster.replica_of(cluster.owner_of(shard.keys.seeds))
+        replica.kill()
+        try:
+            slot._owner = alone
+            assert not await shard_has_replica(client)
+            assert not has_replica(command)
+        finally:
+            replica.start()
+    await until_async(cluster.is_whole)

@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError, RedisError
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import MICROS, RedisClock
-from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated
+from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated, shard_has_replica
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
@@ -103,7 +103,7 @@ class ScriptRunner:
 
     async def _confirmed(self, loaded: _Loaded, args: bytes, text: str, how: str) -> list[Any]:
         """Return what a script replies, and, if its master has replicas, how many of them have what it wrote."""
-        has_replica = isinstance(self._redis, ShardRedis) and (await self._redis.slot.find()).replicas > 0
+        has_replica = isinstance(self._redis, ShardRedis) and await shard_has_replica(self._redis)
         async with self._redis.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
             getattr(pipe, how)(text, len(loaded.keys), *loaded.keys, args)
             if has_replica:
