@@ -505,10 +505,7 @@ def hang_redis(chaos: Chaos) -> bool:
 
 def move_slot(chaos: Chaos) -> bool:
     """The slot of a shard is moved to another master."""
-    if not chaos.servers.can_be_hurt():
-        return False
-    chaos.servers.move()
-    return True
+    return chaos.servers.can_be_hurt() and chaos.servers.move()
 
 
 def store_away(chaos: Chaos) -> bool:
@@ -807,6 +804,8 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="of the crawl, on a Redis Cluster")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
+    if options.shards == 1 and "move-slot" in (options.only or ()):
+        parser.error("move-slot is a fault of several shards: add --shards 16")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
     print(f"random {random}", flush=True)

@@ -47,8 +47,8 @@ class Servers(Protocol):
     def hang(self) -> Callable[[], None]:
         """Suspend a server; return what wakes it."""
 
-    def move(self) -> None:
-        """Move what a shard has to another server."""
+    def move(self) -> bool:
+        """Move what a shard has to another server; False if there is none."""
 
     def users_seeds(self) -> int:
         """Return how many seeds, or chunks of them, wait outside the shards."""
@@ -177,9 +177,9 @@ class OneRedis:
 
         return wake
 
-    def move(self) -> None:
-        """Not of one server."""
-        raise NotImplementedError
+    def move(self) -> bool:
+        """Return False: there is no other server."""
+        return False
 
 
 class RedisCluster:
@@ -258,10 +258,11 @@ class RedisCluster:
 
         return wake
 
-    def move(self) -> None:
+    def move(self) -> bool:
         """Move the slot of a shard to another master."""
         _, keys = self._rng.choice(self.shards)
         self._cluster.move_slot(keys.seeds)
+        return True
 
 
 def _lives(pid: int) -> bool:
