@@ -526,7 +526,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await attempt(scripts.include(["nobody", "nobody.org"], by="me"))
         await attempt(scripts.include(["nobody"], fence=fence))
         await attempt(forget_dropped(state, calls=2))
-        await attempt(scripts.look_seen(digest(source, 1)))
+        await attempt(scripts.was_seen(digest(source, 1)))
     return refused
 
 

@@ -130,7 +130,7 @@ async def explain(
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
     if ended is None and spider != "pages":
         ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
-    seen = await state.scripts.look_seen(SeenFilter().digest(request))
+    seen = await state.scripts.was_seen(SeenFilter().digest(request))
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)

@@ -32,6 +32,7 @@ from crawlproject.state.cluster import ShardRedis, Topology, address_of, blockin
 from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
+from crawlproject.state.seen_before import SeenBefore
 from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
 
 # What a call to Redis may raise when Redis is at fault, not the caller.
@@ -67,11 +68,14 @@ def redis_url(config: Config) -> str:
     return config.redis_url or embedded.ensure(crawl_dir())
 
 
-def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = None) -> redis.Redis:
+def connect_blocking(
+    config: Config, timeout: float = 30.0, say: Say | None = None, *, divides: bool = False
+) -> redis.Redis:
     """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
     On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
-    With several, `say` is told where the node of these is away and another one answers.
+    With several, `say` is told where the node of these is away and another one answers. `divides`: whatever is
+    noted of its shards, as for who makes them.
 
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
@@ -92,12 +96,12 @@ def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = No
         raise _unavailable(url, error) from None
     try:
         _check_server(url, client.info("server"))
-        if topology_of(client) is not None:
+        if topology_of(client) is None:
+            _check_one_shard(config)
+        if not divides:
             keys = Keys(config.namespace, "images")
             found: Any = client.hgetall(keys.layout)
-            _check_layout(config, found, bool(client.exists(keys.fence)))
-        else:
-            _check_one_shard(config)
+            _check_layout(config, found, config.shards > 1 and bool(client.exists(keys.fence)))
     except _CONNECT_ERRORS as error:
         client.close()
         if say is None or not _has_other_shards(config, client, timeout):
@@ -191,13 +195,13 @@ class _FollowingPool(SentinelConnectionPool):
         return super().get_connection(*args, **options)
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return `url` for a message: without user and password, and without options, which may contain them."""
     return url.rpartition("@")[2].partition("?")[0]
 
 
 def _unavailable(url: str, error: Exception) -> RedisUnavailable:
-    where = _without_secrets(url)
+    where = without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
         return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
     what = plain(error)
@@ -207,10 +211,10 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
 def _check_server(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
-        raise RedisUnavailable(f"Redis at {_without_secrets(url)} is {version}: 6.2 or newer is needed.")
+        raise RedisUnavailable(f"Redis at {without_secrets(url)} is {version}: 6.2 or newer is needed.")
     if info.get("redis_mode") == "cluster" and cluster_address(url) is None:
         raise RedisUnavailable(
-            f"Redis at {_without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
+            f"Redis at {without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
             "redis+cluster://host:port, or with TLS rediss+cluster://host:port."
         )
 
@@ -235,12 +239,21 @@ def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool
     """
     if not layout and not (is_one_shard and config.shards > 1):
         return
+    if (into := layout.get(b"dividing")) is not None:
+        raise ConfigError(
+            f"the crawl of CRAWL_NAMESPACE={config.namespace.strip('{}')} is being divided into "
+            f"{into.decode(errors='replace')} shards: wait for that, or, if it broke off, run scrapy reshard again"
+        )
     there = layout.get(b"shards", b"1").decode(errors="replace")
+    at = layout.get(b"at", b"").decode(errors="replace")
     version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
     if there != str(config.shards):
+        divided = f", divided on {at}" if at else ""
+        remedy = f"set CRAWL_SHARDS={there}" + (", and REDIS_URL to that Redis Cluster" if at else "")
+        remedy += ", divide it (scrapy reshard)" if there == "1" else ""
         raise ConfigError(
             f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl of CRAWL_NAMESPACE="
-            f"{config.namespace.strip('{}')}: set CRAWL_SHARDS={there}, or begin a crawl in another namespace"
+            f"{config.namespace.strip('{}')}{divided}: {remedy}, or begin a crawl in another namespace"
         )
     if version != str(HASH_VERSION):
         raise ConfigError(
@@ -265,17 +278,24 @@ class BlockingState:
 
     @classmethod
     def connect(
-        cls, config: Config, spider: str = "images", timeout: float = 30.0, say: Say | None = None
+        cls,
+        config: Config,
+        spider: str = "images",
+        timeout: float = 30.0,
+        say: Say | None = None,
+        *,
+        divides: bool = False,
     ) -> Self:
         """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
 
         `say` is told where it cannot be checked how many shards there are: then it connects all the same.
+        `divides`: whatever is noted of them.
 
         Raises:
             RedisUnavailable, ConfigError: see connect_blocking.
 
         """
-        client = connect_blocking(config, timeout, say)
+        client = connect_blocking(config, timeout, say, divides=divides)
         topology, count = topology_of(client), config.shards
         if topology is None or count == 1:
             return cls(config, client, Keys(config.namespace, spider))
@@ -300,6 +320,11 @@ class BlockingState:
     def shard_for(self, source: str) -> BlockingState:
         """Return the shard that `source` is in."""
         return self.shards[shard_of(source, self.count)]
+
+    @property
+    def is_on_cluster(self) -> bool:
+        """Whether this is one slot of a Redis Cluster."""
+        return topology_of(self.redis) is not None
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -344,11 +369,13 @@ class State:
         self.clock = RedisClock()
         self.health = Health()
         self._following: asyncio.Task[None] | None = None
+        self._before: SeenBefore | None = None
 
-    async def open(self, say: Say | None = None) -> None:
+    async def open(self, say: Say | None = None, *, divides: bool = False) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
 
         `say` is told where it cannot be checked how many shards there are: then it connects all the same.
+        `divides`: whatever is noted of them.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
@@ -366,10 +393,10 @@ class State:
         self.scripts = self.scripts_of(self.keys.spider)
         try:
             _check_server(url, await self.redis.info("server"))
-            if self.is_shard:
-                await self.check_layout()
-            else:
+            if not self.is_shard:
                 _check_one_shard(self.config)
+            if not divides:
+                await self.check_layout()
         except _CONNECT_ERRORS as error:
             if say is None or not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
                 await self.close()
@@ -396,7 +423,8 @@ class State:
         keys = Keys(self.config.namespace, self.keys.spider)
         redis: Any = self.client_for(keys.layout) if self.is_shard else self.redis  # in none of several shards
         try:
-            _check_layout(self.config, await redis.hgetall(keys.layout), bool(await redis.exists(keys.fence)))
+            is_one_shard = self.count > 1 and bool(await redis.exists(keys.fence))
+            _check_layout(self.config, await redis.hgetall(keys.layout), is_one_shard)
             if self.count > 1:
                 await redis.hsetnx(keys.layout, "shards", self.count)  # the first one's stays
                 await redis.hsetnx(keys.layout, "version", HASH_VERSION)
@@ -408,6 +436,7 @@ class State:
     async def _divide(self, topology: Topology) -> None:
         """Connect to all shards, this one being the first; they share what is known of the cluster."""
         await self.redis.aclose()
+        self._before = SeenBefore(topology, self.config.namespace.strip("{}"), self.health, _options())
         found = [self, *(copy.copy(self) for _ in range(1, self.count))]
         for number, shard in enumerate(found):
             shard.number, shard.shards = number, tuple(found)
@@ -458,6 +487,7 @@ class State:
             seen=self.bounds.seen,
             overflow_tail=self.bounds.overflow_tail,
             shard=(self.number, self.count),
+            before=self._before,
         )
 
     async def _follow_master(self) -> None:
@@ -481,6 +511,8 @@ class State:
             await asyncio.wait((self._following,), timeout=0.1)
         for shard in self.shards:
             await shard.redis.aclose()
+        if self._before is not None:
+            await self._before.close()
         sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
         if sentinels is not None:
             await sentinels.aclose()

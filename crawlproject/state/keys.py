@@ -160,7 +160,9 @@ class Keys:
 
     @property
     def seen_meta(self) -> str:
-        """Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has."""
+        """Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has; of a
+        crawl that was divided, in how many slots the filter `before` that is, `{crawl:before:0}:...`.
+        """
         return self._of_spider("seen_meta")
 
     @property
@@ -505,9 +507,10 @@ class Keys:
     @property
     def layout(self) -> str:
         """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
-        is.
+        is; it begins with `{crawl}:`, whatever shards there are. Of a crawl that was divided: `at` which Redis
+        Cluster they are; `dividing`, into how many shards it is being divided.
         """
-        return f"{{{self.crawl}}}:layout"
+        return f"{self.namespace}:layout"
 
     @property
     def data_fault(self) -> str:

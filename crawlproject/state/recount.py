@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 from crawlproject.errors import FrontierInUse
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.source_counts import read_counts
 
@@ -24,6 +25,14 @@ _OF_LINKS = 3  # priorities: 0 to 2
 _LINE = re.compile(rb"\d+ \d+( \d+)?")  # of the ledger
 _REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:(\d+)")  # to an extent (preludes/extents.lua)
 _COUNTERS = ("outstanding", "overflow", "spilled")
+# How much is under each of these prefixes, by their names in Keys.
+COUNTED = {
+    "queue_of": "llen",
+    "delayed_of": "zcard",
+    "overflow_of": "llen",
+    "leases_of": "hlen",
+    "extents_of": "lrange",
+}
 
 
 @dataclass(slots=True)
@@ -106,7 +115,7 @@ async def recount(state: State) -> Recount:
             counts = {name: (was[name], number) for name, number in zip(_COUNTERS, after, strict=True)}
             if filter_word:
                 counts["seen"] = (seen_before, count.seen)
-            scheduled = await _reschedule(state, sorted(count.sources))
+            scheduled = await reschedule(state, sorted(count.sources))
             return Recount(counts, len(packs), len(lines), len(orphans), scheduled)
     raise FrontierInUse(
         f"the frontier of {state.keys.spider} is being changed (by scrapy purge, dead retry or a monitor): run "
@@ -136,28 +145,25 @@ async def _counted(state: State, filter_word: str) -> Count:
     async with redis.pipeline(transaction=False) as pipe:
         [quarantined] = await pipe.llen(keys.quarantine).execute(raise_on_error=False)
     count = Count(quarantined=_number(quarantined))
-    kinds = {
-        keys.queue_of: "llen",
-        keys.delayed_of: "zcard",
-        keys.overflow_of: "llen",
-        keys.leases_of: "hlen",
-        keys.extents_of: "lrange",
-        **({filter_word: "scard"} if filter_word else {}),
-    }
-    for prefix, command in kinds.items():
+    kinds = {getattr(keys, name): command for name, command in COUNTED.items()}
+    for prefix, command in (kinds | ({filter_word: "scard"} if filter_word else {})).items():
         async for page in _pages(state, prefix):
             async with redis.pipeline(transaction=False) as pipe:
                 for key in page:
-                    getattr(pipe, command)(key, *((0, -1) if command == "lrange" else ()))
+                    ask(pipe, command, key)
                 replies = await pipe.execute(raise_on_error=False)
             for key, reply in zip(page, replies, strict=True):
-                _add(state, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
+                add(keys, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
     return count
 
 
-def _add(state: State, count: Count, prefix: str, rest: str, reply: Any) -> None:
+def ask(pipe: Any, command: str, key: bytes) -> None:
+    """Ask how much a key holds, by the command that `COUNTED` has for it."""
+    getattr(pipe, command)(key, *((0, -1) if command == "lrange" else ()))
+
+
+def add(keys: Keys, count: Count, prefix: str, rest: str, reply: Any) -> None:
     """Count what a key holds; one of another type holds nothing of ours."""
-    keys = state.keys
     if prefix == keys.delayed_of:
         count.delayed += _number(reply)
         count.sources.add(rest)
@@ -215,7 +221,8 @@ async def _orphans(state: State, holders: list[str]) -> list[str]:
     return [holder for holder in holders if holder not in known]
 
 
-async def _reschedule(state: State, sources: list[str]) -> int:
+async def reschedule(state: State, sources: list[str]) -> int:
+    """Have sources be due by the work that they have; return how many were not, or not where they should be."""
     found = 0
     for first in range(0, len(sources), _SOURCES_A_CALL):
         found += await state.scripts.reschedule(sources[first : first + _SOURCES_A_CALL])

@@ -248,6 +248,24 @@ async def write_users_rate(state: State, source: str, value: str | None) -> None
         await values.close()
 
 
+async def note_taken_rates(state: State, rates: Mapping[str, str]) -> None:
+    """Write the operators' rates of sources that their shards have already, as taken over.
+
+    Raises:
+        REDIS_TROUBLE: a node does not answer.
+
+    """
+    values = ScatteredValues(state)
+    try:
+        for source, value in rates.items():
+            shard = state.shard_for(source)
+            redis: Any = shard.redis
+            await values.write(shard.keys.users_override_rate_of + source, value)
+            await redis.hset(shard.keys.told_of + "override_rate", _raw(source), value)
+    finally:
+        await values.close()
+
+
 class _Range(NamedTuple):
     first: int
     last: int

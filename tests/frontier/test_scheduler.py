@@ -97,7 +97,7 @@ async def test_only_requests_that_were_found_on_pages_go_to_a_bloom_filter(
     assert one.enqueue_request(Request("http://museum.example/found.jpg", meta={"depth": 1}))
     await stored(one, 2)
     kinds = {
-        name: await one.state.scripts.look_seen(digest_of("", f"http://museum.example/{name}.jpg"))
+        name: await one.state.scripts.was_seen(digest_of("", f"http://museum.example/{name}.jpg"))
         for name in ("start", "found", "neither")
     }
     assert kinds == {"start": "exact", "found": "bloom", "neither": ""}

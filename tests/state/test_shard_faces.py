@@ -229,7 +229,7 @@ async def test_without_the_node_of_the_layout_a_worker_is_well_and_commands_say_
     """It has the first shard, too."""
     environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
     settings = config.load(environ)
-    assert cluster.owner_of(state.keys.layout) is cluster.owner_of(state.keys.rates)
+    assert cluster.owner_of("{crawl}:layout") is cluster.owner_of(state.keys.rates)
     with without(cluster, state) as away:
         there = [name for name in NAMES if state.shard_for(name).number not in away]
         assert healthcheck.check(settings, "vm1") is None

@@ -10,7 +10,8 @@
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, of each of which at its number: sources (that their seed names; or none),
 --    domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, digests (for the
---    seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count).
+--    seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count), known (true: the crawl had
+--    seen it before it was divided).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
 --    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
@@ -114,7 +115,8 @@ local function judge(source, name, index)
   if full then return full end
   if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
   if A.sitemaps and sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-  local new, key = mark_seen(A.digests[index], true)
+  local new, key = 0, nil
+  if not (A.known and A.known[index]) then new, key = mark_seen(A.digests[index], true) end
   if not new then
     add_dead_letter('entry', entry, source, wrong(key), 0)
     return 'r'

@@ -8,7 +8,7 @@
 --    items, each of which stands at its number in: sources (that their seeds name) and domains (of their URLs; without
 --    one the source is known already), at least one of them, entries, digests (of a request, for the seen filter),
 --    found (true: on a page; it is no seed), again (true: seen or not), dead (of a seed that could not be understood,
---    the reason). The first item stands for the seed taken first.
+--    the reason), known (true: the crawl had seen it before it was divided). The first item stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
 --    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
@@ -129,7 +129,8 @@ for index = 1, A.count do
   elseif seed and not has_room(source, entry) then
     returned[#returned + 1] = seed
   else
-    local new, key = mark_seen(A.digests[index], A.found[index])
+    local new, key = 0, nil
+    if not (A.known and A.known[index]) then new, key = mark_seen(A.digests[index], A.found[index]) end
     if not new then
       reject(seed, entry, source, wrong(key))
     elseif new == 0 and not A.again[index] then

@@ -1,8 +1,10 @@
--- Tells whether a request was ever enqueued, and changes nothing.
+-- Tells of requests whether they were ever enqueued, and changes nothing.
 -- needs: seen_filter
 --
--- A: digest (see preludes/seen_filter.lua).
--- Reply: 'exact'; 'bloom' (as a link, or, by its rate of false positives, not at all); or ''.
+-- A: digests (see preludes/seen_filter.lua).
+-- Reply: of each 'exact'; 'bloom' (as a link, or, by its rate of false positives, not at all); or ''.
 
 read_seen_filter()
-return is_seen(A.digest)
+local reply = {}
+for index, digest in ipairs(A.digests) do reply[index] = is_seen(digest) end
+return reply

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, Self
 
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS
-from crawlproject.state.scripts.runner import ScriptRunner, columns, texts
+from crawlproject.state.numbers import whole_number
+from crawlproject.state.scripts.runner import columns, texts
+from crawlproject.state.scripts.seen import SeenScripts
 
 _LONGEST_HOST = 100  # characters that are noted of it
 _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
@@ -37,7 +39,7 @@ PARSE_BOUNDS = (
     5.0,
 )
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
-_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead")
+_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead", "known")
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 _SETTLE_COLUMNS = (
     *(
@@ -363,7 +365,7 @@ def _lost(reply: Sequence[Any]) -> list[Lost]:
     ]
 
 
-class FrontierScripts(ScriptRunner):
+class FrontierScripts(SeenScripts):
     """What happens to requests, from the seed list to their settlement."""
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
@@ -416,12 +418,18 @@ class FrontierScripts(ScriptRunner):
         With several shards those that were found, not seeds, are here for a lease that may end in another one, so
         a replica has them first.
         """
+        rows = [item.packed() for item in items]
+        new = {place: item for place, item in enumerate(items) if isinstance(item, NewRequest) and not item.again}
+        known = await self._known_before([(item.digest, item.found) for item in new.values()])
+        for place, is_known in zip(new, known, strict=True):
+            if is_known:
+                rows[place]["known"] = True
         run = self._run_replicated if self._shard and not seeds else self._run
         reply = await run(
             "enqueue",
             worker=worker,
             count=len(items),
-            **columns(_ENQUEUE_COLUMNS, [item.packed() for item in items]),
+            **columns(_ENQUEUE_COLUMNS, rows),
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -453,6 +461,8 @@ class FrontierScripts(ScriptRunner):
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
         have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
+        digests = [digest for group in groups for digest in group.digests]
+        known = await self._known_before([(digest, True) for digest in digests])
         run = self._run_replicated if self._shard else self._run
         reply = await run(
             "discover",
@@ -460,7 +470,8 @@ class FrontierScripts(ScriptRunner):
             domains=[group.domain for group in groups],
             sizes=[len(group.entries) for group in groups],
             entries=[entry for group in groups for entry in group.entries],
-            digests=[digest for group in groups for digest in group.digests],
+            digests=digests,
+            known=known if any(known) else None,
             hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -688,6 +699,8 @@ class FrontierScripts(ScriptRunner):
 
         False if others have done so first.
         """
+        if (parts := await self._parts_before()) and self._before is not None:
+            await self._before.forget(self._known.spider, parts, [digest for digest in digests if digest])
         return bool(
             await self._run(
                 "forget_dropped",
@@ -725,10 +738,33 @@ class FrontierScripts(ScriptRunner):
         """Put sources into the due sets that they belong in; return how many were not there."""
         return int(await self._run("reschedule", sources=list(sources)))
 
-    async def look_seen(self, digest: bytes) -> str:
+    async def was_seen(self, digest: bytes) -> str:
         """Tell whether a request was ever enqueued: "exact", "" or, as a link and perhaps by mistake, "bloom"."""
-        found: bytes = await self._run("look_seen", digest=digest)
-        return found.decode()
+        here, before = (await self.look_seen([digest]))[0], (await self._look_before([digest]))[0]
+        return before if here != "exact" and before else here
+
+    async def _known_before(self, requests: Sequence[tuple[bytes, bool]]) -> list[bool]:
+        """Tell which requests, each a digest and whether it was found on a page, were seen before the division."""
+        found = await self._look_before([digest for digest, _ in requests])
+        return [
+            seen == "exact" or bool(seen and is_link) for seen, (_, is_link) in zip(found, requests, strict=True)
+        ]
+
+    async def _look_before(self, digests: Sequence[bytes]) -> list[str]:
+        """Ask the seen filter that the crawl had before it was divided, if it was."""
+        parts = await self._parts_before()
+        if self._before is None or not (parts and digests):
+            return [""] * len(digests)
+        return await self._before.look(self._known.spider, parts, digests)
+
+    async def _parts_before(self) -> int:
+        """Return in how many parts that one is, 0: there is none. It comes and goes only while nobody crawls."""
+        if self._before is None:
+            return 0
+        if self._parts is None:
+            redis: Any = self._redis
+            self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
+        return self._parts
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

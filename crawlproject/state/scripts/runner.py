@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 from redis.asyncio import Redis
@@ -20,6 +20,9 @@ from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.script_text import ScriptText
+
+if TYPE_CHECKING:
+    from crawlproject.state.seen_before import SeenBefore
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,8 @@ class ScriptRunner:
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the scripts hear nothing of it.
+    many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
+    divided.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class ScriptRunner:
         seen: SeenRules | None = None,
         overflow_tail: int = 200_000,
         shard: tuple[int, int] = (0, 1),
+        before: SeenBefore | None = None,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
@@ -64,6 +69,8 @@ class ScriptRunner:
             for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
         ]  # as in settle.lua
         self._known = keys
+        self._before = before
+        self._parts: int | None = None  # of that; None: not known yet
         self._clock = clock
         self._health = health or Health()
         self._loaded: dict[str, _Loaded] = {}

@@ -176,7 +176,7 @@ async def test_a_crawl_that_an_older_version_began_goes_on(state: State, left: s
     assert [await older_sadd(db(state), state, url) for url in URLS] == [0] * 200
     await older_sadd(db(state), state, "https://museum.org/later.jpg")
     assert (await enqueue(state, ["https://museum.org/later.jpg"])).duplicates == 1
-    assert await state.scripts.look_seen(digest_of("", URLS[0])) == "exact"
+    assert await state.scripts.was_seen(digest_of("", URLS[0])) == "exact"
     _, warnings = await seen_filter_notes(state)
     assert warnings == []
 
@@ -199,7 +199,7 @@ async def test_a_new_crawl_has_an_exact_filter_even_when_its_first_seeds_are_ref
 
 
 async def test_to_look_changes_nothing(state: State) -> None:
-    assert await state.scripts.look_seen(digest_of("", "x")) == ""
+    assert await state.scripts.was_seen(digest_of("", "x")) == ""
     assert await db(state).keys() == []
 
 
@@ -222,11 +222,11 @@ async def test_links_go_to_the_bloom_filter_and_seeds_do_not(state: State, redis
     assert (await enqueue(one, URLS[:100], found=True)).admitted == 100
     assert (await enqueue(one, URLS[:100], found=True)).duplicates == 100
     assert await db(state).keys(state.keys.seen_of + "*") == []
-    assert await one.scripts.look_seen(digest_of("", URLS[0])) == "bloom"
+    assert await one.scripts.was_seen(digest_of("", URLS[0])) == "bloom"
     assert (await enqueue(one, URLS)).admitted == 200  # as seeds
     assert (await enqueue(one, URLS)).duplicates == 200
     assert (await enqueue(one, URLS, found=True)).duplicates == 200
-    assert await one.scripts.look_seen(digest_of("", URLS[0])) == "exact"
+    assert await one.scripts.was_seen(digest_of("", URLS[0])) == "exact"
     await one.close()
 
 

@@ -1,0 +1,180 @@
+"""The division of a crawl among shards, step by step: `scrapy reshard`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+from crawlproject.config import Config
+from crawlproject.frontier.dropped import forget_dropped
+from crawlproject.state import reshard
+from crawlproject.state.client import BlockingState, State
+from crawlproject.state.clock import MICROS
+from crawlproject.state.recount import recount, reschedule
+from crawlproject.state.scripts import Present
+from crawlproject.state.seed_outbox import SeedOutbox
+from crawlproject.state.users_keys import note_taken_rates
+
+_BYTES_A_S = 10_000_000  # of the memory of Redis, copied in a second; see benchmarks/README.md
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a division would take: the crawl's memory in Redis (B), and about how long it would stop (s)."""
+
+    spiders: list[str]
+    redis_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """What a division has brought to the shards, in how many seconds.
+
+    `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the seen filter of before is.
+    `left` are keys of the namespace that are none of ours, `folders` those of CRAWL_OVERFLOW_STORE that stay.
+    """
+
+    shards: int
+    spiders: list[str]
+    sources: int
+    requests: int
+    events: int
+    dead_letters: int
+    seen_parts: int
+    left: list[str]
+    folders: list[str]
+    seconds: float
+
+
+def plan(config: Config, project: Sequence[str]) -> Plan:
+    """Return what a division would take, having checked that nobody but workers is at work.
+
+    Raises:
+        FrontierInUse: somebody is.
+        RedisError, RedisUnavailable: Redis fails.
+
+    """
+    with BlockingState.connect(config, divides=True) as source:
+        spiders = reshard.spiders_of(source, project)
+        reshard.check_at_rest(source, spiders)
+        size = reshard.memory_of(source)
+    return Plan(spiders, size, size / _BYTES_A_S)
+
+
+def divide(config: Config, target_config: Config, project: Sequence[str], say: Say) -> Divided:
+    """Divide a crawl of one shard; `target_config` says among how many, and where. Blocks.
+
+    Nobody may work on it meanwhile: who starts is refused. Where it breaks off, the same call begins anew.
+
+    Raises:
+        FrontierInUse: somebody works on it; nothing was done.
+        CrawlprojectError: it cannot be divided there; or not now, and then the message says so.
+        RedisError, RedisUnavailable: Redis fails.
+
+    """
+    began = time.monotonic()
+    with ExitStack() as opened:
+        source = opened.enter_context(BlockingState.connect(config, divides=True))
+        target = opened.enter_context(BlockingState.connect(target_config, divides=True))
+        spiders = reshard.spiders_of(source, project)
+        layouts = opened.enter_context(closing(reshard.Layouts(source, target)))
+        has_broken_off = layouts.begin()
+        try:
+            reshard.check_at_rest(source, spiders)
+            if not has_broken_off:
+                reshard.check_clear(target)
+            asyncio.run(_prepare(config, spiders))
+        except BaseException:
+            if not has_broken_off:
+                layouts.give_up()
+            raise
+        if has_broken_off:
+            say("a division that broke off is begun anew")
+        reshard.clear(target)
+        say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
+        division = opened.enter_context(closing(reshard.Division(source, target, spiders)))
+        division.copy()
+        overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
+        asyncio.run(_finish(target_config, division, overrides))
+        reshard.check_copied(source, target, spiders)
+        layouts.end()
+    counts = division.counts.values()
+    return Divided(
+        target_config.shards,
+        spiders,
+        division.sources,
+        sum(count.outstanding + count.overflow for count in counts),
+        division.events,
+        division.dead_letters,
+        division.parts,
+        division.left,
+        division.folders,
+        time.monotonic() - began,
+    )
+
+
+async def _prepare(config: Config, spiders: Sequence[str]) -> None:
+    """Have what workers held that died be where it belongs, and put the counts right.
+
+    Raises:
+        FrontierInUse: a worker lives, or did until a moment ago.
+
+    """
+    for spider in spiders:
+        state = State(config, spider)
+        await state.open(divides=True)
+        try:
+            await recount(state)
+            await _take_back(state)
+            await forget_dropped(state)
+            if state.is_shard:
+                await _take_in(state)
+        finally:
+            await state.close()
+
+
+async def _take_back(state: State) -> None:
+    """Return the leases and seeds of dead workers: that they are dead was seen."""
+    timeout, deliveries = state.config.heartbeat_timeout, state.config.max_deliveries
+    lost: Sequence[Any] = (None,)
+    while lost:
+        present, _ = await state.scripts.reclaim(Present(), timeout=timeout, max_deliveries=deliveries)
+        silent_since = Present(present.last, present.last - int(timeout * MICROS) - 1)
+        _, lost = await state.scripts.reclaim(silent_since, timeout=timeout, max_deliveries=deliveries)
+
+
+async def _take_in(state: State) -> None:
+    """Bring the seeds that are on their way from the users' list to the frontier's own."""
+    outbox = SeedOutbox(state)
+    try:
+        while await outbox.has_sent():
+            await outbox.forward()
+    finally:
+        await outbox.close()
+
+
+async def _finish(config: Config, division: reshard.Division, overrides: dict[str, str]) -> None:
+    """Have the sources of each shard be due, and operators find the rates that they have set."""
+    for spider in {spider for spider, _ in division.counts}:
+        state = State(config, spider)
+        await state.open(divides=True)
+        try:
+            for shard in state.shards:
+                await reschedule(shard, sorted(division.counts[spider, shard.number].sources))
+        finally:
+            await state.close()
+    if not overrides:
+        return
+    state = State(config, "images")
+    await state.open(divides=True)
+    try:
+        await note_taken_rates(state, overrides)
+    finally:
+        await state.close()
