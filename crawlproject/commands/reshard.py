@@ -108,8 +108,8 @@ def _for_people(done: Divided, there: Config) -> str:
             "longer removed: remove these folders when the crawl has ended."
         )
     if done.left:
-        shown = ", ".join(done.left[:5]) + (", ..." if len(done.left) > 5 else "")
-        lines.append(f"{counted(len(done.left), 'key')} of no meaning to crawlproject stayed there: {shown}")
+        shown = ", ".join(done.examples) + (", ..." if done.left > len(done.examples) else "")
+        lines.append(f"{counted(done.left, 'key')} of no meaning to crawlproject stayed there: {shown}")
     return "\n".join(lines)
 
 

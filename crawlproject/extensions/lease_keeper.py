@@ -369,8 +369,7 @@ class LeaseKeeper:
         It may have been begun anew, with others, while this worker was silent.
         """
         try:
-            if self.worker.state.is_shard:
-                await self.worker.state.check_layout()
+            await self.worker.state.check_layout()
         except ConfigError as error:
             logger.error("This worker stops: %s", error)
             self._stopping = asyncio.create_task(self.crawler.engine.close_spider_async(reason="shards"))

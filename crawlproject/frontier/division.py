@@ -38,7 +38,8 @@ class Divided:
     """What a division has brought to the shards, in how many seconds.
 
     `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the seen filter of before is.
-    `left` are keys of the namespace that are none of ours, `folders` those of CRAWL_OVERFLOW_STORE that stay.
+    `left` keys of the namespace are none of ours, `examples` are some of these; `folders` are those of
+    CRAWL_OVERFLOW_STORE that stay.
     """
 
     shards: int
@@ -48,7 +49,8 @@ class Divided:
     events: int
     dead_letters: int
     seen_parts: int
-    left: list[str]
+    left: int
+    examples: list[str]
     folders: list[str]
     seconds: float
 
@@ -104,19 +106,20 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
         asyncio.run(_finish(target_config, division, overrides))
         reshard.check_copied(source, target, spiders)
+        sources = reshard.sources_of(source)
         layouts.end()
-    counts = division.counts.values()
     return Divided(
-        target_config.shards,
-        spiders,
-        division.sources,
-        sum(count.outstanding + count.overflow for count in counts),
-        division.events,
-        division.dead_letters,
-        division.parts,
-        division.left,
-        division.folders,
-        time.monotonic() - began,
+        shards=target_config.shards,
+        spiders=spiders,
+        sources=sources,
+        requests=sum(count.outstanding + count.overflow for count in division.counts.values()),
+        events=division.events,
+        dead_letters=division.dead_letters,
+        seen_parts=division.parts,
+        left=division.left,
+        examples=division.examples,
+        folders=division.folders,
+        seconds=time.monotonic() - began,
     )
 
 

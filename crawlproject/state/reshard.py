@@ -26,6 +26,7 @@ from crawlproject.state.shards import HASH_VERSION, shard_of
 
 T = TypeVar("T")
 
+_EXAMPLES = 5  # of keys that are none of ours
 _PAGE = 500  # keys, fields or entries that are copied at once
 _LONG_LIST = 1_000  # beyond it a list is copied in pieces, not as a whole
 _PART_BYTES = 2**30  # of what the crawl has in Redis, for each part of its seen filter
@@ -33,127 +34,43 @@ _FEEDER_S = 15.0  # in which a process that feeds says so a few times
 _SCANS = {"hash": "hscan_iter", "zset": "zscan_iter", "set": "sscan_iter"}
 _REPLICA_S = 25  # that a replica may be behind at the end; less than a call may take
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # What becomes of each key, by its name in Keys. What follows the prefix is a source: it goes to that one's shard.
-OF_SOURCE = frozenset(
-    [
-        "delayed_of",
-        "found_hosts_of",
-        "revisits_of",
-        "override_rate_of",
-        "circuit_of",
-        "window_of",
-        "robots_turn_of",
-        "robots_delays_of",
-        "statuses_of",
-        "seconds_of",
-        "incidents_of",
-    ]
+OF_SOURCE = _names(
+    """delayed_of found_hosts_of revisits_of override_rate_of circuit_of window_of robots_turn_of robots_delays_of
+    statuses_of seconds_of incidents_of"""
 )
-OF_NUMBER_AND_SOURCE = frozenset(["queue_of", "overflow_of", "extents_of", "requests_of"])  # ..., `:`, source
+OF_NUMBER_AND_SOURCE = _names("queue_of overflow_of extents_of requests_of")  # ..., `:`, source
 # Fields or members are sources: each goes to its shard.
-BY_SOURCE = frozenset(
-    [
-        "spill_ready",
-        "refill_ready",
-        "revisits",
-        "ledger",
-        "slots",
-        "paced",
-        "turns",
-        "rates",
-        "options",
-        "sources",
-        "halted",
-        "temp_halted",
-        "watchlist",
-        "counts_of",
-        "counts_at_rest",
-        "dead_sources",
-        "active",
-        "told_of",
-    ]
+BY_SOURCE = _names(
+    """spill_ready refill_ready revisits ledger slots paced turns rates options sources halted temp_halted
+    watchlist counts_of counts_at_rest dead_sources active told_of"""
 )
-TO_ALL = frozenset(
-    [
-        "limits",
-        "hosts",
-        "claims",
-        "excluded",
-        "excluded_by",
-        "excluded_by_file",
-        "clock",
-        "spiders",
-        "reader_of",
-        "audit_told",
-        "lease_sequence",
-    ]
+TO_ALL = _names(
+    """limits hosts claims excluded excluded_by excluded_by_file clock spiders reader_of audit_told
+    lease_sequence"""
 )
-TO_FIRST = frozenset(["seeds", "totals", "latencies", "ended_sessions", "feed_of", "dropped_extents"])
+TO_FIRST = _names("seeds totals latencies ended_sessions feed_of dropped_extents")
 # Each entry goes to the shard of its source, and keeps its id.
-STREAMS = frozenset(
-    [
-        "image_events",
-        "probe_events",
-        "link_rot_events",
-        "failed_events",
-        "page_events",
-        "halted_events",
-        "resumed_events",
-        "audit",
-        "dead",
-    ]
+STREAMS = _names(
+    """image_events probe_events link_rot_events failed_events page_events halted_events resumed_events audit
+    dead"""
 )
-SEEN = frozenset(["seen_of", "seen_bloom_of", "seen_meta"])  # to where all shards ask (seen_before.py)
-ITS_OWN = frozenset(["quarantine", "readers", "pack_folder"])
+SEEN = _names("seen_of seen_bloom_of seen_meta")  # to where all shards ask (seen_before.py)
+ITS_OWN = _names("quarantine readers pack_folder")
 # Counted or made anew, of nobody who is there, or not the shard's.
-ANEW = frozenset(
-    [
-        "outstanding",
-        "overflow",
-        "spilled",
-        "packs",
-        "dead_refusals",
-        "places",
-        "due_fast",
-        "due_mid",
-        "due_slow",
-        "packs_dead",
-        "spill_fault",
-        "texts_of",
-        "quarantine_turn",
-        "workers",
-        "resting",
-        "leases_of",
-        "processing_of",
-        "dropped",
-        "robots_of",
-        "robots_stored",
-        "robots_size",
-        "robots_fetch_of",
-        "pulse",
-        "leader",
-        "fence",
-        "catalogue_readings",
-        "paused",
-        "data_fault",
-        "ordered_by_of",
-        "sample",
-        "feeders",
-        "carrier",
-        "crossings",
-        "outbox_of",
-        "outbox_sequence",
-        "seeds_received",
-        "seeds_out",
-        "seeds_sequence",
-        "layout",
-        "users_seeds",
-        "users_halted",
-        "users_temp_halted",
-        "users_excluded",
-        "users_override_rate_of",
-    ]
+ANEW = _names(
+    """outstanding overflow spilled packs dead_refusals places due_fast due_mid due_slow packs_dead spill_fault
+    texts_of quarantine_turn workers resting leases_of processing_of dropped robots_of robots_stored robots_size
+    robots_fetch_of pulse leader fence catalogue_readings paused data_fault ordered_by_of sample feeders carrier
+    crossings outbox_of outbox_sequence seeds_received seeds_out seeds_sequence layout users_seeds users_halted
+    users_temp_halted users_excluded users_override_rate_of"""
 ) | set(DUE_SETS)
+_TYPES = dict.fromkeys(STREAMS, "stream") | {"quarantine": "list", "readers": "hash", "pack_folder": "string"}
 
 
 # Before and after
@@ -161,8 +78,9 @@ ANEW = frozenset(
 
 def spiders_of(source: BlockingState, project: Sequence[str]) -> list[str]:
     """Return those spiders that have something in a crawl: of the project, and of all that have asked for work."""
-    client = _redis(source)
-    names = dict.fromkeys((*project, *map(_text, client.zrange(source.keys.spiders, 0, -1))))
+    client, known = _redis(source), source.keys.spiders
+    asked = client.zrange(known, 0, -1) if _text(client.type(known)) == "zset" else []
+    names = dict.fromkeys((*project, *map(_text, asked)))
     frontiers = {name: replace(source.keys, spider=name) for name in names}
     return [
         name
@@ -201,6 +119,11 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
 def memory_of(source: BlockingState) -> int:
     """Return how many bytes the Redis of a crawl uses, for all that is in it."""
     return int(_redis(source).info("memory")["used_memory"])
+
+
+def sources_of(source: BlockingState) -> int:
+    """Return how many sources a crawl knows."""
+    return int(_redis(source).scard(source.keys.sources))
 
 
 def overrides_of(source: BlockingState) -> dict[str, str]:
@@ -351,8 +274,9 @@ def _keys_there(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes]]]:
 class Division:
     """Copies a crawl into shards that have nothing. Methods block, and raise what the clients raise.
 
-    `target` is the first of the shards. `left` are keys of the namespace that are none of ours, `folders` those of
-    the overflow store whose packs stay, `counts` what each frontier has of each shard, by spider and number.
+    `target` is the first of the shards. `left` counts the keys of the namespace that are none of ours, or not of
+    their type, `examples` has some; `folders` are those of the overflow store whose packs stay, `counts` what each
+    frontier has of each shard, by spider and number.
     """
 
     def __init__(self, source: BlockingState, target: BlockingState, spiders: Sequence[str]) -> None:
@@ -376,10 +300,11 @@ class Division:
         self._prefixes.sort(key=lambda item: -len(item[0]))
         self._ids = self._node_ids()
         self._done: set[bytes] = set()
-        self.left: list[str] = []
+        self.left = 0
+        self.examples: list[str] = []
         self.folders: list[str] = []
         self.counts: defaultdict[tuple[str, int], Count] = defaultdict(Count)
-        self.events = self.dead_letters = self.sources = 0
+        self.events = self.dead_letters = 0
 
     def copy(self) -> None:
         """Copy all of it.
@@ -420,35 +345,52 @@ class Division:
         """Return which key it is: its name in Keys, and the spider that it is of, if it is of one."""
         found = self._names.get(key) or next((of for prefix, of in self._prefixes if key.startswith(prefix)), None)
         if found is None:
-            self.left.append(key)
+            self._leave(key)
         return found
+
+    def _leave(self, key: str) -> None:
+        self.left += 1
+        if self.left <= _EXAMPLES:
+            self.examples.append(key)
 
     def _copy(self, name: str, spider: str, keys: list[bytes]) -> None:
         """Copy keys of one name."""
+        if name in _TYPES:
+            keys = self._of_type(_TYPES[name], keys)
         if name in OF_SOURCE or name in OF_NUMBER_AND_SOURCE:
             self._copy_of_sources(name, spider, keys)
         elif name in SEEN:
             self._copy_seen(name, keys)
         elif name == "pack_folder":
-            self.folders += [_text(folder) for folder in self._from.mget(keys) if folder]
-        elif name == "readers":
-            self._copy_readers()
+            self.folders += [_text(self._from.get(key)) for key in keys]
         elif name not in ANEW:
             for key in keys:
-                if key in self._done:
-                    continue
+                self._copy_of_crawl(name, spider, key)
+
+    def _copy_of_crawl(self, name: str, spider: str, key: bytes) -> None:
+        """Copy a key that says something of many sources."""
+        if name in STREAMS:
+            self._divide_stream(name, spider, key)
+        elif name == "quarantine":
+            self._divide_quarantine(spider, key)
+        elif name == "readers":
+            self._copy_readers(key)
+        elif name in BY_SOURCE and not key.endswith(b":told:excluded"):
+            self._scatter(key, self._shards, by_source=True)
+        else:
+            self._scatter(key, self._shards[:1] if name in TO_FIRST else self._shards)
+
+    def _of_type(self, kind: str, keys: Iterable[bytes]) -> list[bytes]:
+        """Return those that are of a type, each once: what is done to them must not be done again."""
+        found = []
+        for key in keys:
+            if key not in self._done:
                 self._done.add(key)
-                if name in STREAMS:
-                    self._divide_stream(name, spider, key)
-                elif name == "quarantine":
-                    self._divide_quarantine(spider, key)
-                elif name == "sources":
-                    self.sources = self._from.scard(key)
-                    self._scatter(key, self._shards, by_source=True)
-                elif name in BY_SOURCE and not key.endswith(b":told:excluded"):
-                    self._scatter(key, self._shards, by_source=True)
-                else:
-                    self._scatter(key, self._shards[:1] if name in TO_FIRST else self._shards)
+                if (there := _text(self._from.type(key))) == kind:
+                    found.append(key)
+                elif there != "none":
+                    self._leave(_text(key))
+        return found
 
     def _shard_of(self, source: str) -> BlockingState:
         return self._shards[shard_of(source, len(self._shards))]
@@ -525,7 +467,7 @@ class Division:
             for shard in shards:
                 _redis(shard).set(self._key_in(shard, key), value)
         elif kind != "none":
-            self.left.append(_text(key))
+            self._leave(_text(key))
         if left > 0:
             for shard in shards:
                 _redis(shard).pexpire(self._key_in(shard, key), left)
@@ -586,12 +528,11 @@ class Division:
             _redis(shard).rpush(self._key_in(shard, key), *some)
             self.counts[spider, shard.number].quarantined += len(some)
 
-    def _copy_readers(self) -> None:
+    def _copy_readers(self, key: bytes) -> None:
         """Have each reader stand in all shards where it stands here."""
-        here = self._source.keys
-        for field, at in self._from.hgetall(here.readers).items():
+        for field, at in self._from.hgetall(key).items():
             reader, newline, stream = field.rpartition(b"\n")
-            if newline and stream.startswith(here.namespace.encode()):
+            if newline and stream.startswith(self._source.keys.namespace.encode()):
                 for shard in self._shards:
                     _redis(shard).hset(shard.keys.readers, reader + newline + self._key_in(shard, stream), at)
 

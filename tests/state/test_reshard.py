@@ -37,7 +37,8 @@ from crawlproject.state.shards import shard_of
 from crawlproject.storage.parts import FolderParts
 from tests.conftest import Scrapy
 from tests.leading import lead
-from tests.state.servers import Cluster
+from tests.state.servers import Cluster, Server
+from tests.waiting import until
 
 SHARDS = 4
 DOMAINS = [f"s{number}.example" for number in range(12)]
@@ -169,7 +170,7 @@ ALL = Counter(f"http://{domain}/{place}.jpg" for domain in DOMAINS for place in 
 async def test_all_requests_are_in_the_shards_of_their_sources_once(before: Before, crawl: State) -> None:
     await fill(crawl)
     done = await before.divide()
-    assert (done.shards, done.sources, done.requests, done.left) == (SHARDS, 12, 240, [])
+    assert (done.shards, done.sources, done.requests, done.left) == (SHARDS, 12, 240, 0)
     after = await before.open()
     for shard in after.shards:
         client: Any = shard.redis
@@ -250,7 +251,7 @@ async def test_what_is_known_of_sources_is_where_they_are(before: Before, crawl:
     await client.set(crawl.keys.seconds_of + "s7.example", b"12", ex=120)
     await client.set("crawl:of-somebody-else" if not crawl.is_shard else "{crawl}:of-somebody-else", "x")
     done = await before.divide()
-    assert len(done.left) == 1
+    assert done.left == 1
     after = await before.open()
     shards = {domain: after.shard_for(domain) for domain in DOMAINS}
 
@@ -541,6 +542,45 @@ async def test_one_that_breaks_off_is_begun_anew(
     await after.close()
     with pytest.raises(ConfigError, match="4 in the crawl"):
         await State(before.config, "images").open()
+
+
+@pytest.mark.slow
+async def test_a_master_that_dies_meanwhile_breaks_it_off(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have lost what it had got: begun anew, all is there."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    cluster = on_one_redis.cluster
+    victims: list[Server] = []
+    copy = reshard.Division._copy
+
+    def has_taken_over() -> bool:
+        with suppress(LookupError):
+            return cluster.owner_of("{crawl:1}") is not victims[0]
+        return False
+
+    def copy_and_kill(self: reshard.Division, name: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, name, spider, keys)
+        if name == "queue_of" and not victims:
+            victims.append(cluster.owner_of("{crawl:1}"))
+            victims[0].kill()
+            until(has_taken_over)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reshard.Division, "_copy", copy_and_kill)
+        with pytest.raises((CrawlprojectError, redis.RedisError)):
+            await on_one_redis.divide()
+    with pytest.raises(ConfigError, match="is being divided into 4 shards: wait for that, or"):
+        await State(on_one_redis.config, "images").open()
+    victims[0].start()
+    until(cluster.is_whole)
+    await on_one_redis.divide()
+    assert on_one_redis.heard[-2] == "a division that broke off is begun anew"
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
 
 
 # As users run it
