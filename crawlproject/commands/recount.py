@@ -6,12 +6,18 @@ import argparse
 import asyncio
 import json
 from dataclasses import asdict
+from functools import reduce
+from operator import add
 from typing import Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
+from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.state.health import plain
+from crawlproject.state.over_shards import not_answering
 from crawlproject.state.recount import Recount, recount
+from crawlproject.texts import counted
 
 
 class Command(cli.Command):
@@ -33,8 +39,25 @@ class Command(cli.Command):
         cli.show(json.dumps(_as_json(found), indent=2) if opts.json else _for_people(found))
 
     async def _recount(self, spider: str) -> Recount:
+        """Recount each shard.
+
+        Raises:
+            FrontierInUse: a worker is at work.
+            redis.ConnectionError: a shard does not answer; those before it are put right.
+            REDIS_TROUBLE: of the only shard.
+
+        """
         async with cli.opened_state(self, spider) as state:
-            return await recount(state)
+            found: list[Recount] = []
+            for shard in state.shards:
+                try:
+                    found.append(await recount(shard))
+                except REDIS_TROUBLE as error:
+                    if state.count == 1:
+                        raise
+                    what = f": the {counted(len(found), 'shard')} before it have been recounted; run this again"
+                    raise not_answering(shard, plain(error), what) from None
+            return reduce(add, found)
 
 
 def _as_json(found: Recount) -> dict[str, Any]:

@@ -19,7 +19,10 @@ from crawlproject.state.scripts import Present
 from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.users_keys import note_taken_rates
 
-_BYTES_A_S = 10_000_000  # of the memory of Redis, copied in a second; see benchmarks/README.md
+# What a division takes; see benchmarks/README.md.
+_BYTES_A_S = 10_000_000  # of the memory of Redis, copied in a second
+_FIELDS_A_S = 1_000_000  # of what each shard gets
+_LEAST_S = 5.0
 
 Say = Callable[[str], None]
 
@@ -55,8 +58,8 @@ class Divided:
     seconds: float
 
 
-def plan(config: Config, project: Sequence[str]) -> Plan:
-    """Return what a division would take, having checked that nobody but workers is at work.
+def plan(config: Config, count: int, project: Sequence[str]) -> Plan:
+    """Return what a division into so many shards would take, having checked that nobody but workers is at work.
 
     Raises:
         FrontierInUse: somebody is.
@@ -66,8 +69,8 @@ def plan(config: Config, project: Sequence[str]) -> Plan:
     with BlockingState.connect(config, divides=True) as source:
         spiders = reshard.spiders_of(source, project)
         reshard.check_at_rest(source, spiders)
-        size = reshard.memory_of(source)
-    return Plan(spiders, size, size / _BYTES_A_S)
+        size, fields = reshard.memory_of(source), reshard.fields_of_all(source)
+    return Plan(spiders, size, _LEAST_S + size / _BYTES_A_S + count * fields / _FIELDS_A_S)
 
 
 def divide(config: Config, target_config: Config, project: Sequence[str], say: Say) -> Divided:

@@ -27,8 +27,10 @@ from crawlproject.state.shards import HASH_VERSION, shard_of
 T = TypeVar("T")
 
 _EXAMPLES = 5  # of keys that are none of ours
-_PAGE = 500  # keys, fields or entries that are copied at once
+_PAGE = 500  # keys or entries that are copied at once
+_FIELDS = 5_000  # the same of fields and members, which 16 shards may divide
 _LONG_LIST = 1_000  # beyond it a list is copied in pieces, not as a whole
+_WHOLE_HASH = 500_000  # the same of a hash: half a second of Redis
 _PART_BYTES = 2**30  # of what the crawl has in Redis, for each part of its seen filter
 _FEEDER_S = 15.0  # in which a process that feeds says so a few times
 _SCANS = {"hash": "hscan_iter", "zset": "zscan_iter", "set": "sscan_iter"}
@@ -119,6 +121,15 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
 def memory_of(source: BlockingState) -> int:
     """Return how many bytes the Redis of a crawl uses, for all that is in it."""
     return int(_redis(source).info("memory")["used_memory"])
+
+
+def fields_of_all(source: BlockingState) -> int:
+    """Return how many fields each shard gets of what all have."""
+    keys, client = source.keys, _redis(source)
+    with client.pipeline(transaction=False) as pipe:
+        for key in (keys.limits, keys.hosts, keys.claims):
+            pipe.hlen(key)
+        return sum(number for number in pipe.execute(raise_on_error=False) if isinstance(number, int))
 
 
 def sources_of(source: BlockingState) -> int:
@@ -455,8 +466,12 @@ class Division:
     def _scatter(self, key: bytes, shards: Sequence[BlockingState], *, by_source: bool = False) -> None:
         """Copy a key to shards; `by_source`: of its fields or members, which are sources, each has its own."""
         kind, left = _text(self._from.type(key)), self._from.pttl(key)
-        if kind in _SCANS:
-            for page in _pages(getattr(self._from, _SCANS[kind])(key, count=_PAGE)):
+        if kind == "hash" and not by_source and self._from.hlen(key) <= _WHOLE_HASH:
+            payload = self._from.dump(key)
+            for shard in shards:
+                _redis(shard).restore(self._key_in(shard, key), 0, payload, replace=True)
+        elif kind in _SCANS:
+            for page in _pages(getattr(self._from, _SCANS[kind])(key, count=_FIELDS), _FIELDS):
                 for shard, some in self._shares(page, shards, by_source):
                     _add_to(_redis(shard), kind, self._key_in(shard, key), some)
         elif kind == "list":
@@ -621,9 +636,9 @@ def _power_of_two(least: float) -> int:
     return number
 
 
-def _pages(items: Iterable[T]) -> Iterator[list[T]]:
+def _pages(items: Iterable[T], size: int = _PAGE) -> Iterator[list[T]]:
     rest = iter(items)
-    while page := list(islice(rest, _PAGE)):
+    while page := list(islice(rest, size)):
         yield page
 
 
