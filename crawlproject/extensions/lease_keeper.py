@@ -201,11 +201,11 @@ class LeaseKeeper:
         self._settle_ended()
 
     def _settle_ended(self) -> None:
-        """Settle the leases whose requests have left the engine; what they led to is stored before (scheduler)."""
+        """Settle the leases whose requests have left the engine, and whose finds are stored (scheduler)."""
         present = engine.in_progress(self.crawler)
         for lease in list(self.worker.lease_queue.leases.values()):
             request = lease.request
-            if request is None or request in present:
+            if request is None or request in present or lease.unstored:
                 continue
             status, given_up = self._statuses.pop(lease.id, None), self._given_up.pop(lease.id, None)
             if given_up is not None:
