@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,8 +20,11 @@ from crawlproject.frontier import scheduler as frontier_scheduler
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.found import FoundRequestsMiddleware
+from crawlproject.models import Fetch, FetchedPage, ReadPage
+from crawlproject.pipelines.found import FoundPipeline
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
+from tests.pages.reading import read
 from tests.state.servers import Cluster
 from tests.state.test_shard_faces import without
 from tests.state.test_shards_worker import put
@@ -190,6 +194,65 @@ async def test_a_worker_that_closes_gives_back_a_page_that_waits(
         state = worker.state.shards[here]
         assert await state.redis.llen(state.keys.queue_of + f"0:{domains(here)[0]}") == 1
         assert await state.redis.llen(state.keys.queue_of + f"0:{domains(here)[1]}") == 1
+
+
+def page(response: Response, *links: str) -> FetchedPage:
+    """Return the item of a page with links that has a text of its own."""
+    shown = "".join(f'<a href="{link}">x</a>' for link in links) + f"<p>About {response.url}</p>"
+    fetch = Fetch(final_url=response.url, redirects=0, attempts=1, fetch_s=0.1)
+    return FetchedPage(
+        response.url,
+        "",
+        0,
+        f"domain:{links[0].split('/')[2]}",
+        None,
+        "",
+        fetch,
+        response,
+        page=read(shown, url=response.url),
+        body=b"x",
+    )
+
+
+async def test_of_pages_only_those_with_links_to_a_shard_wait_while_that_is_away(
+    worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a digest of its text would put a page: and of those that wait one at a time asks that shard."""
+    here, there = places(cluster, worker)
+    found = FoundPipeline(worker.crawler)
+    found.open_spider()
+    pages = [await crawled(worker, keeper, domain) for domain in domains(here)[:8]]
+    with without(cluster, worker.state.shards[there]):
+        scripts, asked, most = worker.state.shards[there].scripts, 0, 0
+        discover = scripts.discover
+
+        async def counted_discover(*args: Any, **options: Any) -> Any:
+            nonlocal asked, most
+            asked += 1
+            most = max(most, asked)
+            try:
+                return await discover(*args, **options)
+            finally:
+                asked -= 1
+
+        monkeypatch.setattr(scripts, "discover", counted_discover)
+        away = [
+            asyncio.create_task(found.process_item(page(one, f"http://{domains(there)[0]}/{number}")))
+            for number, one in enumerate(pages[:4])
+        ]
+        done, _ = await asyncio.wait(away, timeout=2)
+        assert not done
+        most = 0
+        others = [
+            found.process_item(page(one, f"http://{domains(here)[9]}/{number}"))
+            for number, one in enumerate(pages[4:])
+        ]
+        ended = await asyncio.wait_for(asyncio.gather(*others), 5)
+        assert all(isinstance(one, ReadPage) and one.is_new for one in ended)
+        await asyncio.sleep(2)
+        assert most == 1
+    assert all(isinstance(one, ReadPage) and one.is_new for one in await asyncio.gather(*away))
+    assert await counted(worker, there) == 4
 
 
 async def _stored(worker: FrontierScheduler, shard: int) -> bool:
