@@ -224,11 +224,12 @@ class FrontierScheduler(Scheduler):
             shutdown=self.shutdown,
         )
         collect_rarely()
-        await self._join()
-        kept, warnings = await seen_filter_notes(self.state)
-        logger.info("%s", kept)
-        for warning in warnings:
-            logger.warning("%s", warning)
+        joined = await self._join()
+        if joined is not None:
+            kept, warnings = await seen_filter_notes(joined)
+            logger.info("%s", kept)
+            for warning in warnings:
+                logger.warning("%s", warning)
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
@@ -244,8 +245,11 @@ class FrontierScheduler(Scheduler):
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
-    async def _join(self) -> None:
-        """Register this worker. With several shards one that is away does not hold it up: it is joined later."""
+    async def _join(self) -> State | None:
+        """Register this worker; return the first shard that has it.
+
+        With several shards one that is away does not hold it up: it is joined later.
+        """
 
         async def join(shard: State) -> None:
             await shard.scripts.heartbeat(
@@ -257,12 +261,17 @@ class FrontierScheduler(Scheduler):
 
         if self.state.count == 1:
             await join(self.state)
-            return
-        for result in await asyncio.gather(*map(join, self.state.shards), return_exceptions=True):
+            return self.state
+        joined = None
+        results = await asyncio.gather(*map(join, self.state.shards), return_exceptions=True)
+        for shard, result in zip(self.state.shards, results, strict=True):
             if isinstance(result, REDIS_TROUBLE):
                 self.state.failed(result)
             elif result is not None:
                 raise result
+            else:
+                joined = joined or shard
+        return joined
 
     def _keep_crossings(self) -> None:
         """Bring seeds that users push to the shards, and what is of one shard, but in another, to that one."""

@@ -15,6 +15,7 @@ from scrapy.http import Response
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.python.failure import Failure
 
+from crawlproject.errors import RedisUnavailable
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import scheduler as frontier_scheduler
 from crawlproject.frontier.errback import LeasedErrback
@@ -253,6 +254,49 @@ async def test_of_pages_only_those_with_links_to_a_shard_wait_while_that_is_away
         assert most == 1
     assert all(isinstance(one, ReadPage) and one.is_new for one in await asyncio.gather(*away))
     assert await counted(worker, there) == 4
+
+
+async def test_a_worker_starts_without_the_node_of_the_layout_if_others_live_that_know_it(
+    worker: FrontierScheduler,
+    keeper: LeaseKeeper,
+    cluster: Cluster,
+    cluster_url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """That node has the first shard, too. The worker joins it when it is back."""
+    _, there = places(cluster, worker)
+    assert cluster.owner_of(worker.state.keys.layout) is cluster.owner_of(worker.state.keys.rates)
+    new = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
+    assert new.crawler.spider is not None
+    await put(worker, domains(there)[1])
+    await put(worker, domains(1)[0])
+    with without(cluster, worker.state.shards[0]):
+        await maybe_deferred_to_future(new.open(new.crawler.spider))
+        await new._loops.stop(grace=5)
+        assert "the present one was made for" not in caplog.text  # the first shard that answers has its part
+        shard = worker.state.shards[there]
+        assert await shard.redis.zscore(shard.keys.workers, new.state.worker_id) is not None
+        await put(worker, domains(there)[0])
+
+        async def is_leased() -> bool:
+            return bool((await new.queue.fill(there)).grants)
+
+        await until_async(is_leased)
+        # One that had lapsed in another shard meanwhile may join it again.
+        beats = LeaseKeeper.from_crawler(new.crawler)
+        beats.spider_opened()
+        await beats._loops.stop()
+        assert await beats._may_join()
+    assert await beats._may_join()
+    await maybe_deferred_to_future(new.close("finished"))
+    await new.state.close()
+    for one in worker.state.shards:
+        await one.redis.delete(one.keys.workers)
+    with without(cluster, worker.state.shards[0]):
+        alone = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
+        assert alone.crawler.spider is not None
+        with pytest.raises(RedisUnavailable, match="no worker of it lives that knows"):
+            await maybe_deferred_to_future(alone.open(alone.crawler.spider))
 
 
 async def _stored(worker: FrontierScheduler, shard: int) -> bool:
