@@ -18,6 +18,7 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
+from crawlproject.state.over_shards import shown
 from crawlproject.state.users_keys import UsersRates, UsersSets
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
@@ -225,7 +226,8 @@ class ShardLeader:
         if reason != self._paused:
             self._paused = reason
             if reason:
-                logger.warning("Unread events have reached CRAWL_STREAM_MAXLEN: %s", reason)
+                of, part = ("", "") if self.state.count == 1 else (f" of {shown(self.state)}", "its part of ")
+                logger.warning("Unread events%s have reached %sCRAWL_STREAM_MAXLEN: %s", of, part, reason)
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
+LED_BY = "led_by"  # Lease of the response in which this request was found, until the scheduler has it
 IDENTIFIER = "identifier"  # str: the picture's identifier
 SOURCE = "source"  # str: the source the picture is of, in its event: as its seed names it
 PACED_AS = (
@@ -233,7 +234,7 @@ class Lease:
     says that a request was handed to its connection for it, `requested` what came of that. `started` and `fetched`
     are the moments at which Scrapy got it, and at which its download ended, well or not; None before. `parked`
     says that it waits for its host's addresses or its robots.txt. `shard` is the number of the shard that granted
-    it.
+    it. `unstored` counts the requests that it has led to and that are not stored yet.
     """
 
     id: str
@@ -253,6 +254,7 @@ class Lease:
     started: float | None = None
     fetched: float | None = None
     shard: int = 0
+    unstored: int = 0
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the slot may still be used at `now`."""

@@ -58,6 +58,7 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/middlewares/test_robots.py",
     "tests/state/test_cluster.py",
     "tests/state/test_seed_outbox.py",
+    "tests/state/test_shard_away.py",
     "tests/state/test_shards.py",
     "tests/state/test_shards_worker.py",
 )

@@ -127,7 +127,7 @@ async def explain(
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
-    ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier)
+    ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     if ended is None and spider != "pages":
         ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
     seen = await state.scripts.was_seen(SeenFilter().digest(request))

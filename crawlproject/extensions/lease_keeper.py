@@ -54,7 +54,7 @@ from crawlproject.politeness.outcomes import (
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.client import State
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -201,11 +201,11 @@ class LeaseKeeper:
         self._settle_ended()
 
     def _settle_ended(self) -> None:
-        """Settle the leases whose requests have left the engine; what they led to is stored before (scheduler)."""
+        """Settle the leases whose requests have left the engine, and whose finds are stored (scheduler)."""
         present = engine.in_progress(self.crawler)
         for lease in list(self.worker.lease_queue.leases.values()):
             request = lease.request
-            if request is None or request in present:
+            if request is None or request in present or lease.unstored:
                 continue
             status, given_up = self._statuses.pop(lease.id, None), self._given_up.pop(lease.id, None)
             if given_up is not None:
@@ -366,10 +366,14 @@ class LeaseKeeper:
     async def _may_join(self) -> bool:
         """Tell whether the crawl has as many shards as this worker knows; else stop this worker.
 
-        It may have been begun anew, with others, while this worker was silent.
+        It may have been begun anew, with others, while this worker was silent. While nobody can say, it was not if
+        workers live in some of its shards.
         """
         try:
             await self.worker.state.check_layout()
+        except REDIS_TROUBLE:
+            if not await self.worker.state.has_workers():
+                raise
         except ConfigError as error:
             logger.error("This worker stops: %s", error)
             self._stopping = asyncio.create_task(self.crawler.engine.close_spider_async(reason="shards"))

@@ -20,6 +20,7 @@ from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.over_shards import not_answering
 from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
 from crawlproject.state.shards import shard_of
 
@@ -35,6 +36,7 @@ _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
 _UNKNOWN = (_OPEN, 0.0, "")
 _MOST_HOPS = 3  # of links from shard to shard
+_TURN_S = 10.0  # that a call waits for its turn to ask a shard that is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +303,16 @@ def scripts_of(state: State) -> Scripts | ShardsScripts:
 
 
 class ShardsScripts:
-    """Several shards: each link is admitted to the one that its source is in."""
+    """Several shards: each link is admitted to the one that its source is in.
+
+    Hundreds of pages may wait for a shard that is away. One at a time asks it: the others cost neither CPU nor
+    connections.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._turns = [asyncio.Lock() for _ in state.shards]
+        self._away: set[int] = set()  # shards that have failed when they were last asked
         self._homes: dict[tuple[str | None, str], int] = {}
 
     async def discover(self, groups: Sequence[LinkGroup], **options: Any) -> DiscoverReply | None:
@@ -313,8 +321,8 @@ class ShardsScripts:
         for _ in range(_MOST_HOPS):
             for number in {self._home_of(group) for group in left.values()}:
                 places = [place for place, group in left.items() if self._home_of(group) == number]
-                scripts, some = self._state.shards[number].scripts, [left.pop(place) for place in places]
-                reply = await scripts.discover(some, **options)
+                some = [left.pop(place) for place in places]
+                reply = await self._ask(number, some, options)
                 if reply is None:
                     return None
                 at = 0
@@ -327,6 +335,39 @@ class ShardsScripts:
             if not left:
                 return DiscoverReply("".join(letters), closed)
         return None  # the catalogues of the shards differ for the moment
+
+    async def _ask(
+        self, number: int, groups: Sequence[LinkGroup], options: Mapping[str, Any]
+    ) -> DiscoverReply | None:
+        """Ask a shard; if it is away, when no other call does.
+
+        Raises:
+            redis.ConnectionError: the turn of this call has not come in time.
+            REDIS_TROUBLE: the shard fails.
+
+        """
+        shard, turn = self._state.shards[number], self._turns[number]
+        if number not in self._away:
+            return await self._discover(shard, groups, options)
+        try:
+            await asyncio.wait_for(turn.acquire(), _TURN_S)
+        except TimeoutError:
+            raise not_answering(shard, "many pages wait for it") from None
+        try:
+            return await self._discover(shard, groups, options)
+        finally:
+            turn.release()
+
+    async def _discover(
+        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any]
+    ) -> DiscoverReply | None:
+        try:
+            reply: DiscoverReply | None = await shard.scripts.discover(groups, **options)
+        except REDIS_TROUBLE:
+            self._away.add(shard.number)
+            raise
+        self._away.discard(shard.number)
+        return reply
 
     def _home_of(self, group: LinkGroup) -> int:
         key = (group.source, group.domain)

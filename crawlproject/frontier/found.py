@@ -12,6 +12,7 @@ from crawlproject.models import (
     FREE_RETRIES,
     IDENTIFIER,
     LEASE,
+    LED_BY,
     OPT_OUT,
     PACED_AS,
     PASSAGE,
@@ -23,7 +24,7 @@ from crawlproject.models import (
 # What belongs to the request that led there. `Request(url, meta=response.meta)` would take it along.
 _OF_ONE_REQUEST = frozenset(
     {
-        *(LEASE, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
+        *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
         *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )

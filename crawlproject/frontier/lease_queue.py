@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from scrapy import Request, Spider
@@ -155,7 +154,7 @@ class LeaseQueue:
             if "redirect_urls" not in request.meta:
                 request.meta[PACED_AS] = lease.source
             if self.is_retried is not None:
-                request.errback = LeasedErrback(request.errback, partial(self.is_retried, lease))
+                request.errback = LeasedErrback(request.errback, lease, self.is_retried)
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)

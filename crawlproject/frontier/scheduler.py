@@ -8,7 +8,7 @@ import math
 from collections import defaultdict, deque
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
@@ -32,7 +32,7 @@ from crawlproject.frontier.seeds import (
     requests_of,
 )
 from crawlproject.loops import Loops
-from crawlproject.models import LEASE, PROBE, REVISIT, Lease
+from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.politeness.slots import HORIZON_S
@@ -40,6 +40,7 @@ from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.crossings import Carrier, SeedOutboxes
+from crawlproject.state.over_shards import shown
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seed_outbox import SeedOutbox
@@ -60,11 +61,19 @@ _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
 _MEMBERS_EVERY_S = 2.0  # between two looks who else is there
-_MOST_HOPS = 8  # of new requests from shard to shard at a time: their catalogues may differ for a moment
+_MOST_HOPS = 3  # of new requests from shard to shard at the end: their catalogues may differ for a moment
+_MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
+
+
+class _New(NamedTuple):
+    """A request to be stored, and the leases that do not end before."""
+
+    request: NewRequest
+    leases: list[Lease]
 
 
 class FrontierScheduler(Scheduler):
@@ -86,7 +95,8 @@ class FrontierScheduler(Scheduler):
         self.config = config.load(crawler.settings)
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
-        self._new: defaultdict[int, deque[NewRequest]] = defaultdict(deque)  # by the shard that each goes to next
+        self._new: defaultdict[int, deque[_New]] = defaultdict(deque)  # by the shard that each goes to next
+        self._unstored = 0  # of them, in all
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
@@ -95,10 +105,8 @@ class FrontierScheduler(Scheduler):
         self._drained = False
         self._members_at = 0.0  # when to ask again who is there
         self._rests = False  # what this worker has said of itself then
-        self._storing = asyncio.Lock()  # held while new requests are stored
-        self._ending: defaultdict[int, asyncio.Lock] = defaultdict(
-            asyncio.Lock
-        )  # while a shard's leases are ended
+        # Held while a shard's new requests are stored, and its leases ended.
+        self._ending: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._ended_at: defaultdict[int, float] = defaultdict(float)  # when that was last done
         self._stop_at: float | None = None
         self.leasing = Leasing()
@@ -132,22 +140,43 @@ class FrontierScheduler(Scheduler):
             lease = request.meta.get(LEASE)
             if lease is not None and not lease.reached_spider:
                 return self._put_back(lease, request)
-            if lease is not None:
-                request = detached(request)  # `Request(url, meta=...)` in an errback takes all meta along
+            led_by: Lease | None = request.meta.get(LED_BY, lease)
+            if led_by is not None:
+                request = detached(request)
             if self._is_alone:
                 self._own.append(request)
                 return True
             is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
             new = new_request(request, self.spider, self.df, found=is_found)
-            self._new[home_of(request, self.state.count)].append(new)
+            self._note_new(home_of(request, self.state.count), _New(new, self._led_by(led_by, request)))
+            self._unstored += 1
         except Exception:
             url = printable(without_userinfo(request.url))
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
             self.stats.inc_value("frontier/not_stored")
             return False
         self._drained, self._idle_since = False, None
-        self._settle_soon()
         return True
+
+    def _led_by(self, lease: Lease | None, request: Request) -> list[Lease]:
+        """Return the leases that end after a request has been stored, having each of them count it.
+
+        It is that of the response whose callback, or errback, yielded it. What comes from elsewhere, as from a
+        pipeline, may be of each that the spider has been given and is not done with; start requests are of none.
+        """
+        if lease is not None:
+            leases = [lease]
+        elif request.meta.get("is_start_request"):
+            leases = []
+        else:
+            leases = [one for one in self.queue.leases.values() if one.reached_spider]
+        for one in leases:
+            one.unstored += 1
+        return leases
+
+    def _note_new(self, shard: int, new: _New) -> None:
+        self._new[shard].append(new)
+        self.queue.lanes[shard].settled.set()
 
     def next_request(self) -> Request | None:
         """Return a request whose send slot has come."""
@@ -195,11 +224,12 @@ class FrontierScheduler(Scheduler):
             shutdown=self.shutdown,
         )
         collect_rarely()
-        await self._join()
-        kept, warnings = await seen_filter_notes(self.state)
-        logger.info("%s", kept)
-        for warning in warnings:
-            logger.warning("%s", warning)
+        joined = await self._join()
+        if joined is not None:
+            kept, warnings = await seen_filter_notes(joined)
+            logger.info("%s", kept)
+            for warning in warnings:
+                logger.warning("%s", warning)
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
@@ -215,8 +245,11 @@ class FrontierScheduler(Scheduler):
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
-    async def _join(self) -> None:
-        """Register this worker. With several shards one that is away does not hold it up: it is joined later."""
+    async def _join(self) -> State | None:
+        """Register this worker; return the first shard that has it.
+
+        With several shards one that is away does not hold it up: it is joined later.
+        """
 
         async def join(shard: State) -> None:
             await shard.scripts.heartbeat(
@@ -228,12 +261,17 @@ class FrontierScheduler(Scheduler):
 
         if self.state.count == 1:
             await join(self.state)
-            return
-        for result in await asyncio.gather(*map(join, self.state.shards), return_exceptions=True):
+            return self.state
+        joined = None
+        results = await asyncio.gather(*map(join, self.state.shards), return_exceptions=True)
+        for shard, result in zip(self.state.shards, results, strict=True):
             if isinstance(result, REDIS_TROUBLE):
                 self.state.failed(result)
             elif result is not None:
                 raise result
+            else:
+                joined = joined or shard
+        return joined
 
     def _keep_crossings(self) -> None:
         """Bring seeds that users push to the shards, and what is of one shard, but in another, to that one."""
@@ -272,7 +310,8 @@ class FrontierScheduler(Scheduler):
         if not hasattr(self, "_loops"):
             return  # never opened
         self.leasing.wanted.set()
-        self._settle_soon()
+        for lane in self.queue.lanes:
+            lane.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
         for carrier in self._carriers:
             await carrier.stop()
@@ -281,6 +320,7 @@ class FrontierScheduler(Scheduler):
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
+        await self._store_last()
         for error in await asyncio.gather(*map(self._leave, self.state.shards), return_exceptions=True):
             if isinstance(error, REDIS_TROUBLE):
                 logger.error(
@@ -289,15 +329,23 @@ class FrontierScheduler(Scheduler):
             elif error is not None:
                 raise error
 
+    async def _store_last(self) -> None:
+        """Store what was found, so that the leases that led there can end, whichever shards they are of."""
+        for _ in range(_MOST_HOPS):
+            shards = [shard for shard, waiting in self._new.items() if waiting]
+            if any(await asyncio.gather(*map(self._store_new, shards), return_exceptions=True)):
+                break  # `_leave` says so
+        if self._unstored:
+            logger.error(
+                "%d requests could not be stored: those that were found are found again, start requests are lost",
+                self._unstored,
+            )
+
     async def _leave(self, shard: State) -> None:
         """Send a shard the last settlements, and deregister this worker there."""
         await self._end_leases(shard.number)
         if returned := await shard.scripts.leave(self.state.worker_id):
             self.stats.inc_value("frontier/returned_at_close", returned)
-
-    def _settle_soon(self) -> None:
-        for lane in self.queue.lanes:
-            lane.settled.set()
 
     async def _disconnect(self) -> None:
         await self.state.close()
@@ -321,6 +369,10 @@ class FrontierScheduler(Scheduler):
         if self.leasing.paused:
             self._report("paused", self.leasing.paused, shard)
             self.queue.give_back_waiting()
+            await asyncio.sleep(_LEASE_EVERY_S)
+            return
+        if self._unstored > _MOST_NEW:
+            self._report("paused", self._why_unstored(), shard)
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         if not self._homes.has(shard):
@@ -417,49 +469,46 @@ class FrontierScheduler(Scheduler):
             await self._end_leases(shard)
 
     async def _end_leases(self, shard: int = 0) -> None:
+        """Store what was found for a shard, and end the leases of it that may end.
+
+        The requests found in a response are stored before its lease ends, so that none is lost in between. Each
+        shard has those that are for it stored: while one is away only the leases wait that led there.
+        """
         async with self._ending[shard]:
-            # The requests found in a response are stored before its lease ends, so that none is lost in between.
+            await self._store_new(shard)
             self.queue.settle_ended()
-            count = self.queue.unsent(shard)
-            if await self._store_new():
-                await self.queue.flush(count, shard)
-            else:
+            await self.queue.flush(self.queue.unsent(shard), shard)
+            if self._new[shard]:
                 self.queue.lanes[shard].settled.set()  # to try again
             self._ended_at[shard] = asyncio.get_running_loop().time()
 
-    async def _store_new(self) -> bool:
-        """Store all requests that are new; False while the catalogue that says whose they are is not known."""
-        if not self._has_new:
-            return True
-        async with self._storing:
-            hops = 0
-            while self._has_new:
-                if hops > _MOST_HOPS:
-                    return False
-                number, waiting = next(item for item in self._new.items() if item[1])
-                batch = list(islice(waiting, _ENQUEUE_BATCH))
-                shard = self.state.shards[number]
-                found = await shard.scripts.enqueue_some(
-                    self.state.worker_id,
-                    batch,
-                    high_water=shard.bounds.high_water,
-                    refuse_unknown=self.config.unknown_sources == "refuse",
-                )
-                if found is None:
-                    return False
-                hops = 0 if not found.elsewhere else hops + 1
-                for _ in batch:
-                    waiting.popleft()
-                for at, there in found.elsewhere.items():
-                    self._new[there].append(batch[at])
-                self.stats.inc_value("frontier/enqueued", found.reply.admitted)
-                self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
-                self.leasing.wanted.set()
-        return True
+    async def _store_new(self, number: int = 0) -> None:
+        """Store the new requests that a shard is to have, unless it knows no catalogue that says whose they are.
 
-    @property
-    def _has_new(self) -> bool:
-        return any(self._new.values())
+        Those that it says are of another shard go there next.
+        """
+        waiting, shard = self._new[number], self.state.shards[number]
+        while waiting:
+            batch = list(islice(waiting, _ENQUEUE_BATCH))
+            found = await shard.scripts.enqueue_some(
+                self.state.worker_id,
+                [new.request for new in batch],
+                high_water=shard.bounds.high_water,
+                refuse_unknown=self.config.unknown_sources == "refuse",
+            )
+            if found is None:
+                return
+            for at, new in enumerate(batch):
+                waiting.popleft()
+                if at in found.elsewhere:
+                    self._note_new(found.elsewhere[at], new)
+                    continue
+                self._unstored -= 1
+                for lease in new.leases:
+                    lease.unstored -= 1
+            self.stats.inc_value("frontier/enqueued", found.reply.admitted)
+            self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
+            self.leasing.wanted.set()
 
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
@@ -472,7 +521,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone:
             self._drained = True  # nothing but its own requests
             self._wake()
-        elif self.queue.leases or self._has_new or not await self._is_idle():
+        elif self.queue.leases or self._unstored or not await self._is_idle():
             self._idle_since, self._drained = None, False
         elif self._idle_since is None:
             self._idle_since = now
@@ -511,6 +560,14 @@ class FrontierScheduler(Scheduler):
             marks.append(found.marks)
         was_at_rest, self._marks = self.state.count == 1 or marks == self._marks, marks
         return was_at_rest
+
+    def _why_unstored(self) -> str:
+        if self.state.count == 1:
+            return f"more than {_MOST_NEW} requests wait to be stored"
+        most = max(self._new, key=lambda shard: len(self._new[shard]))
+        return (
+            f"more than {_MOST_NEW} requests wait to be stored, most of them in {shown(self.state.shards[most])}"
+        )
 
     def _report(self, state: str, reason: str, shard: int = 0) -> None:
         """Log why nothing is leased of a shard, once per change."""

@@ -12,7 +12,7 @@ from scrapy.http import Response
 
 from crawlproject.frontier.codec import is_header_stored, is_stored, named_source
 from crawlproject.frontier.found import detached
-from crawlproject.models import SOURCE
+from crawlproject.models import LEASE, LED_BY, SOURCE, Lease
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
 
@@ -58,6 +58,9 @@ class FoundRequestsMiddleware:
                     where,
                     spider,
                 )
+        lease: Lease | None = response.request.meta.get(LEASE)
+        if lease is not None and lease.reached_spider:
+            own.meta[LED_BY] = lease  # which ends when this is stored
         return own
 
     def _lost(self, request: Request) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,7 @@ from crawlproject.models import (
     Failure,
     FetchedPage,
     FetchedSitemap,
+    Lease,
     PageEvent,
     ReadPage,
     ReadSitemap,
@@ -108,7 +109,7 @@ class FoundPipeline:
         decided: Counter[str] = Counter()
         links = list(self._links_of(item, page, decided))
         try:
-            is_new = page.digest is None or await self._lasting(lambda: self._is_new(item.url, page))
+            is_new = page.digest is None or await self._lasting(lambda: self._is_new(item, page))
             if is_new:
                 await self._admit(self.links, iter(links), decided)
             if not item.refused:
@@ -301,12 +302,16 @@ class FoundPipeline:
                 return found
             await self._pause()
 
-    async def _is_new(self, url: str, page: Page) -> bool:
-        """Tell whether what a page shows is new to its domain, or was last seen under this address."""
-        text = hashlib.blake2b(f"{domain_of_url(url)}\n{page.digest}".encode(), digest_size=9).digest()
-        address = hashlib.blake2b(url.encode(), digest_size=5).digest()
-        shards = self.worker.state.shards
-        shard = shards[int.from_bytes(text[-2:]) % len(shards)]
+    async def _is_new(self, item: FetchedPage, page: Page) -> bool:
+        """Tell whether what a page shows is new to its domain, or was last seen under this address.
+
+        The shard that has the page knows: that of its domain, so it waits for no other one.
+        """
+        text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
+        address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
+        request, shards = item.response.request, self.worker.state.shards
+        lease: Lease | None = request and request.meta.get(LEASE)
+        shard = shards[lease.shard if lease else 0]
         return await shard.scripts.note_text(
             text, address, places=max(self.settings.pages_texts // len(shards), 1)
         )

@@ -374,16 +374,16 @@ class State:
     async def open(self, say: Say | None = None, *, divides: bool = False) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
 
-        `say` is told where it cannot be checked how many shards there are: then it connects all the same.
-        `divides`: whatever is noted of them.
+        `say` is told where it cannot be checked how many shards there are: then it connects all the same. Without,
+        it does so if a worker lives in some shard: that has checked it. `divides`: whatever is noted of them.
 
         Raises:
-            RedisUnavailable: there is no server, or it is too old.
+            RedisUnavailable: there is no server, or it is too old; or nobody knows how many shards there are.
             ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for
                 them.
 
         """
-        url = await asyncio.to_thread(redis_url, self.config)
+        url, unchecked = await asyncio.to_thread(redis_url, self.config), None
         try:
             self.redis: Redis = _client(
                 url, self.config.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options()
@@ -398,10 +398,10 @@ class State:
             if not divides:
                 await self.check_layout()
         except _CONNECT_ERRORS as error:
-            if say is None or not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
+            if not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
                 await self.close()
                 raise _unavailable(url, error) from None
-            say(_unchecked(self.config, error))
+            unchecked = _unchecked(self.config, error)
         except (RedisUnavailable, ConfigError):
             await self.close()
             raise
@@ -411,6 +411,13 @@ class State:
                 await self._divide(topology)
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+        if unchecked is None:
+            return
+        if say is not None:
+            say(unchecked)
+        elif not await self.has_workers():
+            await self.close()
+            raise RedisUnavailable(f"{unchecked}, and no worker of it lives that knows: start that node")
 
     async def check_layout(self) -> None:
         """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
@@ -432,6 +439,15 @@ class State:
         finally:
             if redis is not self.redis:
                 await redis.aclose()
+
+    async def has_workers(self) -> bool:
+        """Tell whether a worker lives in some shard: it has checked how many there are, when it began."""
+
+        async def ask(shard: State) -> bool:
+            return bool(await shard.scripts.alive(timeout=self.config.heartbeat_timeout))
+
+        found = await asyncio.gather(*map(ask, self.shards), return_exceptions=True)
+        return any(answer is True for answer in found)
 
     async def _divide(self, topology: Topology) -> None:
         """Connect to all shards, this one being the first; they share what is known of the cluster."""

@@ -36,7 +36,7 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
         said = f"not begun; exact, for {rules.seen_capacity} requests at first"
     else:
         said = f"exact, {_generations(exact.split(), exact_count)}"
-        if (last := _capacity(exact)) and rules.seen_capacity > last:
+        if (last := _capacity(exact)) and state.bounds.seen.seen_capacity > last:  # of several shards a part
             warnings.append(
                 f"CRAWL_SEEN_CAPACITY={rules.seen_capacity} holds from the next generation of the seen filter on; "
                 f"the present one was made for {last} requests"

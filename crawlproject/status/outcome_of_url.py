@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
 from crawlproject.frontier.dead_letters import read_dead_letter, time_of
 from crawlproject.state.client import State
 from crawlproject.state.newest_entries import entries_back
+from crawlproject.state.over_shards import ask_shards, shown
 
 MOST_ENTRIES = 100_000  # of each stream, the newest: about a second and 60 MB from Redis
 MOST_BYTES = 64 * 2**20  # of the dead letters, each of which may hold a seed of a megabyte; or a page more
 _EVENTS_A_PAGE = 1000
 _DEAD_LETTERS_A_PAGE = 50
+_WITHIN_S = 30.0  # that other shards have to answer
 
 
 class Ended(NamedTuple):
@@ -33,11 +35,36 @@ class Ended(NamedTuple):
     extra: dict[str, Any] | None = None
 
 
-async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ended | None, dict[str, str | None]]:
+async def last_end(
+    state: State, url: str, identifier: str | None, say: Callable[[str], None] = lambda _: None
+) -> tuple[Ended | None, dict[str, str | None]]:
     """Return how `url` has ended last, if the newest entries tell, and since when each stream was looked at.
 
-    With an `identifier`, only that seed counts. A stream without entries was looked at since None.
+    With an `identifier`, only that seed counts. A stream without entries was looked at since None. `state` is the
+    shard of its source. Where a redirect has led to another source, it has ended in the shard of that: if this one
+    does not tell, all do, each of its part of `MOST_ENTRIES`. `say` is told of those that do not answer.
     """
+    ended, since = await _last_end(state, url, identifier, MOST_ENTRIES)
+    if ended is not None or state.count == 1:
+        return ended, since
+    others = [shard for shard in state.shards if shard is not state]
+    most = max(MOST_ENTRIES // state.count, 1)
+    answers, away = await ask_shards(
+        others, lambda shard: _last_end(shard, url, identifier, most), within_s=_WITHIN_S
+    )
+    for shard, fault in away.items():
+        say(f"{shown(shard)} does not answer ({fault}): whether a redirect ended there is not known")
+    ends = [one for one, _ in answers.values() if one is not None]
+    for _, there in answers.values():
+        for stream, oldest in there.items():  # all were looked at since the latest of them
+            since[stream] = max(filter(None, (since.get(stream), oldest)), default=None)
+    return max(ends, key=lambda one: one.time, default=None), since
+
+
+async def _last_end(
+    state: State, url: str, identifier: str | None, most_entries: int
+) -> tuple[Ended | None, dict[str, str | None]]:
+    """Do as `last_end`, of one shard."""
     found: list[Ended] = []
     since: dict[str, str | None] = {}
     is_page = state.keys.spider == "pages"
@@ -50,7 +77,7 @@ async def last_end(state: State, url: str, identifier: str | None) -> tuple[Ende
         name, oldest = stream.rpartition(":")[2], None
         needles = {url.encode(), json.dumps(url)[1:-1].encode()}  # as it is in a stored request, and in JSON
         hit = None
-        async for page in entries_back(state, stream, MOST_ENTRIES, most_bytes, page_size):
+        async for page in entries_back(state, stream, most_entries, most_bytes, page_size):
             for at, fields in page:
                 if hit is None and any(needle in value for value in fields.values() for needle in needles):
                     hit = read(at.decode(), fields, url, identifier)

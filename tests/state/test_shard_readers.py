@@ -109,6 +109,15 @@ def test_two_files_of_one_reader_have_each_event_in_one_of_them(state: BlockingS
     assert sorted(numbers(one) + numbers(two)) == list(range(20))
 
 
+def refused(state: BlockingState, folder: Path) -> None:
+    """See a second file refused, as its reader is being read."""
+    with (
+        pytest.raises(ReaderTaken, match="reader both is being read by process"),
+        ShardedEventFile(folder / "two.jsonl", state, "both").opened(),
+    ):
+        pass
+
+
 def test_one_process_reads_under_one_name(state: BlockingState, tmp_path: Path) -> None:
     stop = threading.Event()
     one = ShardedEventFile(tmp_path / "one.jsonl", state, "both", stop.is_set)
@@ -121,11 +130,7 @@ def test_one_process_reads_under_one_name(state: BlockingState, tmp_path: Path) 
         thread = threading.Thread(target=follow)
         thread.start()
         try:
-            with (
-                pytest.raises(ReaderTaken, match="reader both is being read by process"),
-                ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened(),
-            ):
-                pass
+            refused(state, tmp_path)
         finally:
             stop.set()
             thread.join()
@@ -156,11 +161,7 @@ def test_who_is_refused_takes_nothing_from_who_reads(state: BlockingState, tmp_p
         thread = threading.Thread(target=follow)
         thread.start()
         try:
-            with (
-                pytest.raises(ReaderTaken, match="reader both is being read by process"),
-                ShardedEventFile(tmp_path / "two.jsonl", state, "both").opened(),
-            ):
-                pass
+            refused(state, tmp_path)
             one.renew = renew  # type: ignore[method-assign]
             emit(state, range(8))
             until(lambda: ended or numbers(path) == list(range(8)))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -43,6 +44,22 @@ def catalogue(path: Path, domain: str, source: str) -> Path:
 def leader_of(shard: State) -> leaders.ShardLeader:
     """Return who stands for the lead of a shard, in a process of its own as it were."""
     return leaders.ShardLeader(shard.config, shard, leaders._Reading(shard.config.sources), lambda _: True)
+
+
+async def test_a_shard_that_pauses_for_its_readers_names_its_part_of_the_bound(
+    state: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard: Any = state.shards[1]
+    for _ in range(9):
+        await shard.redis.xadd(shard.keys.image_events, {"event": "{}"})
+    await shard.redis.hset(shard.keys.readers, f"slow\n{shard.keys.image_events}", "0-0")
+    shard.bounds = replace(shard.bounds, stream_maxlen=3)
+    leader = leader_of(shard)
+    leader._fence = await lead(shard)
+    await leader._rule()
+    assert "Unread events of shard 1 of 2 have reached its part of CRAWL_STREAM_MAXLEN: " in caplog.text
+    part = "holds more than 3 events, the part of CRAWL_STREAM_MAXLEN that each of 2 shards has, that reader slow "
+    assert part in caplog.text
 
 
 async def test_all_shards_read_the_catalogue_when_the_first_one_does(

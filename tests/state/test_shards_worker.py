@@ -142,8 +142,8 @@ async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker:
         await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
     meta = {"identifier": "1", "depth": 1}
     assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
-    assert await worker._store_new()
-    assert not worker._has_new
+    await worker._store_last()
+    assert not worker._unstored
     counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
     assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
 
@@ -220,12 +220,13 @@ async def test_what_was_found_is_with_a_replica_before_the_lease_of_its_page_end
         with pytest.raises(RedisError, match="no replica has confirmed discover within 1000 ms"):
             await links.admit([Link(f"http://{domain}/a")])
         with pytest.raises(RedisError, match="no replica has confirmed enqueue within 1000 ms"):
-            await worker._store_new()
+            await worker._store_new(shard_of(domain, SHARDS))
     finally:
         for replica in replicas:
             replica.send_signal(signal.SIGCONT)
     await until_async(cluster.is_whole)
-    assert await worker._store_new()
+    await worker._store_last()
+    assert not worker._unstored
     assert await Discovery(scripts_of(worker.state), worker.state.bounds).admit([Link(f"http://{domain}/a")])
     counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
     assert sum(int(count or 0) for count in counted) == 2

@@ -291,6 +291,12 @@ async def test_a_rate_is_no_rate_of_nobody_while_its_node_is_away(cluster: Clust
         await rates.look(fence)
         [found] = await stored(shard, [source])
         assert found.override == b"0.5"
+        for value, said in (("0.7", "in force"), ("auto", "by its size again"), ("0.5", "in force")):
+            why = rf"the rate of {source} is {said}, but .* {prefix}{source} does not answer: run this again"
+            with pytest.raises(redis.ConnectionError, match=why):
+                await controls.set_rate(shard, source, value, BY)
+            [found] = await stored(shard, [source])
+            assert found.override == (None if value == "auto" else value.encode())
     finally:
         away.start()
 

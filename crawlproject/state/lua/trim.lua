@@ -3,7 +3,7 @@
 -- types: zset slots, hash totals, string paused
 -- reads: fence
 --
--- A: fence; maxlen; ttl (ms).
+-- A: fence; maxlen; ttl (ms); shards (how many there are; none: one).
 -- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
 --
 -- Nothing that a reader has yet to read is dropped: past `maxlen` unread entries leasing pauses. Without a
@@ -32,7 +32,8 @@ for _, stream in ipairs(EVENT_STREAMS) do
     local behind = positions[stream]
     if behind then
       local name = behind[1]:gsub('%c', '?')
-      reason = stream .. ' holds more than CRAWL_STREAM_MAXLEN events that reader ' .. name
+      local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
+      reason = stream .. ' holds more than ' .. (bound or 'CRAWL_STREAM_MAXLEN events') .. ' that reader ' .. name
         .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
         .. command_line({'scrapy', 'events', '--forget=' .. name})
     else
