@@ -22,6 +22,7 @@ And a crawl of sixteen shards on a Redis Cluster of three masters, each with a r
 - `cluster-killed`: the master that users push seeds to is killed, and comes back when its replica has taken over.
 - `cluster-lag`, `cluster-lag-seeds`: a master is killed 0.3 s after its replica was cut off: that of the first
   shard, and the one that users push to. What it did in the meantime is gone.
+- `cluster-lag-wait`: as `cluster-lag`, with `CRAWL_REDIS_WAIT=all`: then nothing may be fetched twice, either.
 - `cluster-hung`: the master of the first shard is suspended until its replica has taken over.
 - `cluster-moved`: the slot of the first shard is moved to another master.
 
@@ -267,6 +268,7 @@ class Trial:
     lossless: bool = False  # nothing may be lost
     polite: bool = True  # no second with too many requests
     sharded: bool = False  # sixteen shards on a Redis Cluster
+    waits: bool = False  # with CRAWL_REDIS_WAIT=all, so that nothing is fetched twice
 
 
 TRIALS = (
@@ -288,6 +290,7 @@ TRIALS = (
             ("moved", failover_shards.move),
         )
     ),
+    Trial("cluster-lag-wait", failover_shards.kill_ahead, sharded=True, lossless=True, waits=True),
 )
 
 
@@ -423,6 +426,7 @@ def run(
     scenario = Scenario(trial.name, [Source(name, rate) for name, rate in rates.items()], seconds=seconds)
     listeners = [source.listener for source in scenario.sources]
     settings = _SETTINGS | ({"CRAWL_SHARDS": SHARDS} if trial.sharded else {})
+    settings |= {"CRAWL_REDIS_WAIT": "all"} if trial.waits else {}
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as stack:
         folder = Path(name)
         sites = stack.enter_context(Sites(listeners))
@@ -467,6 +471,8 @@ def run(
         _look_at_shards(result, hurt, sites.report)
     if trial.lossless and result.lost:
         result.broken.append(f"{result.lost} seeds are lost")
+    if trial.waits and result.fetched_twice:
+        result.broken.append(f"{result.fetched_twice} images were fetched twice")
     if trial.polite and result.over:
         result.broken.append("a rate was exceeded")
     return result

@@ -97,7 +97,7 @@ def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = No
             found: Any = client.hgetall(keys.layout)
             _check_layout(config, found, bool(client.exists(keys.fence)))
         else:
-            _check_one_shard(config)
+            _check_without_cluster(config)
     except _CONNECT_ERRORS as error:
         client.close()
         if say is None or not _has_other_shards(config, client, timeout):
@@ -215,12 +215,17 @@ def _check_server(url: str, info: dict[str, object]) -> None:
         )
 
 
-def _check_one_shard(config: Config) -> None:
-    """Check that nobody wants several shards of one Redis."""
+def _check_without_cluster(config: Config) -> None:
+    """Check that nobody wants of one Redis what only a Redis Cluster has."""
     if config.shards > 1:
         raise ConfigError(
             f"CRAWL_SHARDS={config.shards} needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or "
             "leave CRAWL_SHARDS out"
+        )
+    if config.redis_wait == "all":
+        raise ConfigError(
+            "CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or leave "
+            "CRAWL_REDIS_WAIT out"
         )
 
 
@@ -369,7 +374,7 @@ class State:
             if self.is_shard:
                 await self.check_layout()
             else:
-                _check_one_shard(self.config)
+                _check_without_cluster(self.config)
         except _CONNECT_ERRORS as error:
             if say is None or not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
                 await self.close()
@@ -458,6 +463,7 @@ class State:
             seen=self.bounds.seen,
             overflow_tail=self.bounds.overflow_tail,
             shard=(self.number, self.count),
+            waits=config.redis_wait == "all",
         )
 
     async def _follow_master(self) -> None:

@@ -38,7 +38,7 @@ class ScriptRunner:
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the scripts hear nothing of it.
+    many; with one the scripts hear nothing of it. `waits`: a replica has what any of them writes, if there is one.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ScriptRunner:
         seen: SeenRules | None = None,
         overflow_tail: int = 200_000,
         shard: tuple[int, int] = (0, 1),
+        waits: bool = False,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
@@ -66,9 +67,12 @@ class ScriptRunner:
         self._known = keys
         self._clock = clock
         self._health = health or Health()
+        self._waits = waits
         self._loaded: dict[str, _Loaded] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
+        if self._waits:
+            return await self._run_replicated(verb, **arguments)
         loaded = self._load(verb)
         args = [packed(arguments | loaded.arguments)]
         try:
@@ -84,7 +88,7 @@ class ScriptRunner:
         return reply
 
     async def _run_replicated(self, verb: str, **arguments: Any) -> Any:
-        """Run a script whose effects go beyond its shard: a replica has what it wrote, if its master has any.
+        """Run a script whose effects are not to be forgotten: a replica has them, if its master has any.
 
         Raises:
             RedisError: none has confirmed it in time, among other things. What was written is written.
