@@ -1,4 +1,4 @@
-"""What chaos.py hurts for Redis, and looks into: one server, or a Redis Cluster with the shards of a crawl."""
+"""The Redis that chaos.py and failover.py look into: one server, or a Redis Cluster with the shards of a crawl."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ class Frontier:
     def outstanding(self) -> int:
         """Return how many requests have not ended."""
         return self._sum(lambda client, keys: int(client.get(keys.outstanding) or 0))
+
+    def overflow(self) -> int:
+        """Return how many requests wait beyond the shares of their sources."""
+        return self._sum(lambda client, keys: int(client.get(keys.overflow) or 0))
 
     def waiting(self) -> int:
         """Return how many seeds nobody has read."""

@@ -16,10 +16,22 @@ all the while, a reader of the events (`scrapy events --follow`), and in the mid
 The last three come without and with what docs/reliability.md recommends: `min-replicas-to-write 1`,
 `min-replicas-max-lag 2` and `down-after-milliseconds 5000`.
 
+And a crawl of sixteen shards on a Redis Cluster of three masters, each with a replica (failover_shards.py;
+`cluster-node-timeout 3000`):
+
+- `cluster-killed`: the master that users push seeds to is killed, and comes back when its replica has taken over.
+- `cluster-lag`, `cluster-lag-seeds`: a master is killed 0.3 s after its replica was cut off: that of the first
+  shard, and the one that users push to. What it did in the meantime is gone.
+- `cluster-lag-wait`: as `cluster-lag`, with `CRAWL_REDIS_WAIT=all`: then nothing may be fetched twice, either.
+- `cluster-hung`: the master of the first shard is suspended until its replica has taken over.
+- `cluster-moved`: the slot of the first shard is moved to another master.
+
 Afterwards each seed is looked for. Those that are lost are pushed once more, and must end then. Ends with 1 when
 something is not as docs/reliability.md says: a worker or reader that does not go on by itself or does not stop, an
 event twice in the streams, a lost seed that is refused when it is pushed again, or, where nothing may be lost or
-exceeded, a lost seed or a second with too many requests. Takes some ten minutes.
+exceeded, a lost seed or a second with too many requests. With several shards also when a reader gets an event
+twice, a shard whose master was not hurt gets no request for 2 s while there is work, or one whose master was hurt
+gets none within 10 s. Takes some fifteen minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +48,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +56,10 @@ from typing import Any
 
 import redis
 
+from benchmarks import failover_shards
 from benchmarks.arrivals import Report, Sites
+from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
+from benchmarks.failover_shards import SHARDS, Shards
 from benchmarks.ours import ROOT, SCRAPY, Crawl, until
 from benchmarks.politeness import (
     Workers,
@@ -68,11 +83,12 @@ _SETTINGS: dict[str, object] = {
 _PASSWORD = "of-all"
 _MAJORITY = "majority"  # the user as whom those on the other side of a partition come
 _FEED_S = 0.1  # between two pushes
-_AHEAD_S = 2.0  # of work that waits in Redis
+_AHEAD_S = 2.0  # of work that waits in Redis; see failover_shards.AHEAD_S
 _ELECTION_S = 30.0  # for sentinels to make another server the master
 _DEMOTION_S = 60.0  # for an old master to become a replica: sentinels look again after a while only
 _READY_S = 30.0  # for servers and sentinels to know one another
 _QUIET_S = 6.0  # nothing is outstanding: longer than a heartbeat may be late
+_LOOK_S = 0.2  # between two looks at that
 _END_S = 90.0  # for all seeds to end, beyond the scenario's length
 _SPLIT_S = 8.0  # of a partition, after a second master is elected
 
@@ -251,6 +267,8 @@ class Trial:
     min_replicas: bool = False
     lossless: bool = False  # nothing may be lost
     polite: bool = True  # no second with too many requests
+    sharded: bool = False  # sixteen shards on a Redis Cluster
+    waits: bool = False  # with CRAWL_REDIS_WAIT=all, so that nothing is fetched twice
 
 
 TRIALS = (
@@ -262,6 +280,17 @@ TRIALS = (
     Trial("woken-min-replicas", wake_master, min_replicas=True),
     Trial("partition", part, polite=False),
     Trial("partition-min-replicas", part, min_replicas=True),
+    *(
+        Trial(f"cluster-{name}", fault, sharded=True, lossless=True)
+        for name, fault in (
+            ("killed", failover_shards.kill),
+            ("lag", failover_shards.kill_ahead),
+            ("lag-seeds", failover_shards.kill_ahead_of_seeds),
+            ("hung", failover_shards.hang),
+            ("moved", failover_shards.move),
+        )
+    ),
+    Trial("cluster-lag-wait", failover_shards.kill_ahead, sharded=True, lossless=True, waits=True),
 )
 
 
@@ -283,6 +312,10 @@ class Account:
     worst: float = 0.0  # the largest number of requests in a second, as a multiple of what is allowed
     over: float = 0.0  # seconds during which some source had more than it is allowed
     silent: float = 0.0  # seconds without any request, until all was done for the first time
+    others_silent: float | None = None  # the same of a shard whose master was not hurt
+    elected: float | None = None  # seconds from the fault until a replica had taken over
+    away: float | None = None  # seconds from the fault to a request from each shard whose master was hurt
+    lacking: int = 0  # bytes that a master had written and its replica had not when that took over
     done_at: float = math.inf  # when that was
     struck_at: float = 0.0  # when the fault began; rates are judged from a second before
     broken: list[str] = field(default_factory=list)
@@ -292,13 +325,19 @@ class Account:
         row = (
             f"{self.name:24}{self.version:>8}{self.seeds:7}{self.lost:6}{self.again:7}{self.doubled:9}"
             f"{self.read_twice:12}{self.fetched_twice:15}{self.worst:8.2f}{self.over:7.2f}{self.silent:8.1f}"
+            f"{_seconds(self.others_silent):>8}{_seconds(self.elected):>9}{_seconds(self.away):>6}{self.lacking:9}"
         )
         return "\n".join([row, *(f"BROKEN: {what}" for what in self.broken)])
 
 
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
 HEADER = (
     f"{'fault':24}{'Redis':>8}{'seeds':>7}{'lost':>6}{'again':>7}{'doubled':>9}{'read twice':>12}"
-    f"{'fetched twice':>15}{'worst':>8}{'over s':>7}{'silent':>8}"
+    f"{'fetched twice':>15}{'worst':>8}{'over s':>7}{'silent':>8}{'others':>8}"
+    f"{'elected':>9}{'away':>6}{'lacking':>9}"
 )
 
 
@@ -321,21 +360,22 @@ def time_over(times: Sequence[float], rate: float, lapses: Sequence[tuple[float,
 class Feeder(threading.Thread):
     """Pushes seeds at the pace of the crawl, and each until Redis has acknowledged it."""
 
-    def __init__(self, client: redis.Redis, seeds: Sequence[str], rate: float) -> None:
+    def __init__(self, servers: Servers, seeds: Sequence[str], rate: float, ahead: float) -> None:
         super().__init__(daemon=True)
-        self._client: Any = client
+        self._servers = servers
         self._seeds = seeds
         self._rate = rate
+        self._ahead = ahead  # seconds
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Push them all."""
-        ahead, batch = round(_AHEAD_S * self._rate), max(round(_FEED_S * self._rate), 1)
-        push(self._client, self._seeds[:ahead])
+        ahead, batch = round(self._ahead * self._rate), max(round(_FEED_S * self._rate), 1)
+        push(self._servers, self._seeds[:ahead])
         for first in range(ahead, len(self._seeds), batch):
             if self._stopped.wait(_FEED_S):
                 return
-            push(self._client, self._seeds[first : first + batch])
+            push(self._servers, self._seeds[first : first + batch])
 
     def stop(self) -> None:
         """Push no more."""
@@ -343,7 +383,7 @@ class Feeder(threading.Thread):
         self.join()
 
 
-def push(client: Any, seeds: Sequence[str]) -> None:
+def push(servers: Servers, seeds: Sequence[str]) -> None:
     """Push seeds until they are acknowledged; twice does no harm.
 
     Raises:
@@ -353,57 +393,72 @@ def push(client: Any, seeds: Sequence[str]) -> None:
 
     def acknowledged() -> bool:
         with suppress(redis.RedisError):
-            client.lpush(KEYS.seeds, *seeds)
-            return True
+            return servers.push(seeds)
         return False
 
     until("seeds are pushed", _END_S, acknowledged)
 
 
-def ends(client: Any) -> Counter[str]:
-    """Return how many events and dead letters each seed has."""
-    found: Counter[str] = Counter()
-    for stream in (KEYS.image_events, KEYS.link_rot_events):
-        found.update(json.loads(fields[b"event"])["identifier"] for _, fields in client.xrange(stream))
-    return found
+def ends(frontier: Frontier) -> Counter[str]:
+    """Return how many events each seed has in the streams."""
+    events = frontier.events()
+    return Counter(
+        event["identifier"] for key in (KEYS.image_events, KEYS.link_rot_events) for event in events[key]
+    )
+
+
+def _redis_of(trial: Trial, folder: Path) -> Any:
+    """Start the servers of a trial."""
+    if trial.sharded:
+        return Shards(folder)
+    if trial.sentinels:
+        return Cluster(folder, min_replicas=trial.min_replicas, parted=trial.fault is part)
+    return Single(folder)
 
 
 def run(
     trial: Trial, seconds: float = 30.0, sources: Mapping[str, float] | None = None, keep: Path | None = None
 ) -> Account:
     """Run a trial from nothing to nothing; logs and arrivals are left in `keep`, if given."""
-    rates = sources or {"fast": 100.0, "middle": 40.0, "modest": 5.0}
+    rates = sources or (
+        failover_shards.sources() if trial.sharded else {"fast": 100.0, "middle": 40.0, "modest": 5.0}
+    )
     scenario = Scenario(trial.name, [Source(name, rate) for name, rate in rates.items()], seconds=seconds)
     listeners = [source.listener for source in scenario.sources]
+    settings = _SETTINGS | ({"CRAWL_SHARDS": SHARDS} if trial.sharded else {})
+    settings |= {"CRAWL_REDIS_WAIT": "all"} if trial.waits else {}
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as stack:
         folder = Path(name)
         sites = stack.enter_context(Sites(listeners))
         ports = {one: f"{one.host}:{port}" for one, port in zip(listeners, sites.ports, strict=True)}
-        servers: Any = (
-            Cluster(folder, min_replicas=trial.min_replicas, parted=trial.fault is part)
-            if trial.sentinels
-            else Single(folder)
-        )
-        stack.callback(servers.close)
-        crawl = stack.enter_context(Crawl(folder / "crawl", {}, _SETTINGS, redis_url=servers.url))
+        hurt = _redis_of(trial, folder)
+        stack.callback(hurt.close)
+        crawl = stack.enter_context(Crawl(folder / "crawl", {}, settings, redis_url=hurt.url))
+        servers: Servers
+        if trial.sharded:
+            servers = stack.enter_context(closing(RedisCluster(hurt.cluster, SHARDS, "images")))
+        else:
+            servers = OneRedis(crawl, "images", "everysec")
+        frontier = Frontier(servers, "images")
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
-        workers = stack.enter_context(Workers(crawl, scenario, servers.urls)).processes
+        workers = stack.enter_context(Workers(crawl, scenario, hurt.urls, servers.shards)).processes
         seeds = seeds_of(scenario, ports)
         result = Account(trial.name, crawl.redis.info("server")["redis_version"], len(seeds))
         try:
             reader = stack.enter_context(_reader(crawl))
-            feeder = Feeder(crawl.redis, seeds, sum(rates.values()))
+            ahead = failover_shards.AHEAD_S if trial.sharded else _AHEAD_S
+            feeder = Feeder(servers, seeds, sum(rates.values()), ahead)
             feeder.start()
             stack.callback(feeder.stop)
-            until("the crawl is under way", 60, lambda: crawl.redis.xlen(KEYS.image_events) > len(seeds) / 4)
+            until("the crawl is under way", 60, lambda: frontier.ended() > len(seeds) / 4)
             until(
                 "the reader has begun",
                 60,
                 lambda: any(path.stat().st_size for path in crawl.home.glob("events.jsonl")),
             )
             result.struck_at = time.monotonic()
-            trial.fault(servers)
-            result.broken += _finish(crawl, workers, reader, feeder, result, seeds, seconds)
+            trial.fault(hurt)
+            result.broken += _finish(crawl, frontier, workers, reader, feeder, result, seeds, seconds)
         finally:
             if keep is not None:
                 shutil.copytree(crawl.home, keep / trial.name, ignore=lambda *_: {"redis", "thumbnails"})
@@ -412,8 +467,12 @@ def run(
     if keep is not None:
         (keep / trial.name / "arrivals.json").write_text(json.dumps(sites.report))
     _look_at_arrivals(result, rates, sites.report)
+    if trial.sharded:
+        _look_at_shards(result, hurt, sites.report)
     if trial.lossless and result.lost:
         result.broken.append(f"{result.lost} seeds are lost")
+    if trial.waits and result.fetched_twice:
+        result.broken.append(f"{result.fetched_twice} images were fetched twice")
     if trial.polite and result.over:
         result.broken.append("a rate was exceeded")
     return result
@@ -432,20 +491,20 @@ def _reader(crawl: Crawl) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _idle(client: Any) -> bool:
+def _idle(frontier: Frontier) -> bool:
     """Tell whether nothing is left to do."""
     with suppress(redis.RedisError):
-        left = [int(client.get(key) or 0) for key in (KEYS.outstanding, KEYS.overflow)]
-        return not any(left) and not client.exists(KEYS.seeds)
+        return not frontier.outstanding() and not frontier.overflow() and not frontier.unread()
     return False
 
 
-def _wait_for_ends(client: Any, patience: float) -> None:
+def _wait_for_ends(frontier: Frontier, patience: float) -> None:
     since = time.monotonic()
 
     def quiet() -> bool:
         nonlocal since
-        if not _idle(client):
+        time.sleep(_LOOK_S)
+        if not _idle(frontier):
             since = time.monotonic()
         return time.monotonic() > since + _QUIET_S
 
@@ -454,6 +513,7 @@ def _wait_for_ends(client: Any, patience: float) -> None:
 
 def _finish(
     crawl: Crawl,
+    frontier: Frontier,
     workers: Sequence[subprocess.Popen[bytes]],
     reader: subprocess.Popen[bytes],
     feeder: Feeder,
@@ -463,20 +523,19 @@ def _finish(
 ) -> list[str]:
     """Wait for the end, and count; return what is not as it should be."""
     broken: list[str] = []
-    client: Any = crawl.redis
     expected = {json.loads(seed)["uuid"]: seed for seed in seeds}
     try:
         feeder.join(seconds + _END_S)
-        _wait_for_ends(client, seconds + _END_S)
+        _wait_for_ends(frontier, seconds + _END_S)
         result.done_at = time.monotonic()
-        found = ends(client)
+        found = ends(frontier)
         letters = [letter["identifier"] or letter["seed"] for letter in crawl.dead_letters()]
         lost = expected.keys() - found.keys() - set(letters)
         result.lost = len(lost)
         if lost:
-            push(client, [expected[one] for one in lost])
-            _wait_for_ends(client, _END_S)
-            found = ends(client)
+            push(frontier.servers, [expected[one] for one in lost])
+            _wait_for_ends(frontier, _END_S)
+            found = ends(frontier)
             result.again = len(lost - found.keys())
         if letters:
             broken.append(f"{len(letters)} dead letters: {letters[0]} ...")
@@ -485,14 +544,16 @@ def _finish(
             broken.append(f"{result.again} lost seeds were refused when they were pushed again")
         if result.doubled:
             broken.append(f"{result.doubled} events are in the streams twice")
-        registered = b" ".join(client.zrange(KEYS.workers, 0, -1))
+        registered = frontier.registered()
         gone = [number for number, one in enumerate(workers) if f":{one.pid}:".encode() not in registered]
         broken += [f"worker {number} has not come back" for number in gone]
         if reader.poll() is not None:
             broken.append(f"the reader ended with status {reader.returncode}")
     except TimeoutError as error:
-        left = {key: client.get(key) for key in (KEYS.outstanding, KEYS.overflow)}
-        broken.append(f"{error}: {left}, {client.llen(KEYS.seeds)} seeds not read")
+        broken.append(
+            f"{error}: {frontier.outstanding()} outstanding, {frontier.overflow()} beyond, "
+            f"{frontier.waiting()} seeds not read"
+        )
     broken += finish(workers, lambda: True, 1)
     reader.terminate()
     reader.wait(_END_S)
@@ -515,6 +576,25 @@ def _look_at_arrivals(result: Account, rates: Mapping[str, float], report: Repor
     result.fetched_twice = max(len(everything) - result.seeds, 0)
     gaps = (after - before for before, after in pairwise(everything) if after < result.done_at)
     result.silent = max(gaps, default=0.0)
+
+
+def _look_at_shards(result: Account, hurt: Shards, report: Report) -> None:
+    """See how long which shards were away, and what only several of them promise."""
+    arrivals = {
+        shard: [moment for moment in times if moment < result.done_at]
+        for shard, times in failover_shards.by_shard(report).items()
+    }
+    result.lacking = hurt.lacking
+    if hurt.elected_at is not None:
+        result.elected = hurt.elected_at - hurt.struck_at
+    result.others_silent = failover_shards.silence_of_others(arrivals, hurt.hurt, result.struck_at)
+    result.away = failover_shards.time_away(arrivals, hurt.hurt, hurt.struck_at)
+    if result.read_twice:
+        result.broken.append(f"{result.read_twice} events were read twice")
+    if result.others_silent > failover_shards.MOST_SILENT_S:
+        result.broken.append(f"a shard of another master was silent for {result.others_silent:.1f} s")
+    if result.away > failover_shards.MOST_AWAY_S:
+        result.broken.append(f"a shard of the master that was hurt got no request for {result.away:.1f} s")
 
 
 def main() -> int:

@@ -371,13 +371,21 @@ def held_back(crawl: Crawl, scenario: Scenario) -> int:
 class Workers:
     """The workers' processes: all registered and led when the context begins, gone when it ends.
 
-    `urls` are the REDIS_URLs of the workers, one after the other, where they are not that of the crawl.
+    `urls` are the REDIS_URLs of the workers, one after the other, where they are not that of the crawl. `shards`
+    are those of the crawl, a client and its keys each; none: that it has one.
     """
 
-    def __init__(self, crawl: Crawl, scenario: Scenario, urls: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        crawl: Crawl,
+        scenario: Scenario,
+        urls: Sequence[str] = (),
+        shards: Sequence[tuple[Any, Keys]] = (),
+    ) -> None:
         self._crawl = crawl
         self._scenario = scenario
         self._urls = urls
+        self._shards = shards or [(crawl.redis, KEYS)]
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -405,8 +413,12 @@ class Workers:
 
     def _ready(self) -> bool:
         redis: Any = self._crawl.redis
-        there = sum(redis.zcard(keys.workers) for keys in (KEYS, SECOND))
-        return bool(there == len(self.processes) and redis.exists(KEYS.pulse))
+        first = len(self.processes) - self._scenario.second
+        if self._scenario.second and redis.zcard(SECOND.workers) < self._scenario.second:
+            return False
+        return all(
+            client.zcard(keys.workers) == first and client.exists(keys.pulse) for client, keys in self._shards
+        )
 
     def _kill(self) -> None:
         for process in self.processes:

@@ -293,7 +293,7 @@ class ShardLeader:
         fence = self._fence
         if fence is None:
             now = asyncio.get_running_loop().time()
-            if now >= self._tend_at:
+            if now >= self._tend_at and (self.state.count == 1 or self._is_home_of(self.state.number)):
                 self._tend_at = now + _EXCLUSIONS_ELSEWHERE_S
                 await self.exclusions.tend(self.state)
             await asyncio.sleep(0.1)

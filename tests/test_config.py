@@ -46,6 +46,7 @@ BOUNDS: dict[str, Bounds] = {
     "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
     "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
     "CRAWL_SHARDS": ([("1", 1), ("16", 16), (256, 256)], ["0", "3", "12", "512", "", "1.5", True]),
+    "CRAWL_REDIS_WAIT": ([("crossings", "crossings"), ("all", "all")], ["", "none", "All", 1]),
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
     "CRAWL_PAGES_DEPTH": ([("0", 0), ("20", 20)], ["-1", "21", "", "1.5"]),
     "CRAWL_PAGES_MAX_BYTES": ([("1000", 1000), ("10_000_000", 10_000_000)], ["999", "10000001", "", "250KB"]),

@@ -131,6 +131,13 @@ class Config:
         "same for the whole life of a crawl",
         unit="shards",
     )
+    redis_wait: str = _setting(
+        "CRAWL_REDIS_WAIT",
+        "crossings",
+        choice("crossings", "all"),
+        "on a Redis Cluster: what a replica must have before the crawl goes on: what leaves a slot (`crossings`), "
+        "or `all` that workers write",
+    )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
     )

@@ -38,7 +38,8 @@ def _weight(worker: str, shard: int) -> bytes:
 class Homes:
     """The shards that a worker leases from: those that it is the home of, and, while it has room, another one.
 
-    Before it knows the members it leases from all.
+    It also reads the seeds of these, and brings what is on its way from them. Before it knows the members it does
+    so with all.
     """
 
     def __init__(self, worker: str, shards: int) -> None:

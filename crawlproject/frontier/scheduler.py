@@ -278,8 +278,10 @@ class FrontierScheduler(Scheduler):
         if self.state.count > 1:
             self._outbox = SeedOutboxes(self.state)
             router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
-            self._carriers = [self._outbox.carrier, *map(Carrier.of_shard, self.state.shards)]
-            self._loops.start(self._keep_homes, router.route, *(carrier.look for carrier in self._carriers))
+            of_shards = list(map(Carrier.of_shard, self.state.shards))
+            self._carriers = [self._outbox.carrier, *of_shards]
+            self._loops.start(self._keep_homes, router.route, self._outbox.carrier.look)
+            self._loops.start(*(partial(self._carry, *one) for one in enumerate(of_shards)))
         elif self.state.is_shard:
             self._outbox = SeedOutbox(self.state)
             self._loops.start(self._outbox.forward)
@@ -359,7 +361,17 @@ class FrontierScheduler(Scheduler):
         if self.shutdown.has_begun:
             await asyncio.sleep(_LEASE_EVERY_S)
             return
+        if not (self._homes.has(reader.state.number) or reader.unfinished):
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            return
         await asyncio.sleep(await reader.read())
+
+    async def _carry(self, shard: int, carrier: Carrier) -> None:
+        """Bring what is in the outboxes of a shard that this worker leases from: else all ask all shards."""
+        if not self._homes.has(shard):
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            return
+        await carrier.look()
 
     async def _lease(self, shard: int = 0) -> None:
         if self.shutdown.has_begun:

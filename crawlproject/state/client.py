@@ -97,7 +97,7 @@ def connect_blocking(
     try:
         _check_server(url, client.info("server"))
         if topology_of(client) is None:
-            _check_one_shard(config)
+            _check_without_cluster(config)
         if not divides:
             keys = Keys(config.namespace, "images")
             found: Any = client.hgetall(keys.layout)
@@ -219,12 +219,17 @@ def _check_server(url: str, info: dict[str, object]) -> None:
         )
 
 
-def _check_one_shard(config: Config) -> None:
-    """Check that nobody wants several shards of one Redis."""
+def _check_without_cluster(config: Config) -> None:
+    """Check that nobody wants of one Redis what only a Redis Cluster has."""
     if config.shards > 1:
         raise ConfigError(
             f"CRAWL_SHARDS={config.shards} needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or "
             "leave CRAWL_SHARDS out"
+        )
+    if config.redis_wait == "all":
+        raise ConfigError(
+            "CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or leave "
+            "CRAWL_REDIS_WAIT out"
         )
 
 
@@ -394,7 +399,7 @@ class State:
         try:
             _check_server(url, await self.redis.info("server"))
             if not self.is_shard:
-                _check_one_shard(self.config)
+                _check_without_cluster(self.config)
             if not divides:
                 await self.check_layout()
         except _CONNECT_ERRORS as error:
@@ -504,6 +509,7 @@ class State:
             overflow_tail=self.bounds.overflow_tail,
             shard=(self.number, self.count),
             before=self._before,
+            waits=config.redis_wait == "all",
         )
 
     async def _follow_master(self) -> None:

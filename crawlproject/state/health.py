@@ -34,7 +34,8 @@ _FAULTS = (
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
     (
         r"\bWAIT\b",
-        "No replica confirms in time what is written, and seeds and events wait for it: see its log",
+        "No replica confirms in time what is written, and seeds and events wait for it, with CRAWL_REDIS_WAIT=all "
+        "the whole crawl: see its log",
     ),
     (r"\bNOREPLICAS\b", "Redis is missing replicas (min-replicas-to-write), and the crawl pauses: start them"),
     (

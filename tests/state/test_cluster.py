@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,37 @@ def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: 
         finally:
             replica.process.send_signal(signal.SIGCONT)
         assert len(until(reader.read, despite=redis.RedisError)) == 1
+
+
+@pytest.mark.parametrize("waits", ["crossings", "all"])
+async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
+    cluster: Cluster, cluster_url: str, waits: str
+) -> None:
+    state = State(config.load({"REDIS_URL": cluster_url, "CRAWL_REDIS_WAIT": waits}), "images")
+    await state.open()
+    master = cluster.owner_of(KEYS.seeds)
+    replica = cluster.replica_of(master)
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        if waits == "all":
+            with pytest.raises(redis.RedisError, match="no replica has confirmed lead within 1000 ms"):
+                await state.scripts.lead("leader", ready=True)
+        else:
+            assert await state.scripts.lead("leader", ready=True) == 1
+        assert master.client.get(KEYS.leader) == b"leader"  # as with a lost answer
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    lead = partial(state.scripts.lead, "leader", ready=True)
+    assert await until_async(lead, despite=redis.RedisError) == 1
+    await state.close()
+
+
+async def test_one_redis_has_no_replica_to_wait_for(redis_url: str) -> None:
+    settings = config.load({"REDIS_URL": redis_url, "CRAWL_REDIS_WAIT": "all"})
+    with pytest.raises(ConfigError, match="CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL"):
+        await State(settings, "images").open()
+    with pytest.raises(ConfigError, match="CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL"):
+        connect_blocking(settings)
 
 
 async def moved_from(state: State, master: Server) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -118,6 +119,34 @@ async def test_a_worker_that_leases_nothing_is_the_home_of_no_shard(worker: Fron
     worker.leasing.resume("storage is away")
     await worker._keep_homes()
     assert await homes_of_other() < SHARDS
+
+
+async def test_a_worker_asks_little_of_shards_that_others_are_the_homes_of(
+    cluster: Cluster, cluster_url: str
+) -> None:
+    """Else what they all ask takes more of Redis than the crawl: 200 workers and 64 shards are 12,800 pairs."""
+    one = scheduler_for(cluster_url, CRAWL_SHARDS="16")
+    assert one.crawler.spider is not None
+    await maybe_deferred_to_future(one.open(one.crawler.spider))
+    first = one.state
+    others = {f"other-{number}": time.time() * 1e6 for number in range(15)}
+    await first.redis.zadd(first.keys.workers, others)
+
+    def calls(command: str) -> int:
+        return sum(
+            master.client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
+            for master in cluster.masters()
+        )
+
+    await until_async(lambda: sum(map(one._homes.is_home_of, range(16))) <= 2)
+    await asyncio.sleep(1.5)  # what was begun before ends
+    before = {command: calls(command) for command in ("blmove", "evalsha")}
+    await asyncio.sleep(3)
+    a_second = {command: (calls(command) - count) / 3 for command, count in before.items()}
+    await maybe_deferred_to_future(one.close("finished"))
+    await one.state.close()
+    assert a_second["blmove"] < 6  # for seeds, 17 for all shards and where users push
+    assert a_second["evalsha"] < 14  # to lease from two or three shards, and to carry; 16 more to carry from all
 
 
 async def test_of_a_worker_that_rested_and_is_gone_nothing_stays(worker: FrontierScheduler) -> None:

@@ -43,6 +43,7 @@ class ScriptRunner:
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
     many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
     divided.
+    many; with one the scripts hear nothing of it. `waits`: a replica has what any of them writes, if there is one.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ScriptRunner:
         overflow_tail: int = 200_000,
         shard: tuple[int, int] = (0, 1),
         before: SeenBefore | None = None,
+        waits: bool = False,
     ) -> None:
         self._redis = redis
         self._rules = (rules or CircuitRules()).packed()
@@ -73,9 +75,12 @@ class ScriptRunner:
         self._parts: int | None = None  # of that; None: not known yet
         self._clock = clock
         self._health = health or Health()
+        self._waits = waits
         self._loaded: dict[str, _Loaded] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
+        if self._waits:
+            return await self._run_replicated(verb, **arguments)
         loaded = self._load(verb)
         args = [packed(arguments | loaded.arguments)]
         try:
@@ -91,7 +96,7 @@ class ScriptRunner:
         return reply
 
     async def _run_replicated(self, verb: str, **arguments: Any) -> Any:
-        """Run a script whose effects go beyond its shard: a replica has what it wrote, if its master has any.
+        """Run a script whose effects are not to be forgotten: a replica has them, if its master has any.
 
         Raises:
             RedisError: none has confirmed it in time, among other things. What was written is written.
