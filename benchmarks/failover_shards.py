@@ -136,16 +136,21 @@ def move(shards: Shards) -> None:
 # The account
 
 
-def silence_of_others(arrivals: Mapping[int, Sequence[float]], hurt: frozenset[int], since: float) -> float:
-    """Return how long a shard that was not hurt got no request at most (s); `arrivals` are in order, by shard."""
-    gaps = (
-        after - before
+def silence_of_others(
+    arrivals: Mapping[int, Sequence[float]], hurt: frozenset[int], since: float
+) -> tuple[float, float]:
+    """Return how long a shard that was not hurt got no request at most, before the fault and since (s).
+
+    `arrivals` are in order, by shard. What happens before the fault, too, is the machine's.
+    """
+    gaps = [
+        (after, after - before)
         for shard, times in arrivals.items()
         if shard not in hurt
         for before, after in pairwise(times)
-        if after > since
-    )
-    return max(gaps, default=math.inf)
+    ]
+    before = max((gap for end, gap in gaps if end <= since), default=0.0)
+    return before, max((gap for end, gap in gaps if end > since), default=math.inf)
 
 
 def time_away(arrivals: Mapping[int, Sequence[float]], hurt: frozenset[int], since: float) -> float:

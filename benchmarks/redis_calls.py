@@ -1,10 +1,16 @@
 """One worker's calls to Redis, without the worker; redis_cpu.py runs it with the `crawlproject` of a checkout.
 
-    PYTHONPATH=CHECKOUT python redis_calls.py REDIS_URL REQUESTS RATE
+    PYTHONPATH=CHECKOUT python redis_calls.py REDIS_URL REQUESTS RATE [SHARDS SOURCES WORKERS]
 
 Takes seeds, enqueues, leases, settles, beats, leads, watches, trims and collects as often as a worker does, over
 eight sources of very different rates that make RATE requests a second together. A request is answered 0.1 s after
 its slot; 93 of 100 are images, the others end in the other ways. All runs `_PACE` times as fast as in a crawl.
+
+With SHARDS it makes the calls of WORKERS, in slow motion: each shard has at least one of them as its home, and
+only these lease there. With more than one, on a Redis Cluster, the seeds are brought from where users push them to
+the shards. There are SOURCES sources. What workers ask the other shards is not in it.
+
+Prints how long a lease call takes, in ms (median).
 """
 
 from __future__ import annotations
@@ -15,10 +21,11 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import signature
 from random import Random
+from statistics import median
 from typing import Any
 
 from crawlproject import config
@@ -31,9 +38,11 @@ except ImportError:  # up to 0.1
     from crawlproject.store.client import Store as State  # type: ignore[import-not-found,no-redef]
     from crawlproject.store.scripts import NewRequest, Settlement  # type: ignore[import-not-found,no-redef]
 
-_PACE = 4.0  # times as fast as a crawl
+_PACE = 4.0  # times as fast as a crawl;
+_PACE_OF_MANY = 0.3  # the same with several workers, so that one process can make their calls
 _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, by source
-_SOURCES = {f"source{number}.example": share for number, share in enumerate(_SHARES)}
+_AHEAD = 2_000  # seeds that wait
+_BATCH = 500  # of seeds
 _CAPACITY = 128  # leases of a worker
 _LATENCY_S = 0.1
 _EVENT = json.dumps(
@@ -42,17 +51,64 @@ _EVENT = json.dumps(
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
 
 
-class Worker:
-    """What a worker holds, and what it does when."""
+def sources_of(count: int) -> dict[str, float]:
+    """Return the shares of so many sources of all requests; more than eight have equal ones."""
+    shares = _SHARES if count == len(_SHARES) else [1 / count] * count
+    return {f"source{number}.example": share for number, share in enumerate(shares)}
 
-    def __init__(self, state: Any, requests: int, rate: float) -> None:
+
+class Progress:
+    """How many of all requests were pushed as seeds, and how many are done.
+
+    `rates` are those of the sources, of any unit: each gets its part of every stretch of the seeds.
+    """
+
+    def __init__(self, requests: int, rates: Mapping[str, float]) -> None:
+        self.requests = requests
+        self.fed = self.done = 0
+        random = Random(0)
+        self._next = [(random.random() / rate, source, 1 / rate) for source, rate in rates.items()]
+        heapq.heapify(self._next)
+
+    def next_seeds(self) -> list[str]:
+        """Return the seeds to push next; none while enough wait."""
+        count = 0 if self.fed - self.done > _AHEAD else min(_BATCH, self.requests - self.fed)
+        seeds = []
+        for number in range(self.fed, self.fed + count):
+            moment, source, gap = self._next[0]
+            heapq.heapreplace(self._next, (moment + gap, source, gap))
+            seeds.append(f"{number} {source}")
+        self.fed += count
+        return seeds
+
+
+class Worker:
+    """What a worker holds in a shard, and what it does when.
+
+    `rates` are those of the sources that are there, in requests a second; all runs `pace` times as fast. The first
+    worker of a shard leads it, and enqueues its seeds; with `pushes` it pushes them, too.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        progress: Progress,
+        rates: Mapping[str, float],
+        *,
+        pace: float = _PACE,
+        number: int = 0,
+        pushes: bool = True,
+    ) -> None:
         self.state = state
         self.scripts = state.scripts
-        self.worker_id = "benchmark"
-        self.requests = requests
-        self.rates = {source: rate * share * _PACE for source, share in _SOURCES.items()}
-        self.random = Random(0)
-        self.fed = self.done = 0
+        self.worker_id = f"benchmark-{number}"
+        self.progress = progress
+        self.pace = pace
+        self.rates = {source: rate * pace for source, rate in rates.items()}
+        self.is_first = number == 0
+        self.pushes = pushes
+        self.random = Random(number)
+        self.lease_times: list[float] = []  # seconds that each call took
         self.held: Counter[str] = Counter()
         self.under_way: list[tuple[float, str, bytes]] = []
         self.fence = 0
@@ -60,47 +116,44 @@ class Worker:
     async def run(self) -> None:
         """Make all requests."""
         scripts = self.scripts
-        self.fence = await scripts.lead(self.worker_id, ready=True)
-        await scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
+        if self.is_first:
+            self.fence = await scripts.lead(self.worker_id, ready=True)
+            await scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
         await scripts.heartbeat(self.worker_id, join=True, timeout=30, max_deliveries=3)
         apart = not hasattr(FrontierScheduler, "_end_leases")  # up to 0.1, settlements had a rhythm of their own
         loops = [
             *([(0.1, self.lease), (0.15, self.settle)] if apart else [(0.15, self.settle_and_lease)]),
-            (0.2, self.feed),
-            (1.0, self.rule),
             (5.0, self.beat),
-            (5.0, self.collect),
         ]
-        ends = [asyncio.create_task(self._every(seconds / _PACE, work)) for seconds, work in loops]
+        if self.is_first:
+            loops += [(0.2, self.feed), (1.0, self.rule), (5.0, self.collect)]
+        if self.is_first and not self.pushes:
+            loops.append((1.0, self.look_for_crossings))
+        ends = [asyncio.create_task(self._every(seconds / self.pace, work)) for seconds, work in loops]
         await asyncio.gather(*ends)
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while self.done < self.requests:
+        while self.progress.done < self.progress.requests:
             await work()
             await asyncio.sleep(seconds)
 
     async def feed(self) -> None:
         """Take seeds and enqueue them, while there is room for them."""
-        if self.fed - self.done > 2_000 or self.fed >= self.requests:
-            return
-        count = min(500, self.requests - self.fed)
-        names = self.random.choices(list(_SOURCES), _SHARES, k=count)
-        seeds = [f"{number} {name}" for number, name in enumerate(names, self.fed)]
-        await self.state.redis.lpush(self.state.keys.seeds, *seeds)
-        taken = await self.scripts.take_seeds(self.worker_id, 500)
-        items = [
-            NewRequest(
-                _ENTRY,
-                **self._place(),
-                again=False,
-                domain=name,
+        if self.pushes:
+            if not (seeds := self.progress.next_seeds()):
+                return
+            await self.state.redis.lpush(self.state.keys.seeds, *seeds)
+        taken = await self.scripts.take_seeds(self.worker_id, _BATCH)
+        names = [seed.decode().partition(" ")[2] for seed in taken]
+        items = [NewRequest(_ENTRY, **self._place(), again=False, domain=name) for name in names]
+        if items:
+            await self.scripts.enqueue(
+                self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
             )
-            for name in names
-        ]
-        await self.scripts.enqueue(
-            self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
-        )
-        self.fed += count
+
+    async def look_for_crossings(self) -> None:
+        """Look what is on its way from this shard to others; nothing is."""
+        assert not await self.scripts.waiting(self.worker_id)
 
     def _place(self) -> dict[str, Any]:
         """Return where the seen filter keeps a new request, as the version that is measured takes it."""
@@ -118,19 +171,21 @@ class Worker:
         room = _CAPACITY - self.held.total()
         if room <= 0:
             return
+        began = time.monotonic()
         reply = await self.scripts.lease(
             self.worker_id,
             min(room, 64),
             **self.shares(),
-            horizon=0.25 / _PACE,
+            horizon=0.25 / self.pace,
             dead_maxlen=10**6,
             max_deliveries=3,
         )
+        self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"
         for grant in reply.grants:
             source = grant.id.partition(":")[2]
             self.held[source] += 1
-            heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / _PACE, grant.id, grant.entry))
+            heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / self.pace, grant.id, grant.entry))
 
     def shares(self) -> dict[str, Any]:
         """Return how many leases each source may get: far more than it needs."""
@@ -163,7 +218,7 @@ class Worker:
             return Settlement(
                 name, source, entry, delay=0.2
             )  # a robots.txt to be looked up, a slot that was missed
-        self.done += 1
+        self.progress.done += 1
         if chance < 0.96:
             counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000}
             return Settlement(
@@ -179,7 +234,7 @@ class Worker:
         """Return what was sent when its slot had come."""
         from crawlproject.models import Requested
 
-        late = int(1e6 * self.random.uniform(_LATENCY_S, 2 * _LATENCY_S) / _PACE)
+        late = int(1e6 * self.random.uniform(_LATENCY_S, 2 * _LATENCY_S) / self.pace)
         return Requested(source, int(time.time() * 1e6) - late, self.rates[source], status, 250_000)
 
     async def rule(self) -> None:
@@ -203,13 +258,64 @@ class Worker:
         await keep(self.worker_id, sample.now, b"x" * 2_000)
 
 
-async def main(url: str, requests: int, rate: float) -> None:
+class Users:
+    """The users of a crawl of several shards, who push its seeds, and what brings them to the shards."""
+
+    def __init__(self, state: Any, progress: Progress) -> None:
+        from crawlproject.state.crossings import SeedOutboxes
+
+        self.state = state
+        self.progress = progress
+        self.outboxes = SeedOutboxes(state)
+
+    async def run(self) -> None:
+        """Push all seeds, and bring them."""
+        keys = self.state.keys
+        redis: Any = self.state.client_for(keys.users_seeds)
+        carrying = asyncio.create_task(self._carry())
+        while self.progress.done < self.progress.requests:
+            if seeds := self.progress.next_seeds():
+                await redis.lpush(keys.users_seeds, *seeds)
+            if waiting := await self.outboxes.peek(_BATCH):
+                await self.outboxes.split(waiting, [self._shard_of(seed) for seed in waiting])
+            await asyncio.sleep(0.2 / _PACE_OF_MANY)
+        carrying.cancel()
+        await asyncio.wait([carrying])
+        await self.outboxes.close()
+        await redis.aclose()
+
+    async def _carry(self) -> None:
+        while True:
+            await self.outboxes.carrier.look()
+
+    def _shard_of(self, seed: bytes) -> int:
+        number: int = self.state.shard_for(seed.decode().partition(" ")[2]).number
+        return number
+
+
+async def main(
+    url: str, requests: int, rate: float, shards: int = 1, sources: int = len(_SHARES), workers: int = 1
+) -> None:
     """Make so many requests at that rate, on an empty Redis."""
-    state: Any = State(config.load({"REDIS_URL": url, "CRAWL_CIRCUIT_WINDOW": 60 / _PACE}), "images")
+    pace = _PACE if workers == 1 else _PACE_OF_MANY
+    settings = {"REDIS_URL": url, "CRAWL_CIRCUIT_WINDOW": 60 / pace}
+    state: Any = State(config.load(settings | ({"CRAWL_SHARDS": shards} if shards > 1 else {})), "images")
     await state.open()
-    await Worker(state, requests, rate).run()
+    rates = {source: rate * share for source, share in sources_of(sources).items()}
+    progress = Progress(requests, rates)
+    found = []
+    for place, shard in enumerate(getattr(state, "shards", (state,))):
+        part = rates if shards == 1 else {one: of for one, of in rates.items() if state.shard_for(one) is shard}
+        for number in range(max(len(range(place, workers, shards)), 1)):
+            found.append(Worker(shard, progress, part, pace=pace, number=number, pushes=shards == 1))
+    others = [Users(state, progress).run()] if shards > 1 else []
+    began = time.monotonic()
+    await asyncio.gather(*(worker.run() for worker in found), *others)
+    if (reached := requests / (time.monotonic() - began) / pace) < 0.8 * rate:
+        print(f"{reached:.0f} requests a second were made, not {rate:g}", file=sys.stderr)
     await state.close()
+    print(1000 * median(seconds for worker in found for seconds in worker.lease_times))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:])))

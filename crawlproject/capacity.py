@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from crawlproject.sources.rates import rate_for
 
 # Redis
-REDIS_MOST = 6_000  # images a second that a core of it carries
-REDIS_PLANNED = 3_700  # that are planned with: readers, the monitor and rewrites of the file take their part
+REDIS_MOST = 3_300  # images a second that a core of it carries
+REDIS_PLANNED = 2_000  # that are planned with: readers, the monitor and rewrites of the file take their part
+SHARDED_MOST = 2_200  # the same of each master of a Redis Cluster, with several shards;
+SHARDED_PLANNED = 1_350  # that are planned with
 SEEN_BYTES = 10  # of the seen filter, for each image
 QUEUED_BYTES = 166.5  # of a queued request
 MOST_QUEUED = (
@@ -84,7 +86,7 @@ class Plan:
 
 def plan(demand: Demand) -> Plan:
     """Return what a demand needs."""
-    masters = math.ceil(demand.rate / REDIS_PLANNED)
+    masters = 1 if demand.rate <= REDIS_PLANNED else math.ceil(demand.rate / SHARDED_PLANNED)
     shards = 1 if masters == 1 else min(1 << (SHARDS_A_MASTER * masters - 1).bit_length(), MOST_SHARDS)
     used = float(demand.images * SEEN_BYTES + demand.sources * (SOURCE_BYTES + (shards - 1) * ELSEWHERE_BYTES))
     used += min(demand.images, MOST_QUEUED) * QUEUED_BYTES + min(demand.images, KEPT_EVENTS) * EVENT_BYTES
@@ -100,7 +102,7 @@ def plan(demand: Demand) -> Plan:
         redis_masters=masters,
         shards=shards,
         redis_replicas=demand.replicas,
-        redis_share=demand.rate / masters / REDIS_MOST,
+        redis_share=demand.rate / masters / (REDIS_MOST if masters == 1 else SHARDED_MOST),
         redis_bytes=redis_bytes,
         workers=workers,
         worker_bytes=workers * float(WORKER_BYTES),

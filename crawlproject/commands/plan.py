@@ -102,7 +102,8 @@ def for_people(demand: Demand, found: Plan) -> str:
         lines += [
             "",
             f"One Redis carries {capacity.REDIS_PLANNED:,}/s: this is a Redis Cluster of "
-            f"{found.redis_masters} masters, with CRAWL_SHARDS={found.shards}.",
+            f"{found.redis_masters} masters, {capacity.SHARDED_PLANNED:,}/s each, with CRAWL_SHARDS="
+            f"{found.shards}.",
             "How much several masters carry at once was not measured.",
         ]
     return "\n".join(lines)

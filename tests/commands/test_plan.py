@@ -34,12 +34,13 @@ def test_the_figures_are_those_of_the_formulas(scrapy: Scrapy) -> None:
     assert found["days"] == pytest.approx(1e9 / 8000 / 86_400)
     assert found["allowed_rate"] == pytest.approx(2e6 * 0.2)
     assert found["sources_needed"] == math.ceil(found["sources_needed"])
-    assert (found["redis_masters"], found["redis_replicas"]) == (3, 2)
-    assert found["shards"] == 64
-    used = 1e9 * 10 + 2e6 * (2159 + 63 * 300) + 2.1e6 * 166.5 + 1e6 * 802
-    assert found["redis_bytes"] == pytest.approx(2 * used / 3)
+    assert (found["redis_masters"], found["redis_replicas"]) == (6, 2)
+    assert found["shards"] == 128
+    used = 1e9 * 10 + 2e6 * (2159 + 127 * 300) + 2.1e6 * 166.5 + 1e6 * 802
+    assert found["redis_bytes"] == pytest.approx(2 * used / 6)
+    assert found["redis_share"] == pytest.approx(8000 / 6 / 2200)
     assert found["workers"] == math.ceil(8000 * 0.020 / 0.7)
-    assert found["price"] == pytest.approx(24 * (9 + found["workers"]))
+    assert found["price"] == pytest.approx(24 * (18 + found["workers"]))
 
 
 def test_the_fewest_sources_that_bear_the_rate_are_told() -> None:
@@ -52,10 +53,10 @@ def test_the_fewest_sources_that_bear_the_rate_are_told() -> None:
 
 def test_what_one_redis_cannot_do_is_for_a_cluster(scrapy: Scrapy) -> None:
     assert (
-        "a Redis Cluster of 2 masters, with CRAWL_SHARDS=32."
-        in scrapy("plan", "--images", "1M", "--rate", "3701").stdout
+        "a Redis Cluster of 2 masters, 1,350/s each, with CRAWL_SHARDS=32."
+        in scrapy("plan", "--images", "1M", "--rate", "2001").stdout
     )
-    assert "Cluster" not in scrapy("plan", "--images", "1M", "--rate", "3700").stdout
+    assert "Cluster" not in scrapy("plan", "--images", "1M", "--rate", "2000").stdout
 
 
 def test_the_number_of_shards_is_one_that_the_setting_takes() -> None:
