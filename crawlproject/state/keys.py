@@ -53,7 +53,9 @@ class Keys:
 
     @property
     def seeds_out(self) -> str:
-        """List, on a Redis Cluster: chunks of these on their way (msgpack): number, seeds."""
+        """List, on a Redis Cluster: chunks of these on their way (msgpack): number and, behind a colon, the
+        server that has given it; seeds.
+        """
         return f"{{{self.users_seeds}}}:out"
 
     @property
@@ -63,7 +65,9 @@ class Keys:
 
     @property
     def seeds_received(self) -> str:
-        """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
+        """Hash, on a Redis Cluster: that list of chunks + `:` + server to the number of the last one taken
+        that this server has given.
+        """
         return self._of_spider("seeds_received")
 
     # Shards
