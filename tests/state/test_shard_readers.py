@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -558,3 +559,26 @@ def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker
         assert forwarder.drain() == 10
         assert forwarder.drain() == 0
     assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
+
+
+def test_what_goes_to_kafka_ends_though_a_shard_can_be_read_but_not_written_to(
+    cluster: Cluster, state: BlockingState, tmp_path: Path, broker: Broker
+) -> None:
+    emit(state, range(16))
+    node = cluster.owner_of(state.shards[3].keys.readers)
+    stuck = [shard for shard in state.shards if cluster.owner_of(shard.keys.readers) is node]
+    settings = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0"}}
+    ends = time.monotonic() + 20
+    forwarder = Forwarder(state, Kafka(config.load(settings), lambda _: None), lambda: time.monotonic() > ends)
+    with forwarder.opened():
+        node.client.config_set("min-replicas-to-write", 5)
+        try:
+            with pytest.raises(redis.ConnectionError, match=r"does not answer .*run this again when it does"):
+                forwarder.drain()
+            assert time.monotonic() < ends
+        finally:
+            node.client.config_set("min-replicas-to-write", 0)
+        assert 0 < len(stuck) < SHARDS
+        assert forwarder.sent == 16 - 4 * len(stuck)
+        forwarder.drain()
+        assert forwarder.sent == 16
