@@ -403,7 +403,8 @@ class Keys:
     @property
     def told_of(self) -> str:
         """Prefix + `halted`, `temp_halted`, `excluded` or `override_rate`, hash, on a Redis Cluster: what that set
-        of the operators is known to have, and the rates that were taken over.
+        of the operators is known to have, how often commands have taken names out of it (`takings`, behind a
+        newline), and the rates that were taken over.
         """
         return f"{self.namespace}:told:"
 
