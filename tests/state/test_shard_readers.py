@@ -344,6 +344,26 @@ def test_a_shard_that_is_away_pauses_alone(cluster: Cluster, state: BlockingStat
     assert drain(state, path) == 0
 
 
+def test_notes_do_not_send_their_script_each_time(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
+    def evals() -> int:
+        found = [master.client.info("commandstats").get("cmdstat_eval", {}) for master in cluster.masters()]
+        return sum(one.get("calls", 0) for one in found)
+
+    drain(state, tmp_path / "one.jsonl")
+    let_leases_end(state)
+    before = evals()
+    emit(state, range(8))
+    drain(state, tmp_path / "one.jsonl")
+    assert numbers(tmp_path / "one.jsonl") == list(range(8))
+    assert evals() == before
+    for master in cluster.masters():
+        master.client.script_flush()
+    emit(state, range(8, 16))
+    let_leases_end(state)
+    drain(state, tmp_path / "one.jsonl")
+    assert numbers(tmp_path / "one.jsonl") == list(range(16))
+
+
 @pytest.mark.slow
 def test_what_ends_without_a_shard_says_so(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
