@@ -202,7 +202,9 @@ def keep(file: ShardedEventFile, stop: threading.Event) -> None:
 def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
-    (tmp_path / "events.jsonl.position").write_text(json.dumps({"offset": 0, "last": {"crawl:link_rot": "0-0"}}))
+    (tmp_path / "events.jsonl.position").write_text(
+        json.dumps({"offset": 0, "last": {"{crawl:7}:link_rot": "0-0"}})
+    )
     with pytest.raises(CrawlprojectError, match="another namespace, or of a crawl with another number of shards"):
         drain(state, path)
 
