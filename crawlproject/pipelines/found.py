@@ -310,7 +310,7 @@ class FoundPipeline:
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
         request, shards = item.response.request, self.worker.state.shards
-        lease: Lease | None = request and request.meta.get(LEASE)
+        lease: Lease | None = None if request is None else request.meta.get(LEASE)
         shard = shards[lease.shard if lease else 0]
         return await shard.scripts.note_text(
             text, address, places=max(self.settings.pages_texts // len(shards), 1)

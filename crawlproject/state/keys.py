@@ -53,7 +53,9 @@ class Keys:
 
     @property
     def seeds_out(self) -> str:
-        """List, on a Redis Cluster: chunks of these on their way (msgpack): number, seeds."""
+        """List, on a Redis Cluster: chunks of these on their way (msgpack): number and, behind a colon, the
+        server that has given it; seeds.
+        """
         return f"{{{self.users_seeds}}}:out"
 
     @property
@@ -63,7 +65,9 @@ class Keys:
 
     @property
     def seeds_received(self) -> str:
-        """Hash, on a Redis Cluster: that list of chunks to the number of the last one taken."""
+        """Hash, on a Redis Cluster: that list of chunks + `:` + server to the number of the last one taken
+        that this server has given.
+        """
         return self._of_spider("seeds_received")
 
     # Shards
@@ -399,7 +403,8 @@ class Keys:
     @property
     def told_of(self) -> str:
         """Prefix + `halted`, `temp_halted`, `excluded` or `override_rate`, hash, on a Redis Cluster: what that set
-        of the operators is known to have, and the rates that were taken over.
+        of the operators is known to have, how often commands have taken names out of it (`takings`, behind a
+        newline), and the rates that were taken over.
         """
         return f"{self.namespace}:told:"
 

@@ -38,8 +38,8 @@ class SeedOutbox:
             users = self._keys.users_seeds
             await self._redis.blmove(users, users, _WAIT_S, "RIGHT", "RIGHT")  # nothing is moved: see seed_list.py
             return
-        last = int(await self._state.scripts.receive_seeds(self._keys.seeds_out, chunk))
-        if last == int(chunk.number):
+        last = await self._state.scripts.receive_seeds(self._keys.seeds_out, chunk)
+        if last == chunk.number:
             await self._scripts.ack_seeds(chunk.number)
         elif self._refused == chunk.number:  # else perhaps others were faster, and it is no longer there
             raise ResponseError(

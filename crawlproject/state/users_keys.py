@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
 from redis.asyncio import Redis
@@ -28,6 +28,8 @@ from crawlproject.state.shards import shard_of
 T = TypeVar("T")
 
 SETS = ("halted", "temp_halted", "excluded")
+
+TAKINGS = "\ntakings"  # in what is told of a set, how often commands have taken names out of it: no name
 
 _PAGE = 500  # names a call
 _PAGES = 4  # of each set that are looked through in one go
@@ -108,8 +110,11 @@ async def take_from_users_set(shards: Iterable[State], which: str, names: Sequen
     with suppress(*REDIS_TROUBLE):
         await _change(client, key, take=names)
         for shard in there:
-            redis: Any = shard.redis
-            await redis.hdel(shard.keys.told_of + which, *map(_raw, names))
+            told = shard.keys.told_of + which
+            async with shard.redis.pipeline() as pipe:
+                pipe.hincrby(told, TAKINGS, 1)  # what a leader has read before is not true any more
+                pipe.hdel(told, *map(_raw, names))
+                await pipe.execute()
     await client.aclose()
 
 
@@ -149,11 +154,13 @@ class _UsersSet:
     async def look(self, fence: int) -> None:
         theirs, ours = self.client, self._state.redis
         told = self._state.keys.told_of + self._which
+        takings = await cast("Any", ours).hget(told, TAKINGS) or b""
         there, here, noted = await asyncio.gather(
             self._page("there", theirs.sscan, self._key),
             self._page("here", ours.sscan, self._own),
             self._page("told", ours.hscan, told),
         )
+        noted.pop(TAKINGS, None)
         names = dict.fromkeys(filter(self._is_here, there), True)
         if others := [name for name in {*here, *noted} if name not in names]:
             found: Any = await theirs.smismember(self._key, [_raw(name) for name in others])
@@ -163,7 +170,7 @@ class _UsersSet:
             is_there: dict[str, bool] = dict(some)
             kept: list[str] = []
             while is_there:
-                changes = await self._state.scripts.mirror_set(fence, self._which, is_there, kept)
+                changes = await self._state.scripts.mirror_set(fence, self._which, is_there, kept, takings)
                 if changes is None:
                     return
                 kept, take = changes

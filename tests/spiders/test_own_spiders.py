@@ -16,8 +16,15 @@ from typing import Any
 import pytest
 import redis
 
+from crawlproject import config
+from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
+from crawlproject.state.shards import shard_of
+from tests.state.conftest import cluster, cluster_url
+from tests.state.servers import Cluster
 from tests.waiting import PATIENCE_S, until
+
+__all__ = ["cluster", "cluster_url"]
 
 ROOT = Path(__file__).parents[2]
 KEYS = Keys("crawl", "shop")
@@ -119,6 +126,18 @@ class Errs(scrapy.Spider):
 
     def failed_once(self, failure):
         return [scrapy.Request(HOME + "/1", meta=failure.request.meta)]
+
+
+class Across(scrapy.Spider):
+    """Each page leads to others of other sites."""
+
+    name = "across"
+    start_urls = ["http://site-0.example:{port}/0"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+        for link in response.css("a::attr(href)").re(r"^/(.*)"):
+            yield scrapy.Request(f"http://site-{{int(link) % 6}}.example:{port}/{{link}}")
 
 
 class Keep:
@@ -248,6 +267,25 @@ def test_a_generated_spider_crawls_each_page_once(project: Project) -> None:
     assert int(project.redis.get(KEYS.outstanding) or 0) == 0
     assert project.redis.exists(KEYS.dead) == 0
     assert project.counts("shop")["fetched"] == Pages.most
+
+
+def test_what_callbacks_find_in_other_shards_is_crawled_once(
+    project: Project, cluster: Cluster, cluster_url: str
+) -> None:
+    sites = [f"site-{number}" for number in range(6)]
+    assert len({shard_of(site, 4) for site in sites}) > 1
+    rows = [{"source_name": site, "image_count": 500_000_000, "hosts": [f"{site}.example"]} for site in sites]
+    (project.folder / "catalogue.json").write_text(json.dumps(rows))
+    shared = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"}
+    said = project.run("crawl", "across", MAX_IDLE_TIME_BEFORE_CLOSE="3", **shared)
+    assert "Traceback" not in said, said
+    pages = Counter(f"/{number}" for number in range(Pages.most))
+    assert Counter(project.seen) == pages, said
+    assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == pages, said
+    with BlockingState.connect(config.load(shared), "across") as state:
+        left = [shard.redis.get(shard.keys.outstanding) for shard in state.shards]
+    assert set(left) <= {None, b"0"}
+    assert sum(value is not None for value in left) > 1
 
 
 def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: Project) -> None:

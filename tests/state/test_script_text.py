@@ -41,10 +41,10 @@ def test_constants_stand_as_numbers() -> None:
 
 
 def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
-    """And those that send something to another shard, when they do."""
+    """And those that send something to another shard, or slot, when they do."""
     looks = {verb for verb in VERBS if "'INFO', 'server'" in ScriptText(verb, KEYS).text}
     sends = {verb for verb in looks if "function send(" in ScriptText(verb, KEYS).text}
-    assert looks - sends == {"acquire", "confirm", "lead", "lease", "renew"}
+    assert looks - sends == {"acquire", "confirm", "lead", "lease", "renew", "send_seeds"}
     assert sends == {"enqueue", "offer", "receive", "retry_dead", "settle", "split_seeds"}
 
 

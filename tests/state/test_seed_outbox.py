@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 import redis
+from redis.asyncio import Redis
 
 from crawlproject import config
 from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Chunk, OutboxScripts, Scripts
 from crawlproject.state.seed_outbox import SeedOutbox
-from tests.state.servers import Cluster
+from tests.state.servers import Cluster, Server
 from tests.waiting import until_async
 
 KEYS = Keys("{crawl}", "images")
@@ -54,7 +58,7 @@ class Movers:
             self.offers += 1
             offered = chunk if self.numbered else Chunk(b"%d" % self.offers, chunk.seeds)
             last = yield lambda offered=offered: self.shard.receive_seeds(KEYS.seeds_out, offered)  # type: ignore[misc]
-            if last is not LOST and int(last) == int(offered.number):
+            if last is not LOST and last == offered.number:
                 yield lambda chunk=chunk: self.outbox.ack_seeds(chunk.number)  # type: ignore[misc]
 
     async def run(self, seeds: list[bytes]) -> list[bytes]:
@@ -132,10 +136,43 @@ async def test_a_sequence_that_is_forgotten_goes_on_above_the_former_one(state: 
         await db.lpush(KEYS.users_seeds, seed)
         chunk = await outbox.send_seeds(9)
         assert chunk is not None
-        numbers.append(int(chunk.number))
+        numbers.append(int(chunk.number.partition(b":")[0]))
         await outbox.ack_seeds(chunk.number)
         await db.delete(KEYS.seeds_sequence)
     assert numbers[0] < numbers[1]
+
+
+async def test_after_a_power_cut_seeds_arrive_though_the_clock_is_behind(state: State, tmp_path: Path) -> None:
+    """The number of their chunk is below one that the shard has, and that this place has forgotten."""
+    server = Server(tmp_path)
+    one: Any = Redis(port=server.port)
+    outbox = OutboxScripts(one, KEYS, state.clock)
+
+    async def forward() -> bool:
+        await one.lpush(KEYS.users_seeds, "a")
+        chunk = await outbox.send_seeds(9)
+        assert chunk is not None
+        taken = await state.scripts_of("images").receive_seeds(KEYS.seeds_out, chunk) == chunk.number
+        if taken:
+            await outbox.ack_seeds(chunk.number)
+        return taken
+
+    server.client.config_set("appendfsync", "always")
+    kept = server.append_only_file.stat().st_size
+    seconds, _ = await one.time()
+    await one.set(KEYS.seeds_sequence, (seconds + 10) * MICROS)
+    assert await forward()
+    server.kill()
+    os.truncate(server.append_only_file, kept)
+    server.start()
+    try:
+        assert await forward()
+        assert not await one.exists(KEYS.seeds_out, KEYS.users_seeds)
+        found: Any = await cast("Any", state.redis).llen(state.keys.seeds)
+        assert found == 2
+    finally:
+        await one.aclose()
+        server.close()
 
 
 # On a cluster
@@ -188,13 +225,16 @@ async def test_no_chunk_leaves_a_node_before_a_replica_has_it(cluster: Cluster, 
 async def test_a_number_that_others_have_written_loses_no_seed(cluster: Cluster, shard: State) -> None:
     outbox = SeedOutbox(shard)
     db: Any = shard.redis
-    await db.hset(KEYS.seeds_received, KEYS.seeds_out, "9007199254740991")
     cluster.owner_of(KEYS.users_seeds).client.lpush(KEYS.users_seeds, "a")
+    await outbox.forward()
+    [field] = await db.hkeys(KEYS.seeds_received)
+    await db.hset(KEYS.seeds_received, field, "9007199254740991")
+    cluster.owner_of(KEYS.users_seeds).client.lpush(KEYS.users_seeds, "b")
     await outbox.forward()
     with pytest.raises(redis.ResponseError, match="seeds_received has a chunk that was not sent yet: remove it"):
         await outbox.forward()
     assert not await outbox.is_empty()
     await db.delete(KEYS.seeds_received)
     await outbox.forward()
-    assert await db.lrange(KEYS.seeds, 0, -1) == [b"a"]
+    assert await db.lrange(KEYS.seeds, 0, -1) == [b"b", b"a"]
     await outbox.close()

@@ -15,6 +15,7 @@ from scrapy.http import Response
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.python.failure import Failure
 
+from crawlproject import engine
 from crawlproject.errors import RedisUnavailable
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import scheduler as frontier_scheduler
@@ -141,7 +142,8 @@ async def test_what_an_errback_or_a_pipeline_finds_is_stored_before_its_page_end
         yield {"an": "item"}
 
     errback = LeasedErrback(own, lease, lambda *_: False)
-    found = [one async for one in errback(Failure(ValueError()))]
+    failure = Failure(ValueError())  # type: ignore[no-untyped-call]
+    found = [one async for one in errback(failure)]
     assert found.pop() == {"an": "item"}
     assert worker.enqueue_request(found[0])
     assert "led_by" not in str(worker._new[there][0].request.entry)
@@ -166,7 +168,7 @@ async def test_a_worker_leases_nothing_while_too_much_of_what_it_has_found_waits
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(frontier_scheduler, "_MOST_NEW", 3)
-    monkeypatch.setattr(frontier_scheduler.engine, "is_busy", lambda _: False)
+    monkeypatch.setattr(engine, "is_busy", lambda _: False)
     here, there = places(cluster, worker)
     page = await crawled(worker, keeper, domains(here)[0])
     await put(worker, domains(here)[1])

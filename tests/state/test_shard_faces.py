@@ -227,7 +227,8 @@ async def test_explain_finds_what_a_redirect_has_led_to_another_shard(
     cluster: Cluster, cluster_url: str, state: State, scrapy: Scrapy
 ) -> None:
     """Its event, or its dead letter; a shard that is away hides those of no other."""
-    url, environ = "http://s1.example/1.jpg", {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+    url = "http://s1.example/1.jpg"
+    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
     own = cluster.owner_of(state.shard_for("s1.example").keys.rates)
     there = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is not own)
     event = {"url": url, "identifier": "a", "source": "elsewhere", "thumbnail": "a.jpg", "status": 200}

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -201,7 +202,9 @@ def keep(file: ShardedEventFile, stop: threading.Event) -> None:
 def test_a_file_of_another_number_of_shards_is_refused(state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.touch()
-    (tmp_path / "events.jsonl.position").write_text(json.dumps({"offset": 0, "last": {"crawl:link_rot": "0-0"}}))
+    (tmp_path / "events.jsonl.position").write_text(
+        json.dumps({"offset": 0, "last": {"{crawl:7}:link_rot": "0-0"}})
+    )
     with pytest.raises(CrawlprojectError, match="another namespace, or of a crawl with another number of shards"):
         drain(state, path)
 
@@ -341,6 +344,26 @@ def test_a_shard_that_is_away_pauses_alone(cluster: Cluster, state: BlockingStat
         until(lambda: file.drain(0.2) or numbers(path) == list(range(16)))
     assert "shard 3 of 4 answers again" in said
     assert drain(state, path) == 0
+
+
+def test_notes_do_not_send_their_script_each_time(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
+    def evals() -> int:
+        found = [master.client.info("commandstats").get("cmdstat_eval", {}) for master in cluster.masters()]
+        return sum(one.get("calls", 0) for one in found)
+
+    drain(state, tmp_path / "one.jsonl")
+    let_leases_end(state)
+    before = evals()
+    emit(state, range(8))
+    drain(state, tmp_path / "one.jsonl")
+    assert numbers(tmp_path / "one.jsonl") == list(range(8))
+    assert evals() == before
+    for master in cluster.masters():
+        master.client.script_flush()
+    emit(state, range(8, 16))
+    let_leases_end(state)
+    drain(state, tmp_path / "one.jsonl")
+    assert numbers(tmp_path / "one.jsonl") == list(range(16))
 
 
 @pytest.mark.slow
@@ -558,3 +581,26 @@ def test_kafka_has_the_events_of_all_shards(state: BlockingState, broker: Broker
         assert forwarder.drain() == 10
         assert forwarder.drain() == 0
     assert [next(readers(shard)).behind for shard in state.shards] == [0] * SHARDS
+
+
+def test_what_goes_to_kafka_ends_though_a_shard_can_be_read_but_not_written_to(
+    cluster: Cluster, state: BlockingState, tmp_path: Path, broker: Broker
+) -> None:
+    emit(state, range(16))
+    node = cluster.owner_of(state.shards[3].keys.readers)
+    stuck = [shard for shard in state.shards if cluster.owner_of(shard.keys.readers) is node]
+    settings = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0"}}
+    ends = time.monotonic() + 20
+    forwarder = Forwarder(state, Kafka(config.load(settings), lambda _: None), lambda: time.monotonic() > ends)
+    with forwarder.opened():
+        node.client.config_set("min-replicas-to-write", 5)
+        try:
+            with pytest.raises(redis.ConnectionError, match=r"does not answer .*run this again when it does"):
+                forwarder.drain()
+            assert time.monotonic() < ends
+        finally:
+            node.client.config_set("min-replicas-to-write", 0)
+        assert 0 < len(stuck) < SHARDS
+        assert forwarder.sent == 16 - 4 * len(stuck)
+        forwarder.drain()
+        assert forwarder.sent == 16

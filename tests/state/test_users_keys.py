@@ -248,6 +248,39 @@ async def test_what_is_said_by_key_after_a_command_is_in_force(cluster: Cluster,
     await sets.close()
 
 
+async def test_a_leader_that_has_read_before_a_command_puts_nothing_back(
+    cluster: Cluster, shard: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read in the operators' set is no longer there when it comes to the shard's."""
+    fence, db = await lead(shard), shard.redis
+    orders: dict[str, Call] = {
+        "halted": lambda: controls.resume(shard, ["museum"], BY),
+        "excluded": lambda: controls.include(shard, ["museum"], BY),
+    }
+    mirror_set = shard.scripts.mirror_set
+    for which, undo in orders.items():
+        key = f"crawl:{which}"
+        sets = UsersSets(shard)
+        [one] = [one for one in sets._sets if one._which == which]
+        users(cluster, key).sadd(key, "museum")
+        await one.look(fence)
+        await db.hdel(shard.keys.told_of + which, "museum")  # so that the next look has something to do
+
+        async def late(*args: Any, undo: Call = undo) -> Any:
+            monkeypatch.setattr(shard.scripts, "mirror_set", mirror_set)
+            await undo()
+            return await mirror_set(*args)
+
+        monkeypatch.setattr(shard.scripts, "mirror_set", late)
+        await one.look(fence)
+        assert not await db.exists(getattr(shard.keys, which))
+        assert not users(cluster, key).exists(key)
+        users(cluster, key).sadd(key, "museum")
+        await one.look(fence)
+        assert await db.smembers(getattr(shard.keys, which)) == {b"museum"}
+        await sets.close()
+
+
 async def test_what_a_command_ends_stays_ended_while_the_operators_set_is_away(
     cluster: Cluster, shard: State
 ) -> None:

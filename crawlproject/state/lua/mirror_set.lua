@@ -3,20 +3,23 @@
 -- reads: fence
 --
 -- A: fence; set (`halted`, `temp_halted` or `excluded`); names (500 at most); there (of each: 1 if it is in the operators'
---    set); kept (names that were added to that set, and that a replica has there, too).
+--    set); kept (names that were added to that set, and that a replica has there, too); takings (what `told` had under that
+--    name, behind a newline, before the operators' set was read; '': nothing).
 -- Reply: {} when another leads by now; else {names to be added to the operators' set, names to be taken out of it}.
 --
 -- A three-way merge: `told` says what the operators' set is known to have. `there`: it has the name; `adding`, `taking`: it is
 -- about to be changed, which the next call makes sure of, by whichever leader. So a name that is missing there was taken
 -- out by an operator if it was `there`, and has come in the shard otherwise. A name is `there` only once a replica has it:
 -- else a fail-over that forgets it would look like an operator who takes it out. What a command takes out of both sets is
--- `taking` until it knows that the operators' set is without it, and then nothing is told of it.
+-- `taking` until it knows that the operators' set is without it, and then nothing is told of it, but one more of `takings`:
+-- where that differs by now, a name that only the operators' set had may be gone there, and waits for the next look.
 
 if require_counter(K.fence) ~= A.fence then return {} end
 local set = ({halted = K.halted, temp_halted = K.temp_halted, excluded = K.excluded})[A.set]
 local told = K.told_of .. A.set
 local said = read('hash', 'HMGET', told, unpack(A.names))
 local here = redis.call('SMISMEMBER', set, unpack(A.names))
+local is_old = (read('hash', 'HGET', told, '\ntakings') or '') ~= A.takings
 local kept, add, take = {}, {}, {}
 for _, name in ipairs(A.kept) do kept[name] = true end
 
@@ -43,7 +46,7 @@ for index, name in ipairs(A.names) do
   elseif is_there then
     if state then
       tell(name, 'taking', take)
-    else
+    elseif not is_old then
       redis.call('SADD', set, name)
       tell(name, 'there')
     end

@@ -3,15 +3,18 @@
 -- types: list seeds, hash seeds_received
 --
 -- A: outbox (its key); number, seeds (of the chunk, as send_seeds.lua returns them).
--- Reply: the number of the last chunk that was taken.
+-- Reply: the number of the last chunk that was taken of those that the same server has numbered, written like this one.
 --
 -- Whoever calls this and then lets the outbox forget the chunk waits until a replica has what it wrote; so it writes in
 -- each case.
 
-local last = string.format('%.0f', chunk_number(redis.call('HGET', K.seeds_received, A.outbox) or nil))
-if chunk_number(A.number) > tonumber(last) then
+local number, server = chunk_number(A.number)
+local field = A.outbox .. server
+local last = chunk_number(redis.call('HGET', K.seeds_received, field) or nil)
+if number > last then
   redis.call('LPUSH', K.seeds, unpack(A.seeds))
-  last = A.number
+  last = number
 end
-redis.call('HSET', K.seeds_received, A.outbox, last)
-return last
+local digits = string.format('%.0f', last)
+redis.call('HSET', K.seeds_received, field, digits)
+return digits .. server

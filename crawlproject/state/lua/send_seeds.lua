@@ -23,7 +23,8 @@ else
   if #waiting == 0 then return {} end
   -- Not below the clock: a sequence that was forgotten goes on above the former one.
   local now = redis.call('TIME')
-  chunk = {string.format('%.0f', math.max(last + 1, now[1] * 1000000 + now[2]))}
+  local server = (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
+  chunk = {string.format('%.0f:%s', math.max(last + 1, now[1] * 1000000 + now[2]), server)}
   for index = #waiting, 1, -1 do
     if size >= A.size then break end
     chunk[#chunk + 1] = waiting[index]
@@ -32,5 +33,5 @@ else
   redis.call('RPUSH', K.seeds_out, cmsgpack.pack(chunk))
   redis.call('LTRIM', K.users_seeds, 0, -#chunk)
 end
-redis.call('SET', K.seeds_sequence, string.format('%.0f', math.max(last, chunk_number(chunk[1]))))
+redis.call('SET', K.seeds_sequence, string.format('%.0f', math.max(last, (chunk_number(chunk[1])))))
 return chunk

@@ -106,15 +106,17 @@ class CrawlScripts(ScriptRunner):
         return reason.decode(errors="replace"), int(dropped)
 
     async def mirror_set(
-        self, fence: int, which: str, there: Mapping[str, bool], kept: Iterable[str]
+        self, fence: int, which: str, there: Mapping[str, bool], kept: Iterable[str], takings: bytes = b""
     ) -> tuple[list[str], list[str]] | None:
         """Bring a set of the operators and that of this shard into line; see mirror_set.lua.
 
         `there` says of each name whether the operators' set has it; `kept` are names that were added to that one,
-        and that a replica has. Return what is to be added to it, and taken out of it; None when another leads.
+        and that a replica has; `takings` is what `told` had under that name before the operators' set was read.
+        Return what is to be added to it, and taken out of it; None when another leads.
         """
         reply = await self._run(
             "mirror_set",
+            takings=takings,
             fence=fence,
             set=which,
             names=list(there),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis as BlockingRedis
 from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 
 from crawlproject.state.cluster import REPLICATED_MS, check_replicated, has_replica
 from crawlproject.state.keys import Keys
@@ -127,15 +128,23 @@ class ReaderScripts:
         script, keys = self._loaded[verb]
         reply: list[bytes | int]
         if replicated and has_replica(self._client):
-            with self._client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
-                pipe.eval(str(script.script), len(keys), *keys, packed(arguments))
-                pipe.execute_command("WAIT", 1, REPLICATED_MS)  # type: ignore[no-untyped-call]
-                reply, confirmed = pipe.execute()
+            args = packed(arguments)
+            try:
+                reply, confirmed = self._confirmed("EVALSHA", str(script.sha), keys, args)
+            except NoScriptError:
+                reply, confirmed = self._confirmed("EVAL", str(script.script), keys, args)
             check_replicated(verb, confirmed)
         else:
             reply = script(keys=keys, args=[packed(arguments)])
         # surrogateescape: see `packed`
         return [str(item) if isinstance(item, int) else item.decode(errors="surrogateescape") for item in reply]
+
+    def _confirmed(self, how: str, text: str, keys: list[str], args: bytes) -> list[Any]:
+        """Return what a script replies, and how many replicas have what it wrote."""
+        with self._client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+            pipe.execute_command(how, text, len(keys), *keys, args)  # type: ignore[no-untyped-call]
+            pipe.execute_command("WAIT", 1, REPLICATED_MS)  # type: ignore[no-untyped-call]
+            return list(pipe.execute())
 
 
 def _held_by(said: list[str]) -> LeaseHolder:

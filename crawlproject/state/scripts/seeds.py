@@ -12,7 +12,7 @@ _TURN_MS = 3_000  # that the turn of a worker that carries lasts
 
 
 class Chunk(NamedTuple):
-    """Seeds on their way."""
+    """Seeds on their way; their number says which server has given it."""
 
     number: bytes
     seeds: Sequence[bytes]
@@ -87,7 +87,7 @@ class SeedScripts(CarrierScripts):
     async def receive_seeds(self, outbox: str, chunk: Chunk) -> bytes:
         """Put the seeds of a chunk into the seed list, unless it was taken before; a replica has them, too.
 
-        Return the number of the last chunk that was taken.
+        Return the number of the last chunk that was taken, of those that the same server has numbered.
         """
         last: bytes = await self._run_replicated(
             "receive_seeds", outbox=outbox, number=chunk.number, seeds=chunk.seeds
