@@ -102,9 +102,10 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             raise
         if has_broken_off:
             say("a division that broke off is begun anew")
+        layouts.check()
         reshard.clear(target)
         say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
-        division = opened.enter_context(closing(reshard.Division(source, target, spiders)))
+        division = opened.enter_context(closing(reshard.Division(source, target, spiders, layouts.check)))
         division.copy()
         overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
         asyncio.run(_finish(target_config, division, overrides))

@@ -513,7 +513,8 @@ class Keys:
     def layout(self) -> str:
         """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
         is; it begins with `{crawl}:`, whatever shards there are. Of a crawl that was divided: `at` which Redis
-        Cluster they are; `dividing`, into how many shards it is being divided.
+        Cluster they are; `dividing`, into how many shards it is being divided, by which `divider`, and when that
+        last said that it is `alive` (µs).
         """
         return f"{self.namespace}:layout"
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import threading
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from crawlproject.errors import CrawlprojectError, FrontierInUse
-from crawlproject.state.client import BlockingState, without_secrets
+from crawlproject.state.client import REDIS_TROUBLE, BlockingState, without_secrets
 from crawlproject.state.cluster import has_replica
 from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.numbers import whole_number
@@ -34,6 +38,8 @@ _WHOLE_HASH = 500_000  # the same of a hash: half a second of Redis
 _PART_BYTES = 2**30  # of what the crawl has in Redis, for each part of its seen filter
 _FEEDER_S = 15.0  # in which a process that feeds says so a few times
 _SCANS = {"hash": "hscan_iter", "zset": "zscan_iter", "set": "sscan_iter"}
+_ALIVE_EVERY_S = 2.0
+_GONE_S = 20.0  # after which one that says nothing counts as gone
 _REPLICA_S = 25  # that a replica may be behind at the end; less than a call may take
 
 
@@ -104,8 +110,7 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
             f"{_text(leader)} leads the crawl, or did a moment ago: stop all workers and monitors, and run this "
             "again"
         )
-    seconds, micros = client.time()
-    now = seconds + micros / 1e6
+    now = _now_us(client) / 1e6
     for spider in spiders:
         for feeder, report in client.hgetall(replace(keys, spider=spider).feeders).items():
             moment = whole_number(report.partition(b":")[0])
@@ -181,7 +186,8 @@ def _amounts(state: BlockingState, spider: str) -> dict[str, int]:
 class Layouts:
     """What is noted of a crawl where it is, and where its shards are; on one Redis Cluster both are the same key.
 
-    While `dividing` is noted, nobody else starts there.
+    While `dividing` is noted, nobody else starts there. `divider` is who does it, and says that it is `alive`
+    every two seconds, from a thread: so a second one is refused beside it.
     """
 
     def __init__(self, source: BlockingState, target: BlockingState) -> None:
@@ -195,11 +201,16 @@ class Layouts:
         self._count = target.count
         self._at = without_secrets(target.config.redis_url or "")
         self._crawl = target.keys.crawl
+        self._me = secrets.token_hex(8)
+        self._sure_at = 0.0  # the last time that nobody had taken it over
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._stay, name="reshard", daemon=True)
 
     def begin(self) -> bool:
         """Note that a division begins; return whether one has broken off. What the shards have then is of that.
 
         Raises:
+            FrontierInUse: another one is at work.
             CrawlprojectError: it is divided already, or something else is there.
 
         """
@@ -213,31 +224,92 @@ class Layouts:
                     f"CRAWL_NAMESPACE={self._crawl} has {_text(shards)} shards{at and ', on ' + at}: a crawl is "
                     "divided once"
                 )
-        for client, key in (self._here, self._there):
-            client.hset(key, "dividing", str(self._count))
-        return b"dividing" in there
+        for (client, _), noted in ((self._there, there), (self._here, here)):
+            alive = whole_number(noted.get(b"alive", b""))
+            if alive is not None and _now_us(client) - alive < _GONE_S * 1e6:
+                raise FrontierInUse(
+                    f"another scrapy reshard is at work on CRAWL_NAMESPACE={self._crawl}: wait for that, or, if "
+                    f"it was killed, {_GONE_S:g} s, and run this again"
+                )
+        has_broken_off = b"dividing" in there
+        try:
+            for client, key in (self._there, self._here):
+                noting = {"dividing": str(self._count), "divider": self._me, "alive": str(_now_us(client))}
+                client.hset(key, mapping=noting)
+        except BaseException:
+            if not has_broken_off:
+                self.give_up()
+            raise
+        self._sure_at = time.monotonic()
+        self._thread.start()
+        return has_broken_off
+
+    def check(self) -> None:
+        """Check that no other process has taken the division over, as this one hung.
+
+        Raises:
+            CrawlprojectError: one has.
+
+        """
+        if time.monotonic() > self._sure_at + _GONE_S / 2:
+            self._say_alive()
 
     def give_up(self) -> None:
         """Note that nothing was begun."""
-        for client, key in (self._here, self._there):
-            client.hdel(key, "dividing")
+        self._take_out("dividing")
 
     def end(self) -> None:
-        """Note that the crawl is in its shards."""
+        """Note that the crawl is in its shards.
+
+        Raises:
+            CrawlprojectError: another process has taken the division over.
+
+        """
+        self._say_alive()
         self._end(self._there)
         self._end(self._here)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; where the division broke off, the next one need not wait."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._take_out()
         for client in self._closes:
             client.close()
+
+    def _stay(self) -> None:
+        while not self._closing.wait(_ALIVE_EVERY_S):
+            with suppress(CrawlprojectError, *REDIS_TROUBLE):  # `check` raises them, too
+                self._say_alive()
+
+    def _say_alive(self) -> None:
+        began = time.monotonic()
+        for client, key in (self._there, self._here):
+            if client.hget(key, "divider") != self._me.encode():
+                raise CrawlprojectError(
+                    "another scrapy reshard has taken the division over, as this one was not heard of for "
+                    f"{_GONE_S:g} s: leave it to that one"
+                )
+            client.hset(key, "alive", str(_now_us(client)))
+        self._sure_at = began
+
+    def _take_out(self, *others: str) -> None:
+        """Take out what is noted of this process, and other fields with it.
+
+        Where Redis fails, it runs out by itself, and what broke off is begun anew.
+        """
+        for client, key in (self._there, self._here):
+            with suppress(*REDIS_TROUBLE):
+                if client.hget(key, "divider") == self._me.encode():
+                    client.hdel(key, "divider", "alive", *others)
 
     def _end(self, place: tuple[Any, str]) -> None:
         client, key = place
         noted = {"shards": str(self._count), "version": str(HASH_VERSION), "at": self._at}
         with client.pipeline() as pipe:
             pipe.hset(key, mapping=noted)
-            pipe.hdel(key, "dividing")
+            pipe.hdel(key, "dividing", "divider", "alive")
             pipe.execute()
 
 
@@ -285,13 +357,21 @@ def _keys_there(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes]]]:
 class Division:
     """Copies a crawl into shards that have nothing. Methods block, and raise what the clients raise.
 
-    `target` is the first of the shards. `left` counts the keys of the namespace that are none of ours, or not of
-    their type, `examples` has some; `folders` are those of the overflow store whose packs stay, `counts` what each
-    frontier has of each shard, by spider and number.
+    `target` is the first of the shards; `check` raises when it is no longer for this process to write. `left`
+    counts the keys of the namespace that are none of ours, or not of their type, `examples` has some; `folders`
+    are those of the overflow store whose packs stay, `counts` what each frontier has of each shard, by spider and
+    number.
     """
 
-    def __init__(self, source: BlockingState, target: BlockingState, spiders: Sequence[str]) -> None:
+    def __init__(
+        self,
+        source: BlockingState,
+        target: BlockingState,
+        spiders: Sequence[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._source = source
+        self._check = check
         self._from = _redis(source)
         self._shards = target.shards
         self._spiders = spiders
@@ -324,7 +404,7 @@ class Division:
             CrawlprojectError: a node of the cluster was replaced meanwhile, and may have lost something.
 
         """
-        for page in _pages(self._scan()):
+        for page in self._checked(self._scan()):
             groups: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
             for key in page:
                 if (found := self._named(_text(key))) is not None:
@@ -351,6 +431,11 @@ class Division:
         """Yield each key of the crawl, perhaps more than once."""
         yield from (self._keys(spider).seeds.encode() for spider in self._spiders)
         yield from self._from.scan_iter(match=_escaped(self._source.keys.namespace) + ":*", count=_PAGE)
+
+    def _checked(self, items: Iterable[T], size: int = _PAGE) -> Iterator[list[T]]:
+        for page in _pages(items, size):
+            self._check()
+            yield page
 
     def _named(self, key: str) -> tuple[str, str] | None:
         """Return which key it is: its name in Keys, and the spider that it is of, if it is of one."""
@@ -458,6 +543,7 @@ class Division:
         client.delete(there)
         at = 0
         while items := self._from.lrange(key, at, at + _PAGE - 1):
+            self._check()
             client.rpush(there, *items)
             at += len(items)
 
@@ -471,7 +557,7 @@ class Division:
             for shard in shards:
                 _redis(shard).restore(self._key_in(shard, key), 0, payload, replace=True)
         elif kind in _SCANS:
-            for page in _pages(getattr(self._from, _SCANS[kind])(key, count=_FIELDS), _FIELDS):
+            for page in self._checked(getattr(self._from, _SCANS[kind])(key, count=_FIELDS), _FIELDS):
                 for shard, some in self._shares(page, shards, by_source):
                     _add_to(_redis(shard), kind, self._key_in(shard, key), some)
         elif kind == "list":
@@ -514,6 +600,7 @@ class Division:
         refusals: defaultdict[int, int] = defaultdict(int)
         after = "-"
         while entries := self._from.xrange(key, min=after, count=_PAGE):
+            self._check()
             for shard, some in self._divided(entries, lambda entry: _source_in(entry[1])):
                 with _redis(shard).pipeline(transaction=False) as pipe:
                     for at, fields in some:
@@ -644,6 +731,11 @@ def _pages(items: Iterable[T], size: int = _PAGE) -> Iterator[list[T]]:
 
 def _redis(state: BlockingState) -> Any:
     return state.redis
+
+
+def _now_us(client: Any) -> int:
+    seconds, micros = client.time()
+    return int(seconds * 1_000_000 + micros)
 
 
 def _text(value: bytes | str) -> str:

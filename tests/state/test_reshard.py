@@ -487,6 +487,57 @@ async def test_shards_that_have_something_are_left_alone(on_one_redis: Before) -
     await one.close()
 
 
+async def test_a_second_one_is_refused_beside_the_first(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    refused: list[str] = []
+    copy = reshard.Division._copy
+
+    def copy_beside(self: reshard.Division, name: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, name, spider, keys)
+        if name == "queue_of":
+            with pytest.raises(FrontierInUse) as found:
+                on_one_redis.divide_blocking()
+            refused.append(str(found.value))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reshard.Division, "_copy", copy_beside)
+        await on_one_redis.divide()
+    assert refused
+    assert all("another scrapy reshard is at work on CRAWL_NAMESPACE=crawl" in said for said in refused)
+    await crawl.close()
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
+
+
+async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    monkeypatch.setattr(reshard, "_GONE_S", 0.0)  # it has not said anything for so long
+    copy = reshard.Division._copy
+    taken_over: list[division.Divided] = []
+
+    def hang(self: reshard.Division, name: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, name, spider, keys)
+        if name == "queue_of":
+            monkeypatch.setattr(reshard.Division, "_copy", copy)
+            taken_over.append(on_one_redis.divide_blocking())
+
+    monkeypatch.setattr(reshard.Division, "_copy", hang)
+    with pytest.raises(CrawlprojectError, match="another scrapy reshard has taken the division over"):
+        await on_one_redis.divide()
+    assert taken_over[0].requests == 240
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
+
+
 # What breaks off
 
 
@@ -497,6 +548,8 @@ async def test_one_that_breaks_off_is_begun_anew(
     await fill(crawl)
     await end_some(crawl, 30)
     chance, calls = random.Random(seed), 0
+    gone_s = 0.2
+    monkeypatch.setattr(reshard, "_GONE_S", gone_s)
     call: Any = redis.Redis.execute_command
     execute: Any = redis.client.Pipeline.execute
 
@@ -522,7 +575,7 @@ async def test_one_that_breaks_off_is_begun_anew(
             try:
                 await before.divide()
             except BrokenOff:
-                continue
+                await asyncio.sleep(1.5 * gone_s)
             except CrawlprojectError as error:
                 assert "divided once" in str(error)
     with suppress(CrawlprojectError):  # it was done but for the last word
