@@ -478,6 +478,35 @@ async def test_it_is_done_once_and_who_starts_on_the_former_crawl_is_refused(bef
                 BlockingState.connect(before.config)
 
 
+async def test_who_was_there_before_neither_joins_nor_leads_any_more(
+    before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that had begun to start, and a monitor that was cut off: both have looked at the layout before."""
+    await fill(crawl)
+    copy = reshard.Division._copy
+    answers: list[object] = []
+
+    async def come_back() -> None:
+        late = State(before.config, "images")
+        await late.open(divides=True)
+        answers.append(await late.scripts.lead("monitor", ready=True))
+        answers.append((await late.scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)).alive)
+        client: Any = late.redis
+        answers.append(await client.exists(late.keys.pulse, late.keys.leader, late.keys.workers))
+        await late.close()
+
+    def copy_beside(self: reshard.Division, name: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, name, spider, keys)
+        if name == "queue_of" and not answers:
+            asyncio.run(come_back())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reshard.Division, "_copy", copy_beside)
+        await before.divide()
+    await come_back()
+    assert answers == [None, False, 0] * 2
+
+
 async def test_shards_that_have_something_are_left_alone(on_one_redis: Before) -> None:
     on_one_redis.cluster.owner_of("{crawl:2}:x").client.set("{crawl:2}:images:outstanding", 3)
     with pytest.raises(CrawlprojectError, match=r"has data of CRAWL_NAMESPACE=crawl already, as \{crawl:2\}"):

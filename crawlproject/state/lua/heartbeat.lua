@@ -4,14 +4,16 @@
 --
 -- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit.
 -- Reply: {alive, leases held, lost worker, leases returned, dead letters}, without the last three when none is silent
---    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew.
+--    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew; or when it cannot: since
+--    it has started the crawl was divided into shards, or is being divided.
 --
 -- A worker that was itself silent until now takes nothing: Redis may have been away, and the others' turn to
 -- send a heartbeat is still to come. If nobody has sent one for so long, Redis was away, or its clock was set
 -- forward: all get their whole time anew.
 
 local before = tonumber(redis.call('ZSCORE', K.workers, A.worker) or '')
-if not A.join and not before then return {0, 0} end
+local layout = A.join and attempt('HMGET', K.layout, 'dividing', 'shards') or {}
+if not A.join and not before or layout[1] or layout[2] then return {0, 0} end
 local reply = {1, read('hash', 'HLEN', K.leases_of .. A.worker)}
 local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '')
 redis.call('ZREM', K.workers, A.worker) -- frees: a worker lives, also when Redis is out of memory

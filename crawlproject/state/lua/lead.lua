@@ -6,6 +6,8 @@
 -- Reply: {leads, fence}. The fence is the number of this term: a leader that was paused and replaced holds
 --    an older one, and nothing that it writes is taken.
 --
+-- Nobody leads a crawl that is being divided into shards, or was: a monitor that was cut off meanwhile does not know.
+--
 -- Keeps the clock (see clock_guard.lua). Begins with a write that frees: out of memory, too, somebody must bound the
 -- streams, and report.
 
@@ -18,7 +20,8 @@ if A.release then
   if leader == A.worker then redis.call('DEL', K.leader) end
   return {0, 0}
 end
-if leader and leader ~= A.worker then return {0, 0} end
+local layout = attempt('HMGET', K.layout, 'dividing', 'shards') or {}
+if leader and leader ~= A.worker or layout[1] or layout[2] then return {0, 0} end
 redis.call('DEL', K.leader)
 if not leader or not fence then redis.call('INCR', K.fence) end
 keep_time()
