@@ -78,6 +78,14 @@ ANEW = _names(
     crossings outbox_of outbox_sequence seeds_received seeds_out seeds_sequence layout users_seeds users_halted
     users_temp_halted users_excluded users_override_rate_of"""
 ) | set(DUE_SETS)
+# What a division, at its end too, reads as what it must be; the scripts that it begins with check others.
+_MUST_BE = dict.fromkeys(STREAMS, "stream") | {
+    "leader": "string",
+    "seeds": "list",
+    "dropped": "list",
+    "feeders": "hash",
+    "sources": "set",
+}
 _TYPES = dict.fromkeys(STREAMS, "stream") | {"quarantine": "list", "readers": "hash", "pack_folder": "string"}
 
 
@@ -102,9 +110,14 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
 
     Raises:
         FrontierInUse: somebody does.
+        CrawlprojectError: a key was not written by crawlproject.
 
     """
     client, keys = _redis(source), source.keys
+    spiders = list(spiders)
+    for spider in spiders:
+        for name, kind in _MUST_BE.items():
+            _check_type(client, getattr(replace(keys, spider=spider), name), kind)
     if (leader := client.get(keys.leader)) is not None:
         raise FrontierInUse(
             f"{_text(leader)} leads the crawl, or did a moment ago: stop all workers and monitors, and run this "
@@ -117,10 +130,19 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
             if moment is not None and moment / 1e6 > now - _FEEDER_S:
                 raise FrontierInUse(f"{_text(feeder)} feeds seeds: stop it, and run this again")
     for key in client.scan_iter(match=_escaped(keys.reader_of) + "*", count=_PAGE):
+        _check_type(client, _text(key), "hash")
         until = whole_number(client.hget(key, "until") or b"")
         if until is not None and until / 1e6 > now:
             name = _text(key[len(keys.reader_of) :])
             raise FrontierInUse(f"reader {name} is reading events: stop that process, and run this again")
+
+
+def _check_type(client: Any, key: str, kind: str) -> None:
+    there = _text(client.type(key))
+    if there not in {kind, "none"}:
+        raise CrawlprojectError(
+            f"Redis holds data not written by crawlproject: {key} is a {there}, not a {kind}: remove or rename it"
+        )
 
 
 def memory_of(source: BlockingState) -> int:

@@ -478,6 +478,27 @@ async def test_it_is_done_once_and_who_starts_on_the_former_crawl_is_refused(bef
                 BlockingState.connect(before.config)
 
 
+@pytest.mark.parametrize(
+    "name", ["seeds", "sources", "page_events", "dead", "feeders", "leader", "dropped", "reader"]
+)
+async def test_a_key_that_is_not_ours_is_named_before_anything_is_begun(on_one_redis: Before, name: str) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl, 2)
+    client: Any = crawl.redis
+    key = crawl.keys.reader_of + "me" if name == "reader" else getattr(crawl.keys, name)
+    await client.delete(crawl.keys.leader, key)
+    if name in {"feeders", "reader"}:
+        await client.set(key, "x")
+    else:
+        await client.hset(key, "a", "b")
+    with pytest.raises(CrawlprojectError, match=rf"{key} is a (hash|string), not a \w+: remove or rename it"):
+        await asyncio.to_thread(on_one_redis.divide_blocking)
+    with BlockingState.connect(on_one_redis.config):  # as before
+        await client.delete(key)
+    await on_one_redis.divide()
+    await crawl.close()
+
+
 async def test_who_was_there_before_neither_joins_nor_leads_any_more(
     before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
