@@ -88,13 +88,14 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
     with ExitStack() as opened:
         source = opened.enter_context(BlockingState.connect(config, divides=True))
         target = opened.enter_context(BlockingState.connect(target_config, divides=True))
+        reshard.check_cluster(source, target)
         spiders = reshard.spiders_of(source, project)
         layouts = opened.enter_context(closing(reshard.Layouts(source, target)))
         has_broken_off = layouts.begin()
         try:
             reshard.check_at_rest(source, spiders)
             if not has_broken_off:
-                reshard.check_clear(target)
+                reshard.check_clear(source, target)
             asyncio.run(_prepare(config, spiders))
         except BaseException:
             if not has_broken_off:

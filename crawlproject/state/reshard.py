@@ -14,14 +14,14 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from crawlproject.errors import CrawlprojectError, FrontierInUse
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, without_secrets
-from crawlproject.state.cluster import has_replica
+from crawlproject.state.cluster import address_of, has_replica
 from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.recount import COUNTED, Count, add, ask
@@ -335,19 +335,51 @@ class Layouts:
             pipe.execute()
 
 
-def check_clear(target: BlockingState) -> None:
-    """Check that the shards have nothing.
+def check_cluster(source: BlockingState, target: BlockingState) -> None:
+    """Check that a crawl on a Redis Cluster is to be divided there.
+
+    What operators write there is in slots of its own, and a shard knows what it has taken over from that.
+
+    Raises:
+        CrawlprojectError: it is to be on another one.
+
+    """
+    if not source.is_on_cluster:
+        return
+    with closing(target.client_for(source.keys.namespace)) as there:
+        source.redis.ping()
+        there.ping()
+        if source.address != address_of(there):
+            raise CrawlprojectError(
+                "--on is another Redis Cluster than that of REDIS_URL: a crawl on a Redis Cluster is divided "
+                "there. Leave --on out; its shards can then move to other nodes"
+            )
+
+
+def check_clear(source: BlockingState, target: BlockingState) -> None:
+    """Check that the shards have nothing, nor, if the crawl comes from elsewhere, one of one shard beside them.
 
     Raises:
         CrawlprojectError: they have.
 
     """
     for _, keys in _keys_there(target):
-        if (key := next(keys, None)) is not None:
-            raise CrawlprojectError(
-                f"the Redis Cluster has data of CRAWL_NAMESPACE={target.keys.crawl} already, as {_text(key)}: "
-                "take another one, or remove that"
-            )
+        _check_none(target, keys)
+    if source.is_on_cluster:
+        return
+    namespace = f"{{{target.keys.crawl}}}"
+    layout = Keys(namespace, target.keys.spider).layout.encode()
+    with closing(target.client_for(namespace)) as beside:
+        keys = beside.scan_iter(match=_escaped(namespace) + ":*", count=_PAGE)
+        _check_none(target, (key for key in keys if key != layout))
+
+
+def _check_none(target: BlockingState, keys: Iterator[bytes]) -> None:
+    if (key := next(keys, None)) is not None:
+        raise CrawlprojectError(
+            f"the Redis Cluster has data of CRAWL_NAMESPACE={target.keys.crawl} already, as {_text(key)}: "
+            "take another one, or remove that"
+        )
 
 
 def clear(target: BlockingState) -> None:
@@ -402,7 +434,7 @@ class Division:
         self._before: list[tuple[Any, str]] = [(target.client_for(space), space) for space in spaces]
         self._names: dict[str, tuple[str, str]] = {}  # of each key, and its spider
         self._prefixes: list[tuple[str, tuple[str, str]]] = []
-        for spider in spiders:
+        for spider in spiders or ["images"]:  # of a crawl that has not begun there may be what all share
             for name, key in self._keys(spider).items():
                 if name.startswith("users_"):
                     continue  # spelled as the shard's own where that is not on a Redis Cluster

@@ -7,7 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -586,6 +586,39 @@ async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
     after = await on_one_redis.open()
     assert await urls_of_all(after) == ALL
     await after.close()
+
+
+async def test_a_crawl_of_one_shard_on_that_cluster_is_left_alone(on_one_redis: Before) -> None:
+    """What operators write is the same key for both: and neither could start beside the other."""
+    on_one_redis.cluster.owner_of("{crawl}:x").client.set("{crawl}:images:outstanding", 3)
+    with pytest.raises(CrawlprojectError, match=r"has data of CRAWL_NAMESPACE=crawl already, as \{crawl\}:images"):
+        await asyncio.to_thread(on_one_redis.divide_blocking)
+    with BlockingState.connect(on_one_redis.config):
+        pass
+
+
+async def test_a_crawl_on_a_cluster_is_divided_there(cluster: Cluster, cluster_url: str, tmp_path: Path) -> None:
+    """Elsewhere the operators' sets would be missing: leaders would take each halt for one that was lifted."""
+    with closing(Cluster(tmp_path)) as other:
+        elsewhere = Before(other.url, cluster)
+        with pytest.raises(CrawlprojectError, match="--on is another Redis Cluster than that of REDIS_URL"):
+            await asyncio.to_thread(elsewhere.divide_blocking)
+        for settings in (elsewhere.config, elsewhere.after):
+            with BlockingState.connect(settings):
+                pass
+
+
+async def test_halts_of_a_crawl_that_never_ran_come_along(on_one_redis: Before) -> None:
+    client = redis.Redis.from_url(on_one_redis.config.redis_url or "")
+    client.sadd("crawl:halted", *DOMAINS)
+    client.sadd("crawl:excluded", "x.example")
+    done = await asyncio.to_thread(on_one_redis.divide_blocking)
+    assert (done.left, done.examples) == (0, [])
+    with BlockingState.connect(on_one_redis.after) as after:
+        halted = [name for shard in after.shards for name in shard.redis.smembers(shard.keys.halted)]
+        assert sorted(halted) == sorted(name.encode() for name in DOMAINS)
+        assert all(shard.redis.sismember(shard.keys.excluded, "x.example") for shard in after.shards)
+    client.close()
 
 
 # What breaks off
