@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawlproject.config import Config
+from crawlproject.errors import FrontierInUse
 from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.state import reshard
 from crawlproject.state.client import BlockingState, State
@@ -94,6 +95,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         has_broken_off = layouts.begin()
         try:
             reshard.check_at_rest(source, spiders)
+            layouts.check_formats()
             if not has_broken_off:
                 reshard.check_clear(source, target)
             asyncio.run(_prepare(config, spiders))
@@ -103,15 +105,24 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             raise
         if has_broken_off:
             say("a division that broke off is begun anew")
-        layouts.check()
-        reshard.clear(target)
-        say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
-        division = opened.enter_context(closing(reshard.Division(source, target, spiders, layouts.check)))
-        division.copy()
-        overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
-        asyncio.run(_finish(target_config, division, overrides))
-        reshard.check_copied(source, target, spiders)
-        sources = reshard.sources_of(source)
+        try:
+            layouts.check()
+            reshard.clear(target)
+            say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
+            division = opened.enter_context(closing(reshard.Division(source, target, spiders, layouts.check)))
+            division.copy()
+            overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
+            asyncio.run(_finish(target_config, division, overrides))
+            reshard.check_copied(source, target, spiders)
+            sources = reshard.sources_of(source)
+        except FrontierInUse:  # another process has taken it over
+            raise
+        except BaseException:
+            say(
+                "it broke off, and nobody can start: run this again, which begins anew; or, to go on with the "
+                f"crawl as it was, delete {layouts.former} there"
+            )
+            raise
         layouts.end()
     return Divided(
         shards=target_config.shards,

@@ -19,6 +19,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
+from redis.exceptions import OutOfMemoryError, ResponseError
+
 from crawlproject.errors import CrawlprojectError, FrontierInUse
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState, without_secrets
 from crawlproject.state.cluster import address_of, has_replica
@@ -270,11 +272,35 @@ class Layouts:
         """Check that no other process has taken the division over, as this one hung.
 
         Raises:
-            CrawlprojectError: one has.
+            FrontierInUse: one has.
 
         """
         if time.monotonic() > self._sure_at + _GONE_S / 2:
             self._say_alive()
+
+    def check_formats(self) -> None:
+        """Check that the cluster takes what the crawl's Redis dumps: what is noted, which is the same in both.
+
+        Raises:
+            CrawlprojectError: it does not.
+
+        """
+        (source, here), (target, there) = self._here, self._there
+        try:
+            target.restore(there, 0, source.dump(here), replace=True)
+        except ResponseError as error:
+            if "payload version" not in str(error):
+                raise
+            versions = [client.info("server")["redis_version"] for client in (source, target)]
+            raise CrawlprojectError(
+                "the Redis of REDIS_URL is {} and the Redis Cluster {}, which does not read what that one dumps: "
+                "it must not be older".format(*versions)
+            ) from None
+
+    @property
+    def former(self) -> str:
+        """The key, where the crawl is, that says that it is being divided."""
+        return self._here[1]
 
     def give_up(self) -> None:
         """Note that nothing was begun."""
@@ -284,7 +310,7 @@ class Layouts:
         """Note that the crawl is in its shards.
 
         Raises:
-            CrawlprojectError: another process has taken the division over.
+            FrontierInUse: another process has taken the division over.
 
         """
         self._say_alive()
@@ -309,7 +335,7 @@ class Layouts:
         began = time.monotonic()
         for client, key in (self._there, self._here):
             if client.hget(key, "divider") != self._me.encode():
-                raise CrawlprojectError(
+                raise FrontierInUse(
                     "another scrapy reshard has taken the division over, as this one was not heard of for "
                     f"{_GONE_S:g} s: leave it to that one"
                 )
@@ -455,9 +481,23 @@ class Division:
         """Copy all of it.
 
         Raises:
-            CrawlprojectError: a node of the cluster was replaced meanwhile, and may have lost something.
+            CrawlprojectError: a node is full, or was replaced meanwhile, and may have lost something.
 
         """
+        try:
+            self._copy_all()
+        except OutOfMemoryError as error:
+            raise CrawlprojectError(
+                "a node of the Redis Cluster is out of memory (maxmemory): its masters together need what the "
+                f"crawl has now, {memory_of(self._source) / 1e6:.0f} MB, and some more"
+            ) from error
+        self._confirm()
+        if self._node_ids() != self._ids:
+            raise CrawlprojectError(
+                "a node of the Redis Cluster was replaced meanwhile, and may have lost what it got: run this again"
+            )
+
+    def _copy_all(self) -> None:
         for page in self._checked(self._scan()):
             groups: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
             for key in page:
@@ -467,11 +507,6 @@ class Division:
                 self._copy(name, spider, keys)
         for spider in self._spiders:
             self._begin_frontiers(spider)
-        self._confirm()
-        if self._node_ids() != self._ids:
-            raise CrawlprojectError(
-                "a node of the Redis Cluster was replaced meanwhile, and may have lost what it got: run this again"
-            )
 
     def close(self) -> None:
         """Close the connections that were made here."""
@@ -505,6 +540,8 @@ class Division:
 
     def _copy(self, name: str, spider: str, keys: list[bytes]) -> None:
         """Copy keys of one name."""
+        if name in COUNTED:
+            keys = self._new(keys)
         if name in _TYPES:
             keys = self._of_type(_TYPES[name], keys)
         if name in OF_SOURCE or name in OF_NUMBER_AND_SOURCE:
@@ -531,16 +568,20 @@ class Division:
             self._scatter(key, self._shards[:1] if name in TO_FIRST else self._shards)
 
     def _of_type(self, kind: str, keys: Iterable[bytes]) -> list[bytes]:
-        """Return those that are of a type, each once: what is done to them must not be done again."""
+        """Return those that are of a type, each once."""
         found = []
-        for key in keys:
-            if key not in self._done:
-                self._done.add(key)
-                if (there := _text(self._from.type(key))) == kind:
-                    found.append(key)
-                elif there != "none":
-                    self._leave(_text(key))
+        for key in self._new(keys):
+            if (there := _text(self._from.type(key))) == kind:
+                found.append(key)
+            elif there != "none":
+                self._leave(_text(key))
         return found
+
+    def _new(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Return those that come for the first time: what is done to them must not be done again."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._done]
+        self._done.update(new)
+        return new
 
     def _shard_of(self, source: str) -> BlockingState:
         return self._shards[shard_of(source, len(self._shards))]

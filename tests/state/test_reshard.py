@@ -580,9 +580,10 @@ async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
             taken_over.append(on_one_redis.divide_blocking())
 
     monkeypatch.setattr(reshard.Division, "_copy", hang)
-    with pytest.raises(CrawlprojectError, match="another scrapy reshard has taken the division over"):
+    with pytest.raises(FrontierInUse, match="another scrapy reshard has taken the division over"):
         await on_one_redis.divide()
     assert taken_over[0].requests == 240
+    assert not any("broke off, and" in said for said in on_one_redis.heard)
     after = await on_one_redis.open()
     assert await urls_of_all(after) == ALL
     await after.close()
@@ -619,6 +620,50 @@ async def test_halts_of_a_crawl_that_never_ran_come_along(on_one_redis: Before) 
         assert sorted(halted) == sorted(name.encode() for name in DOMAINS)
         assert all(shard.redis.sismember(shard.keys.excluded, "x.example") for shard in after.shards)
     client.close()
+
+
+async def test_a_format_that_the_cluster_does_not_know_is_found_before_anything_is_begun(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump: Any = redis.Redis.dump
+
+    def newer(self: redis.Redis, name: str) -> bytes:
+        payload = bytes(dump(self, name))
+        return payload[:-10] + b"\xff\x7f" + payload[-8:]  # the version, before the checksum
+
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(redis.Redis, "dump", newer)
+        with pytest.raises(
+            CrawlprojectError, match=r"REDIS_URL is \d.* and the Redis Cluster \d.*: it must not be ol"
+        ):
+            await on_one_redis.divide()
+    with BlockingState.connect(on_one_redis.config):
+        pass
+    await on_one_redis.divide()
+    await crawl.close()
+
+
+async def test_keys_that_a_scan_yields_twice_count_once(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Redis' does while its table shrinks."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl, 20, high_water=120)
+    await end_some(crawl, 30)
+    scan: Any = redis.Redis.scan_iter
+
+    def twice(self: redis.Redis, *args: Any, **options: Any) -> Any:
+        found = list(scan(self, *args, **options))
+        yield from found
+        yield from found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redis.Redis, "scan_iter", twice)
+        done = await on_one_redis.divide()
+    assert (done.requests, done.events, done.dead_letters) == (210, 30, 15)
+    await crawl.close()
 
 
 # What breaks off
@@ -749,6 +794,29 @@ def test_the_command_says_what_it_does(on_one_redis: Before, scrapy: Scrapy) -> 
     )
     shards = scrapy("shards", REDIS_URL=on_one_redis.cluster.url, CRAWL_SHARDS="4")
     assert shards.returncode == 0
+    client.close()
+
+
+def test_it_says_how_to_go_on_where_it_breaks_off(on_one_redis: Before, scrapy: Scrapy) -> None:
+    client = redis.Redis.from_url(on_one_redis.config.redis_url or "")
+    client.rpush("images:start_urls", *(f"http://{domain}/1.jpg" for domain in DOMAINS))
+    at = ("--on", on_one_redis.cluster.url)
+    full = on_one_redis.cluster.owner_of("{crawl:1}:x").client
+    full.config_set("maxmemory", "1")
+    try:
+        done = scrapy("reshard", "--to", "4", *at)
+    finally:
+        full.config_set("maxmemory", "0")
+    assert done.returncode == 1
+    assert "a node of the Redis Cluster is out of memory (maxmemory)" in done.stderr
+    assert (
+        "note: it broke off, and nobody can start: run this again, which begins anew; or, to go on with the crawl "
+        "as it was, delete crawl:layout there"
+    ) in done.stderr
+    assert scrapy("stats").returncode == 1
+    client.delete("crawl:layout")
+    assert scrapy("stats").returncode == 0
+    assert scrapy("reshard", "--to", "4", *at).returncode == 0
     client.close()
 
 
