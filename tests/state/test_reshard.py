@@ -20,8 +20,10 @@ from scrapy import Request
 from crawlproject import config, controls
 from crawlproject.errors import ConfigError, CrawlprojectError, FrontierInUse
 from crawlproject.frontier import codec, division
+from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dropped import drop_queued, forget_dropped
 from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.overflow import Overflow
 from crawlproject.sinks.dataset import Dataset
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.sinks.parquet import ParquetForm
@@ -33,7 +35,9 @@ from crawlproject.state.feeders import Feeder
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
 from crawlproject.state.scripts import LinkGroup, NewRequest, Settlement
+from crawlproject.state.seen import seen_filter_notes
 from crawlproject.state.shards import shard_of
+from crawlproject.storage.packs import FolderPacks
 from crawlproject.storage.parts import FolderParts
 from tests.conftest import Scrapy
 from tests.leading import lead
@@ -66,6 +70,20 @@ class Before:
         self.after = config.load(settings | {"REDIS_URL": cluster.url, "CRAWL_SHARDS": str(SHARDS)})
         self.cluster = cluster
         self.heard: list[str] = []
+
+    def settle(self, **settings: str) -> None:
+        """Set further settings, for both."""
+        self.config, self.after = (
+            config.load(
+                {
+                    "REDIS_URL": one.redis_url,
+                    "CRAWL_SHARDS": str(one.shards),
+                    "CRAWL_HEARTBEAT_TIMEOUT": "1",
+                    **settings,
+                }
+            )
+            for one in (self.config, self.after)
+        )
 
     def divide_blocking(self) -> division.Divided:
         return division.divide(self.config, self.after, ["images", "pages"], self.heard.append)
@@ -224,6 +242,33 @@ async def test_nothing_seen_is_taken_again(before: Before, crawl: State) -> None
         assert reply.duplicates == 25
     shard = after.shard_for("s1.example")
     assert (await shard.scripts.discover(found, **options)).letters == "k"  # type: ignore[union-attr]
+    await after.close()
+
+
+async def test_workers_say_that_there_is_a_filter_of_before(on_one_redis: Before) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl, 2)
+    await crawl.close()
+    await on_one_redis.divide()
+    after = await on_one_redis.open()
+    said, warnings = await seen_filter_notes(after)
+    assert said.endswith("; what was seen before the crawl was divided, in 1 slot of its own")
+    assert warnings == []
+    await after.close()
+
+
+async def test_a_note_of_that_which_is_of_another_type_is_named(on_one_redis: Before) -> None:
+    """As of a crawl that was never divided: seeds become dead letters, and nothing is fetched again."""
+    await on_one_redis.divide()
+    after = await on_one_redis.open()
+    shard = after.shard_for("s1.example")
+    client: Any = shard.redis
+    await client.delete(shard.keys.seen_meta)
+    await client.rpush(shard.keys.seen_meta, "x")
+    with pytest.raises(
+        redis.ResponseError, match=rf"WRONGTYPE {shard.keys.seen_meta} is a list, not a hash: remove"
+    ):
+        await enqueue(shard, [request("s1.example", 1)])
     await after.close()
 
 
@@ -535,6 +580,72 @@ async def test_shards_that_have_something_are_left_alone(on_one_redis: Before) -
     one = State(on_one_redis.config, "images")
     await one.open()
     await one.close()
+
+
+async def test_what_was_spilled_comes_back_in_each_shard(on_one_redis: Before, tmp_path: Path) -> None:
+    """Nothing is lost, and no pack is removed that another shard needs."""
+    packs = FolderPacks(tmp_path / "packs")
+    settings = {
+        "CRAWL_OVERFLOW_STORE": str(packs.folder),
+        "CRAWL_OVERFLOW_TAIL": "500",
+        "CRAWL_PAGES_BUDGET_MAX": "0",
+    }
+    on_one_redis.settle(**settings)
+    crawl = await crawl_of(on_one_redis)
+    one: Any = crawl.redis
+    for domain in DOMAINS:
+        await one.hset(crawl.keys.rates, domain, "0.02")
+        links = [Link(f"http://{domain}/{number}", priority=1) for number in range(300)]
+        found = await Discovery(crawl.scripts, crawl.config).admit(links)
+        assert found is not None
+        assert found.admitted == 300
+    overflow = Overflow(crawl, packs)
+    count = 0
+    while done := await overflow.spill():
+        count += done
+    assert count > 200 * len(DOMAINS)
+    await drop_queued_excluded(crawl, "s0.example")
+    await crawl.close()
+    divided = await on_one_redis.divide()
+    assert divided.requests == 300 * (len(DOMAINS) - 1)
+    [folder] = divided.folders
+    after = await on_one_redis.open()
+    kept = packs.names(folder)
+    urls: Counter[str] = Counter()
+    for shard in after.shards:
+        client: Any = shard.redis
+        refills = Overflow(shard, packs)
+        for number in range(100):
+            counts = [int(await client.get(key)) for key in (shard.keys.outstanding, shard.keys.overflow)]
+            if counts == [0, 0]:
+                break
+            assert number < 99, counts
+            await shard.scripts.lead("leader", ready=True)
+            await refills.refill()
+            leases = await lease_all(shard)
+            urls.update(codec.url_of(entry) for _, entry in leases)
+            ends = [Settlement(lease, codec.url_of(entry).split("/")[2], done=True) for lease, entry in leases]
+            await shard.scripts.settle("w", ends)
+        await refills.sweep()
+        assert await client.hlen(shard.keys.packs) == 0
+        assert packs.names(folder) == kept
+    assert urls == Counter(f"http://{domain}/{number}" for domain in DOMAINS[1:] for number in range(300))
+    first = Overflow(after.shards[0], packs)
+    while await first.forget():  # what was dropped, and is of any shard
+        await forget_dropped(after.shards[0])
+    reply = await Discovery(after.shard_for("s0.example").scripts, after.config).admit(
+        [Link(f"http://s0.example/{number}", priority=1) for number in range(300)]
+    )
+    assert reply is not None
+    assert reply.admitted == 300
+    await after.close()
+
+
+async def drop_queued_excluded(crawl: State, source: str) -> None:
+    """Drop what waits of a source; its extents are still to be read."""
+    left = 1
+    while left:
+        left = (await crawl.scripts.drop_queued(source, "purged", count=500)).left
 
 
 async def test_a_second_one_is_refused_beside_the_first(

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from redis.exceptions import ResponseError
+
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS
 from crawlproject.state.numbers import whole_number
@@ -763,7 +765,10 @@ class FrontierScripts(SeenScripts):
             return 0
         if self._parts is None:
             redis: Any = self._redis
-            self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
+            try:
+                self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
+            except ResponseError:  # of another type: the script that comes next refuses it, and names it
+                return 0
         return self._parts
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
