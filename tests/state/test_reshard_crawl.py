@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
+from tests.spiders.test_pages import LICENCE, Answer, html
+from tests.spiders.test_shards_pages import SITES, ShardedPages
 from tests.state.servers import Cluster
-from tests.test_crawl import Crawl, worst_second
-from tests.waiting import PATIENCE_S
+from tests.test_crawl import Crawl, picture, worst_second
+from tests.waiting import PATIENCE_S, until
 
 MUSEUMS = [f"museum-{number}" for number in range(6)]
 RATE = 20
@@ -85,3 +88,53 @@ def test_each_seed_ends_once_and_nothing_seen_is_fetched_again(
         log = crawl.log(worker)
         assert "Traceback" not in log, log
         assert " ERROR: " not in log, log
+
+
+@pytest.fixture
+def pages(
+    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str], redis_url: str
+) -> Iterator[ShardedPages]:
+    """A crawl of pages on six sites, to be divided."""
+    one = ShardedPages(tmp_path, environment, cluster)
+    one.redis.close()
+    one.redis = redis.Redis.from_url(redis_url)
+    yield one
+    one.close()
+
+
+def test_a_crawl_of_pages_is_divided_in_the_middle(
+    pages: ShardedPages, cluster_url: str, redis_url: str, scrapy: Scrapy
+) -> None:
+    """Each page is fetched once, and each image, which pages of before and of after show."""
+    paths = [f"/p{number}" for number in range(40)]
+    expected_pages, expected_images = Counter[str](), Counter[str]()
+    for site, other in zip(SITES, SITES[1:] + SITES[:1], strict=True):
+        for number, path in enumerate(paths):
+            image = f"/{other}/{number // 2}-of-{site}.jpg"  # each is on two pages
+            url = pages.url(other, image.removeprefix(f"/{other}"))
+            shown = f'<a rel="license" href="{LICENCE}">x</a><img src="{url}">'
+            links = [f"/{site}{paths[at]}" for at in (number + 1, number + 7, number // 2) if at < len(paths)]
+            pages.answers[f"/{site}{path}"] = Answer(html(*links, text=f"{site}{path}{shown}"))
+            pages.answers[image] = Answer(picture(number), Content_Type="image/jpeg")
+            expected_pages[pages.url(site, path)] = 1
+            expected_images[url] = 1
+    former = {"REDIS_URL": redis_url, "CRAWL_SHARDS": "1"}
+    pages.redis.lpush("pages:start_urls", *(pages.url(site, paths[0]) for site in SITES))
+    pages.rate_by(2_000_000)
+    worker = pages.start("pages", MAX_IDLE_TIME_BEFORE_CLOSE="60", **former)
+    until(lambda: pages.redis.xlen("crawl:pages") >= 60)
+    worker.send_signal(signal.SIGTERM)
+    said = worker.communicate(timeout=PATIENCE_S)[0]
+    assert worker.returncode == 0, said
+    assert len(pages.seen) < 6 * len(paths), said
+    time.sleep(6)
+    done = scrapy("reshard", "--to", "4", "--on", cluster_url, REDIS_URL=redis_url)
+    assert done.returncode == 0, done.stderr
+    pages.rate_by(500_000_000)
+    pages.feed(*(pages.url(site, paths[0]) for site in SITES))  # seen
+    log = pages.run()
+    assert pages.checked(pages.pages_state, "page_events") == expected_pages, log
+    log = pages.run("images")
+    assert pages.checked(pages.images_state, "image_events") == expected_images, log
+    fetched = Counter(pages.seen)
+    assert {path: times for path, times in fetched.items() if times > 1} == {}
