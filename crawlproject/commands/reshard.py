@@ -50,7 +50,7 @@ class Command(cli.Command):
         assert self.settings is not None
         project = get_spider_loader(self.settings).list()
         if opts.dry_run:
-            found = plan(here, there.shards, project)
+            found = plan(here, there, project)
             cli.show(json.dumps(asdict(found), indent=2) if opts.json else _planned(found, opts.to))
             return
         done = divide(here, there, project, cli.remark)

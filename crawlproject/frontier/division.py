@@ -59,19 +59,23 @@ class Divided:
     seconds: float
 
 
-def plan(config: Config, count: int, project: Sequence[str]) -> Plan:
-    """Return what a division into so many shards would take, having checked that nobody but workers is at work.
+def plan(config: Config, target_config: Config, project: Sequence[str]) -> Plan:
+    """Return what a division would take; the crawl may run.
 
     Raises:
-        FrontierInUse: somebody is.
-        RedisError, RedisUnavailable: Redis fails.
+        CrawlprojectError: it is divided already, or cannot be divided there.
+        RedisError, RedisUnavailable: Redis fails, here or there.
 
     """
-    with BlockingState.connect(config, divides=True) as source:
+    with ExitStack() as opened:
+        source = opened.enter_context(BlockingState.connect(config, divides=True))
+        target = opened.enter_context(BlockingState.connect(target_config, divides=True))
+        reshard.check_cluster(source, target)
+        opened.enter_context(closing(reshard.Layouts(source, target))).check_undivided()
         spiders = reshard.spiders_of(source, project)
-        reshard.check_at_rest(source, spiders)
         size, fields = reshard.memory_of(source), reshard.fields_of_all(source)
-    return Plan(spiders, size, _LEAST_S + size / _BYTES_A_S + count * fields / _FIELDS_A_S)
+    seconds = _LEAST_S + size / _BYTES_A_S + target_config.shards * fields / _FIELDS_A_S
+    return Plan(spiders, size, seconds)
 
 
 def divide(config: Config, target_config: Config, project: Sequence[str], say: Say) -> Divided:

@@ -230,12 +230,11 @@ class Layouts:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._stay, name="reshard", daemon=True)
 
-    def begin(self) -> bool:
-        """Note that a division begins; return whether one has broken off. What the shards have then is of that.
+    def check_undivided(self) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+        """Return what is noted in both places.
 
         Raises:
-            FrontierInUse: another one is at work.
-            CrawlprojectError: it is divided already, or something else is there.
+            CrawlprojectError: the crawl is divided already, or another one is there.
 
         """
         here, there = (client.hgetall(key) for client, key in (self._here, self._there))
@@ -248,6 +247,17 @@ class Layouts:
                     f"CRAWL_NAMESPACE={self._crawl} has {_text(shards)} shards{at and ', on ' + at}: a crawl is "
                     "divided once"
                 )
+        return here, there
+
+    def begin(self) -> bool:
+        """Note that a division begins; return whether one has broken off. What the shards have then is of that.
+
+        Raises:
+            FrontierInUse: another one is at work.
+            CrawlprojectError: it is divided already, or something else is there.
+
+        """
+        here, there = self.check_undivided()
         for (client, _), noted in ((self._there, there), (self._here, here)):
             alive = whole_number(noted.get(b"alive", b""))
             if alive is not None and _now_us(client) - alive < _GONE_S * 1e6:

@@ -887,6 +887,13 @@ def test_the_command_says_what_it_does(on_one_redis: Before, scrapy: Scrapy) -> 
     assert planned.stdout.startswith("images: ")
     assert "would be copied into 4 shards in about " in planned.stdout
     assert not client.exists("crawl:layout")
+    client.set("crawl:leader", "w", ex=60)  # it still runs
+    planned = scrapy("reshard", "--to", "4", *at, "--dry-run")
+    assert (planned.returncode, planned.stdout[:8]) == (0, "images: ")
+    client.delete("crawl:leader")
+    away = scrapy("reshard", "--to", "4", "--on", "redis+cluster://127.0.0.1:1", "--dry-run")
+    assert (away.returncode, away.stdout) == (1, "")
+    assert "does not answer" in away.stderr
     done = scrapy("reshard", "--to", "4", *at)
     assert done.stdout.splitlines()[0].startswith(
         "0 sources, 0 requests, 0 events and 0 dead letters of images are in 4 shards, after "
@@ -896,6 +903,8 @@ def test_the_command_says_what_it_does(on_one_redis: Before, scrapy: Scrapy) -> 
     assert "note: copying " in done.stderr
     again = scrapy("reshard", "--to", "4", *at)
     assert (again.returncode, again.stdout) == (1, "")
+    planned = scrapy("reshard", "--to", "4", *at, "--dry-run")
+    assert (planned.returncode, planned.stdout, planned.stderr) == (1, "", again.stderr)
     assert "has 4 shards, on redis+cluster://127.0.0.1:" in again.stderr
     refused = scrapy("stats")
     assert (refused.returncode, refused.stdout) == (1, "")
