@@ -479,7 +479,7 @@ class Division:
                 else:
                     self._names[key] = (name, spider)
         self._prefixes.sort(key=lambda item: -len(item[0]))
-        self._ids = self._node_ids()
+        self._ids, self._evicted = self._node_ids(), self._evictions()
         self._done: set[bytes] = set()
         self.left = 0
         self.examples: list[str] = []
@@ -491,7 +491,7 @@ class Division:
         """Copy all of it.
 
         Raises:
-            CrawlprojectError: a node is full, or was replaced meanwhile, and may have lost something.
+            CrawlprojectError: a node is full, has evicted keys, or was replaced meanwhile, and may have lost some.
 
         """
         try:
@@ -502,6 +502,11 @@ class Division:
                 f"crawl has now, {memory_of(self._source) / 1e6:.0f} MB, and some more"
             ) from error
         self._confirm()
+        if self._evictions() != self._evicted:
+            raise CrawlprojectError(
+                "a node of the Redis Cluster has evicted keys: set its maxmemory-policy to noeviction, and its "
+                "maxmemory higher, and run this again"
+            )
         if self._node_ids() != self._ids:
             raise CrawlprojectError(
                 "a node of the Redis Cluster was replaced meanwhile, and may have lost what it got: run this again"
@@ -796,8 +801,14 @@ class Division:
 
     def _node_ids(self) -> list[str]:
         """Return by which start of which server each shard is kept at present."""
-        clients = [*(client for client, _ in self._before), *map(_redis, self._shards)]
-        return [str(client.info("server")["run_id"]) for client in clients]
+        return [str(client.info("server")["run_id"]) for client in self._clients()]
+
+    def _evictions(self) -> list[int]:
+        """Return how many keys the node of each shard has evicted."""
+        return [int(client.info("stats")["evicted_keys"]) for client in self._clients()]
+
+    def _clients(self) -> list[Any]:
+        return [*(client for client, _ in self._before), *map(_redis, self._shards)]
 
 
 def _add_to(client: Any, kind: str, key: bytes, members: list[Any]) -> None:

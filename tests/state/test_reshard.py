@@ -756,6 +756,27 @@ async def test_a_format_that_the_cluster_does_not_know_is_found_before_anything_
     await crawl.close()
 
 
+async def test_a_node_that_evicts_keys_breaks_it_off(on_one_redis: Before) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    node = on_one_redis.cluster.owner_of("{crawl:1}:x").client
+    node.config_set("maxmemory-policy", "allkeys-random")
+    for number in range(3000):
+        node.set(f"other:{{crawl:1}}:{number}", b"x" * 1000)
+    node.config_set("maxmemory", str(node.info("memory")["used_memory"]))
+    try:
+        with pytest.raises(CrawlprojectError, match="has evicted keys: set its maxmemory-policy to noeviction"):
+            await on_one_redis.divide()
+    finally:
+        node.config_set("maxmemory", "0")
+        node.config_set("maxmemory-policy", "noeviction")
+    await on_one_redis.divide()
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
+
+
 async def test_keys_that_a_scan_yields_twice_count_once(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
