@@ -642,7 +642,7 @@ class Division:
             dumped = pipe.execute()
         pipes: dict[int, Any] = {}
         for (_, client, key), payload, left in zip(keys, dumped[::2], dumped[1::2], strict=True):
-            if payload is not None:  # else its time has run out
+            if payload is not None and left != 0:  # else its time has run out
                 pipe = pipes.setdefault(id(client), client.pipeline(transaction=False))
                 pipe.restore(key, max(left, 0), payload, replace=True)
         for pipe in pipes.values():
@@ -664,7 +664,7 @@ class Division:
         kind, left = _text(self._from.type(key)), self._from.pttl(key)
         if kind == "hash" and not by_source and self._from.hlen(key) <= _WHOLE_HASH:
             payload = self._from.dump(key)
-            for shard in shards:
+            for shard in shards if payload is not None else ():  # else its time has run out
                 _redis(shard).restore(self._key_in(shard, key), 0, payload, replace=True)
         elif kind in _SCANS:
             for page in self._checked(getattr(self._from, _SCANS[kind])(key, count=_FIELDS), _FIELDS):
@@ -675,7 +675,7 @@ class Division:
                 self._copy_list(key, shard)
         elif kind == "string":
             value = self._from.get(key)
-            for shard in shards:
+            for shard in shards if value is not None else ():
                 _redis(shard).set(self._key_in(shard, key), value)
         elif kind != "none":
             self._leave(_text(key))
