@@ -7,15 +7,19 @@ parts, over which its keys were spread by chance; a request is known if any of t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import redis
 
 from crawlproject.state.clock import RedisClock
 from crawlproject.state.cluster import ShardRedis, Topology
-from crawlproject.state.health import Health
+from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.seen import SeenScripts
 from crawlproject.state.shards import shard_namespace
+
+T = TypeVar("T")
 
 _MOST_A_CALL = 500  # requests
 
@@ -40,13 +44,13 @@ class SeenBefore:
         """Return what is known of requests: "exact", "bloom" or "" (see look_seen).
 
         Raises:
-            RedisError, OSError: a part does not answer.
+            redis.ConnectionError: a part does not answer.
 
         """
         found = [""] * len(digests)
         for first in range(0, len(digests), _MOST_A_CALL):
             some = digests[first : first + _MOST_A_CALL]
-            for reply in await asyncio.gather(*(part.look_seen(some) for part in self._scripts(spider, parts))):
+            for reply in await self._ask(spider, parts, lambda part, some=some: part.look_seen(some)):  # type: ignore[misc]
                 for place, known in enumerate(reply, first):
                     if known and found[place] != "exact":
                         found[place] = known
@@ -56,10 +60,18 @@ class SeenBefore:
         """Give up the places of requests.
 
         Raises:
-            RedisError, OSError: a part does not answer.
+            redis.ConnectionError: a part does not answer.
 
         """
-        await asyncio.gather(*(part.forget_seen(digests) for part in self._scripts(spider, parts)))
+        await self._ask(spider, parts, lambda part: part.forget_seen(digests))
+
+    async def _ask(self, spider: str, parts: int, ask: Callable[[SeenScripts], Awaitable[T]]) -> list[T]:
+        try:
+            return await asyncio.gather(*(ask(part) for part in self._scripts(spider, parts)))
+        except (redis.RedisError, OSError, TimeoutError) as error:
+            raise redis.ConnectionError(
+                f"what was seen before the crawl was divided cannot be asked for: {plain(error)}"
+            ) from error
 
     def _scripts(self, spider: str, parts: int) -> list[SeenScripts]:
         if (spider, parts) not in self._parts:

@@ -36,6 +36,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
 from crawlproject.state.scripts import LinkGroup, NewRequest, Settlement
 from crawlproject.state.seen import seen_filter_notes
+from crawlproject.state.seen_before import part_namespace
 from crawlproject.state.shards import shard_of
 from crawlproject.storage.packs import FolderPacks
 from crawlproject.storage.parts import FolderParts
@@ -225,12 +226,16 @@ async def test_what_dead_workers_held_and_what_waits_apart_is_there(before: Befo
     await after.close()
 
 
-async def test_nothing_seen_is_taken_again(before: Before, crawl: State) -> None:
+@pytest.mark.parametrize(("part_bytes", "parts"), [(2**30, 1), (2**18, SHARDS)])
+async def test_nothing_seen_is_taken_again(
+    before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch, part_bytes: int, parts: int
+) -> None:
+    monkeypatch.setattr(reshard, "_PART_BYTES", part_bytes)
     await fill(crawl)
     found = [LinkGroup("s1.example", None, [request("s1.example", 99).entry], [b"l" * 32], [None])]
     options: dict[str, Any] = {"high_water": 999, "overflow_maxlen": 99, "refuse_unknown": False, "budget": None}
     assert (await crawl.scripts.discover(found, **options)).letters == "a"  # type: ignore[union-attr]
-    await before.divide()
+    assert (await before.divide()).seen_parts == parts
     after = await before.open()
     for domain in DOMAINS:
         shard = after.shard_for(domain)
@@ -855,6 +860,37 @@ async def test_one_that_breaks_off_is_begun_anew(
     await after.close()
     with pytest.raises(ConfigError, match="4 in the crawl"):
         await State(before.config, "images").open()
+
+
+@pytest.mark.slow
+async def test_while_the_filter_of_before_is_away_nothing_is_taken_in_and_what_is_queued_goes_on(
+    on_one_redis: Before, scrapy: Scrapy
+) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    await on_one_redis.divide()
+    after = await on_one_redis.open()
+    cluster = on_one_redis.cluster
+    master = cluster.owner_of(part_namespace("crawl", 0, 1))
+    domain = next(one for one in DOMAINS if cluster.owner_of(after.shard_for(one).keys.rates) is not master)
+    replica = cluster.replica_of(master)
+    replica.kill()
+    master.kill()
+    shard = after.shard_for(domain)
+    with pytest.raises(redis.ConnectionError, match="what was seen before the crawl was divided cannot be asked"):
+        await enqueue(shard, [request(domain, 99)])
+    assert await lease_all(shard, most=5)
+    told = await asyncio.to_thread(
+        scrapy, "explain", f"http://{domain}/3.jpg", REDIS_URL=cluster.url, CRAWL_SHARDS=str(SHARDS)
+    )
+    assert told.returncode == 1
+    assert "what was seen before the crawl was divided cannot be asked for: " in told.stderr
+    for server in (master, replica):
+        server.start()
+    until(cluster.is_whole)
+    assert (await enqueue(shard, [request(domain, 99), request(domain, 3)])).admitted == 1
+    await after.close()
 
 
 @pytest.mark.slow
