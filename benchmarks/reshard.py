@@ -124,11 +124,14 @@ def main() -> None:
             asyncio.run(fill(here, options))
             there = config.load({"REDIS_URL": cluster.url, "CRAWL_SHARDS": str(options.to)})
             size = redis.Redis.from_url(one.url).info("memory")["used_memory"]
+            planned = division.plan(here, there, ["images"]).seconds
             done = division.divide(here, there, ["images"], print)
             print(
                 f"{done.requests} requests of {done.sources} sources, {options.seen} more seen, {done.events} "
-                f"events, {size / 1e6:.0f} MB: {done.seconds:.1f} s, {size / 1e6 / done.seconds:.0f} MB/s"
+                f"events, {size / 1e6:.0f} MB: {done.seconds:.1f} s ({planned:.1f} said before), "
+                f"{size / 1e6 / done.seconds:.0f} MB/s"
             )
+            assert done.seconds <= planned
             size_of = (options.sources, options.requests // options.sources)
             print(f"seeds after it: {asyncio.run(looked_up(there, 's', *size_of))}")
             print(f"others after it: {asyncio.run(looked_up(there, 't', *size_of))}")

@@ -30,6 +30,7 @@ FOLLOW_EVERY_S = 1.0  # how often nodes are asked whether another one has the sl
 _ASK_TIMEOUT_S = 1.0  # for a node to answer, before the next is asked
 _ASK_AGAIN_S = 0.2  # between two rounds while the slot has no node, or one that does not answer
 _MOST_NODES = 1_000  # that a cluster should have
+_SILENT_S = 5  # that a replica which follows may have said nothing
 
 _Address = tuple[str, int]
 _TROUBLE = (redis.RedisError, OSError, TimeoutError)
@@ -441,9 +442,13 @@ async def shard_has_replica(client: ShardRedis) -> bool:
 
 
 def _has_online(replication: Any) -> bool:
-    """Tell whether INFO replication has a replica that follows."""
+    """Tell whether INFO replication has a replica that follows.
+
+    One that hangs, or has lost its power, is online there until `repl-timeout`, a minute by default: it has said
+    nothing for longer than any that follows, which says each second how far it is.
+    """
     return any(
-        isinstance(value, dict) and value.get("state") == "online"
+        isinstance(value, dict) and value.get("state") == "online" and int(value.get("lag", 0)) <= _SILENT_S
         for name, value in replication.items()
         if name.startswith("slave")
     )

@@ -287,3 +287,35 @@ async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_say
         finally:
             replica.start()
     await until_async(cluster.is_whole)
+
+
+@pytest.mark.slow
+async def test_a_replica_that_hangs_is_waited_for_some_seconds_only(
+    worker: FrontierScheduler, cluster: Cluster
+) -> None:
+    """Its master keeps it online for a minute."""
+    shard = worker.state.shards[0]
+    client, topology = shard.redis, topology_of(shard.redis)
+    assert isinstance(client, ShardRedis)
+    assert topology is not None
+    master = cluster.owner_of(shard.keys.seeds)
+    replica = cluster.replica_of(master)
+    replica.process.send_signal(signal.SIGSTOP)
+    assert await shard_has_replica(client)  # nobody knows yet
+
+    async def goes_on() -> bool:
+        return not await shard_has_replica(client)
+
+    try:
+        assert await until_async(goes_on, 15)
+        assert master.client.info("replication")["slave0"]["state"] == "online"
+        with closing(blocking_shard(topology, shard.keys.seeds)) as command:
+            assert not has_replica(command)
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    await until_async(cluster.is_whole)
+
+    async def is_back() -> bool:
+        return await shard_has_replica(client)
+
+    assert await until_async(is_back)
