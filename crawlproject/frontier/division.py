@@ -42,8 +42,8 @@ class Divided:
     """What a division has brought to the shards, in how many seconds.
 
     `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the seen filter of before is.
-    `left` keys of the namespace are none of ours, `examples` are some of these; `folders` are those of
-    CRAWL_OVERFLOW_STORE that stay.
+    `left` counts the foreign keys in the namespace, which were not copied, and `examples` names some of them;
+    `folders` are those of CRAWL_OVERFLOW_STORE that stay.
     """
 
     shards: int

@@ -266,7 +266,7 @@ async def reschedule(state: State, sources: list[str]) -> int:
 
 async def _pages(state: State, prefix: str) -> AsyncIterator[list[bytes]]:
     """Yield the keys that begin with `prefix`, each once."""
-    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
+    pattern = escaped(prefix) + "*"
     found: set[bytes] = set()
     page: list[bytes] = []
     async for key in _client(state).scan_iter(match=pattern, count=_PAGE):
@@ -279,6 +279,11 @@ async def _pages(state: State, prefix: str) -> AsyncIterator[list[bytes]]:
             page = []
     if page:
         yield page
+
+
+def escaped(text: str) -> str:
+    """Return a text as it stands in the pattern of SCAN."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
 
 async def _scanned(state: State, key: str) -> AsyncIterator[tuple[bytes, bytes]]:

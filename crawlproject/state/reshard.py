@@ -26,13 +26,13 @@ from crawlproject.state.client import REDIS_TROUBLE, BlockingState, without_secr
 from crawlproject.state.cluster import address_of, has_replica
 from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.recount import COUNTED, Count, add, ask
+from crawlproject.state.recount import COUNTED, Count, add, ask, escaped
 from crawlproject.state.seen_before import part_namespace
 from crawlproject.state.shards import HASH_VERSION, shard_of
 
 T = TypeVar("T")
 
-_EXAMPLES = 5  # of keys that are none of ours
+_EXAMPLES = 5  # of foreign keys
 _PAGE = 500  # keys or entries that are copied at once
 _FIELDS = 5_000  # the same of fields and members, which 16 shards may divide
 _LONG_LIST = 1_000  # beyond it a list is copied in pieces, not as a whole
@@ -131,7 +131,7 @@ def check_at_rest(source: BlockingState, spiders: Iterable[str]) -> None:
             moment = whole_number(report.partition(b":")[0])
             if moment is not None and moment / 1e6 > now - _FEEDER_S:
                 raise FrontierInUse(f"{_text(feeder)} feeds seeds: stop it, and run this again")
-    for key in client.scan_iter(match=_escaped(keys.reader_of) + "*", count=_PAGE):
+    for key in client.scan_iter(match=escaped(keys.reader_of) + "*", count=_PAGE):
         _check_type(client, _text(key), "hash")
         until = whole_number(client.hget(key, "until") or b"")
         if until is not None and until / 1e6 > now:
@@ -170,7 +170,7 @@ def overrides_of(source: BlockingState) -> dict[str, str]:
     """Return the rates that operators have set, by source, as they are written."""
     client, prefix = _redis(source), source.keys.override_rate_of
     found = {}
-    for page in _pages(client.scan_iter(match=_escaped(prefix) + "*", count=_PAGE)):
+    for page in _pages(client.scan_iter(match=escaped(prefix) + "*", count=_PAGE)):
         for key, value in zip(page, client.mget(page), strict=True):
             if value is not None:
                 found[_text(key[len(prefix.encode()) :])] = _text(value)
@@ -406,7 +406,7 @@ def check_clear(source: BlockingState, target: BlockingState) -> None:
     namespace = f"{{{target.keys.crawl}}}"
     layout = Keys(namespace, target.keys.spider).layout.encode()
     with closing(target.client_for(namespace)) as beside:
-        keys = beside.scan_iter(match=_escaped(namespace) + ":*", count=_PAGE)
+        keys = beside.scan_iter(match=escaped(namespace) + ":*", count=_PAGE)
         _check_none(target, (key for key in keys if key != layout))
 
 
@@ -437,7 +437,7 @@ def _keys_there(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes]]]:
         shard.redis.ping()
         masters[shard.address] = _redis(shard)
     for client in masters.values():
-        found = client.scan_iter(match=_escaped("{" + crawl) + ":*", count=_PAGE)
+        found = client.scan_iter(match=escaped("{" + crawl) + ":*", count=_PAGE)
         yield client, filter(tag.match, found)
 
 
@@ -448,7 +448,7 @@ class Division:
     """Copies a crawl into shards that have nothing. Methods block, and raise what the clients raise.
 
     `target` is the first of the shards; `check` raises when it is no longer for this process to write. `left`
-    counts the keys of the namespace that are none of ours, or not of their type, `examples` has some; `folders`
+    counts the foreign keys in the namespace, and those of another type, `examples` names some; `folders`
     are those of the overflow store whose packs stay, `counts` what each frontier has of each shard, by spider and
     number.
     """
@@ -465,7 +465,7 @@ class Division:
         self._from = _redis(source)
         self._shards = target.shards
         self._spiders = spiders
-        self.parts = min(target.count, _power_of_two(memory_of(source) / _PART_BYTES))
+        self.parts = min(target.count, 1 << (memory_of(source) // _PART_BYTES).bit_length())
         spaces = [part_namespace(target.keys.crawl, number, self.parts) for number in range(self.parts)]
         self._before: list[tuple[Any, str]] = [(target.client_for(space), space) for space in spaces]
         self._names: dict[str, tuple[str, str]] = {}  # of each key, and its spider
@@ -534,7 +534,7 @@ class Division:
     def _scan(self) -> Iterator[bytes]:
         """Yield each key of the crawl, perhaps more than once."""
         yield from (self._keys(spider).seeds.encode() for spider in self._spiders)
-        yield from self._from.scan_iter(match=_escaped(self._source.keys.namespace) + ":*", count=_PAGE)
+        yield from self._from.scan_iter(match=escaped(self._source.keys.namespace) + ":*", count=_PAGE)
 
     def _checked(self, items: Iterable[T], size: int = _PAGE) -> Iterator[list[T]]:
         for page in _pages(items, size):
@@ -832,13 +832,6 @@ def _source_in(fields: Mapping[bytes, bytes]) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _power_of_two(least: float) -> int:
-    number = 1
-    while number < least:
-        number *= 2
-    return number
-
-
 def _pages(items: Iterable[T], size: int = _PAGE) -> Iterator[list[T]]:
     rest = iter(items)
     while page := list(islice(rest, size)):
@@ -856,8 +849,3 @@ def _now_us(client: Any) -> int:
 
 def _text(value: bytes | str) -> str:
     return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
-
-
-def _escaped(text: str) -> str:
-    """Return a text as it stands in the pattern of SCAN."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", text)

@@ -421,11 +421,12 @@ class FrontierScripts(SeenScripts):
         a replica has them first.
         """
         rows = [item.packed() for item in items]
-        new = {place: item for place, item in enumerate(items) if isinstance(item, NewRequest) and not item.again}
-        known = await self._known_before([(item.digest, item.found) for item in new.values()])
-        for place, is_known in zip(new, known, strict=True):
-            if is_known:
-                rows[place]["known"] = True
+        if self._before is not None:
+            new = {n: item for n, item in enumerate(items) if isinstance(item, NewRequest) and not item.again}
+            known = await self._known_before([(item.digest, item.found) for item in new.values()])
+            for place, is_known in zip(new, known, strict=True):
+                if is_known:
+                    rows[place]["known"] = True
         run = self._run_replicated if self._shard and not seeds else self._run
         reply = await run(
             "enqueue",
@@ -464,7 +465,9 @@ class FrontierScripts(SeenScripts):
         have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
         digests = [digest for group in groups for digest in group.digests]
-        known = await self._known_before([(digest, True) for digest in digests])
+        known: Sequence[bool] = ()
+        if self._before is not None:
+            known = await self._known_before([(digest, True) for digest in digests])
         run = self._run_replicated if self._shard else self._run
         reply = await run(
             "discover",
