@@ -8,6 +8,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -20,7 +21,8 @@ from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.over_shards import not_answering
+from crawlproject.state.found_elsewhere import send_links
+from crawlproject.state.over_shards import not_answering, shown
 from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
 from crawlproject.state.shards import shard_of
 
@@ -37,6 +39,7 @@ _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
 _UNKNOWN = (_OPEN, 0.0, "")
 _MOST_HOPS = 3  # of links from shard to shard
 _TURN_S = 10.0  # that a call waits for its turn to ask a shard that is away
+_ASK_EVERY_S = 1.0  # between two calls that ask whether a shard is back
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Link:
 class Discovered:
     """What became of links: new; seen before; beyond the budget of their source; beyond the bound of the
     overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be
-    stored; excluded; beyond the bound of sitemaps (`left_out`).
+    stored; excluded; beyond the bound of sitemaps (`left_out`); on their way to a shard that is away (`sent`).
 
     `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
     was left out.
@@ -72,6 +75,7 @@ class Discovered:
     refused: int = 0
     excluded: int = 0
     left_out: int = 0
+    sent: int = 0
     uncounted: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
@@ -87,8 +91,11 @@ _FIELDS = {
     "r": "refused",
     "x": "excluded",
     "s": "left_out",
+    "o": "sent",
+    "w": "without_room",
 }
-_OF_ALL = "fdqmrx"  # what holds for all links of a group
+_OF_ALL = "fdqmrxw"  # what holds for all links of a group
+_SENT, _NO_WAY = "o", "w"  # into an outbox, as their shard is away; it has no room
 
 
 class _Batch(NamedTuple):
@@ -138,10 +145,14 @@ class Discovery:
             config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
         )
 
-    async def admit(self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None) -> Discovered | None:
+    async def admit(
+        self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None, page_in: int | None = None
+    ) -> Discovered | None:
         """Admit links; return what became of them, None if that has to wait for a leader that knows the catalogue.
 
-        `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
+        `sitemaps`: they are sitemaps that this source leads to, of which it may have so many. `page_in`: the shard
+        that their page is in, where those wait whose shard is away; None: they are not admitted before that is
+        back.
 
         Admitting the same links again does no harm: they are known then. So a page's lease is settled only after
         this.
@@ -156,7 +167,7 @@ class Discovery:
         counts: Counter[str] = Counter()
         uncounted: Counter[str] = Counter()
         for batch in self._batches(links, now, uncounted):
-            if not await self._send(batch, now, counts, sitemaps):
+            if not await self._send(batch, now, counts, uncounted, sitemaps, page_in):
                 return None
         if counts["left_out"]:
             uncounted["left_out"] = counts.pop("left_out")
@@ -213,10 +224,17 @@ class Discovery:
         return bytes((VERSION, 0, min(max(link.priority, 0), PRIORITIES - 1))) + body
 
     async def _send(
-        self, batch: _Batch, now: float, counts: Counter[str], sitemaps: tuple[str, int] | None
+        self,
+        batch: _Batch,
+        now: float,
+        counts: Counter[str],
+        uncounted: Counter[str],
+        sitemaps: tuple[str, int] | None,
+        page_in: int | None,
     ) -> bool:
         groups = list(batch.groups.values())
         config = self._config
+        shards = {"page_in": page_in} if isinstance(self._scripts, ShardsScripts) else {}
         try:
             reply = await self._scripts.discover(
                 groups,
@@ -227,6 +245,7 @@ class Discovery:
                 budget=self._budget or None,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
+                **shards,
             )
         except REDIS_TROUBLE:
             self._forget(now)
@@ -235,8 +254,8 @@ class Discovery:
             return False
         numbers = [number for hashes in batch.hashes.values() for number in hashes]
         for letter, number in zip(reply.letters, numbers, strict=True):
-            counts[_FIELDS[letter]] += 1
-            if letter in "ak":
+            (uncounted if letter == _NO_WAY else counts)[_FIELDS[letter]] += 1
+            if letter in "ak" or letter == _SENT:
                 self._known[number & (_TABLE - 1)] = number
         self._close(batch, reply, now)
         self._warn(reply.letters)
@@ -305,24 +324,35 @@ def scripts_of(state: State) -> Scripts | ShardsScripts:
 class ShardsScripts:
     """Several shards: each link is admitted to the one that its source is in.
 
-    Hundreds of pages may wait for a shard that is away. One at a time asks it: the others cost neither CPU nor
-    connections.
+    What is for a shard that is away waits in an outbox of the shard of its page (state/found_elsewhere.py), so the
+    page itself need not. One call each `_ASK_EVERY_S` asks whether it is back. As many may wait as in overflows in
+    Redis; links beyond are turned away.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._turns = [asyncio.Lock() for _ in state.shards]
-        self._away: set[int] = set()  # shards that have failed when they were last asked
+        self._away: dict[int, float] = {}  # shards that have failed when they were last asked -> when to ask again
+        self._told: set[int] = set()  # of them, those of which the log tells
         self._homes: dict[tuple[str | None, str], int] = {}
 
-    async def discover(self, groups: Sequence[LinkGroup], **options: Any) -> DiscoverReply | None:
-        """Admit links; what was admitted before a shard fails is known when they come again."""
+    async def discover(
+        self, groups: Sequence[LinkGroup], *, page_in: int | None = None, **options: Any
+    ) -> DiscoverReply | None:
+        """Admit links of a page in the shard `page_in`; None: those whose shard is away wait for it.
+
+        What was admitted before a shard fails is known when they come again.
+
+        Raises:
+            REDIS_TROUBLE: a shard fails, the first time, or the one of the page does.
+
+        """
         letters, closed, left = [""] * len(groups), [0] * len(groups), dict(enumerate(groups))
         for _ in range(_MOST_HOPS):
             for number in {self._home_of(group) for group in left.values()}:
                 places = [place for place, group in left.items() if self._home_of(group) == number]
                 some = [left.pop(place) for place in places]
-                reply = await self._ask(number, some, options)
+                reply = await self._ask(number, some, options, page_in)
                 if reply is None:
                     return None
                 at = 0
@@ -337,18 +367,31 @@ class ShardsScripts:
         return None  # the catalogues of the shards differ for the moment
 
     async def _ask(
-        self, number: int, groups: Sequence[LinkGroup], options: Mapping[str, Any]
+        self, number: int, groups: Sequence[LinkGroup], options: Mapping[str, Any], page_in: int | None
     ) -> DiscoverReply | None:
-        """Ask a shard; if it is away, when no other call does.
+        """Ask a shard; if it is away, when no other call does, or else leave it a message where the page is."""
+        shard, turn = self._state.shards[number], self._turns[number]
+        if number not in self._away:
+            return await self._discover(shard, groups, options)
+        if page_in is None or page_in == number:
+            return await self._ask_in_turn(shard, groups, options)
+        if asyncio.get_running_loop().time() >= self._away[number] and not turn.locked():
+            async with turn:
+                with suppress(*REDIS_TROUBLE):
+                    return await self._discover(shard, groups, options)
+        return await self._send(shard, groups, options, self._state.shards[page_in])
+
+    async def _ask_in_turn(
+        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any]
+    ) -> DiscoverReply | None:
+        """Ask a shard that is away for links of its own pages, when no other call does.
 
         Raises:
             redis.ConnectionError: the turn of this call has not come in time.
             REDIS_TROUBLE: the shard fails.
 
         """
-        shard, turn = self._state.shards[number], self._turns[number]
-        if number not in self._away:
-            return await self._discover(shard, groups, options)
+        turn = self._turns[shard.number]
         try:
             await asyncio.wait_for(turn.acquire(), _TURN_S)
         except TimeoutError:
@@ -364,10 +407,29 @@ class ShardsScripts:
         try:
             reply: DiscoverReply | None = await shard.scripts.discover(groups, **options)
         except REDIS_TROUBLE:
-            self._away.add(shard.number)
+            self._away[shard.number] = asyncio.get_running_loop().time() + _ASK_EVERY_S
             raise
-        self._away.discard(shard.number)
+        self._away.pop(shard.number, None)
+        self._told.discard(shard.number)
         return reply
+
+    async def _send(
+        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any], here: State
+    ) -> DiscoverReply:
+        """Have links wait in an outbox until their shard is back."""
+        most = here.bounds.overflow_maxlen
+        is_sent = await send_links(here, shard.number, groups, options, most=most)
+        if not is_sent and shard.number not in self._told:
+            self._told.add(shard.number)
+            logger.warning(
+                "Links to sources of %s, which does not answer, are turned away (links_without_room): in %s %d "
+                "links wait for such shards, its part of CRAWL_OVERFLOW_MAXLEN",
+                shown(shard),
+                shown(here),
+                most,
+            )
+        letter, state = (_SENT, _OPEN) if is_sent else (_NO_WAY, _CLOSED)
+        return DiscoverReply(letter * sum(len(group.entries) for group in groups), [state] * len(groups))
 
     def _home_of(self, group: LinkGroup) -> int:
         key = (group.source, group.domain)

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import math
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
@@ -40,6 +41,7 @@ from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.crossings import Carrier, SeedOutboxes
+from crawlproject.state.found_elsewhere import send_requests
 from crawlproject.state.over_shards import shown
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
@@ -278,10 +280,14 @@ class FrontierScheduler(Scheduler):
         if self.state.count > 1:
             self._outbox = SeedOutboxes(self.state)
             router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
-            of_shards = list(map(Carrier.of_shard, self.state.shards))
-            self._carriers = [self._outbox.carrier, *of_shards]
+            self._carriers = [self._outbox.carrier]
             self._loops.start(self._keep_homes, router.route, self._outbox.carrier.look)
-            self._loops.start(*(partial(self._carry, *one) for one in enumerate(of_shards)))
+            # Also for spiders that this one finds requests for: perhaps none of their workers runs.
+            for spider in (self.spider.name, *getattr(self.spider, "finds_for", ())):
+                for shard in self.state.beside(spider).shards:
+                    carrier = Carrier.of_shard(shard)
+                    self._carriers.append(carrier)
+                    self._loops.start(partial(self._carry, shard.number, carrier))
         elif self.state.is_shard:
             self._outbox = SeedOutbox(self.state)
             self._loops.start(self._outbox.forward)
@@ -498,29 +504,68 @@ class FrontierScheduler(Scheduler):
         """Store the new requests that a shard is to have, unless it knows no catalogue that says whose they are.
 
         Those that it says are of another shard go there next.
+
+        Raises:
+            REDIS_TROUBLE: it fails. Those that pages led to have then gone where they wait for it.
+
         """
         waiting, shard = self._new[number], self.state.shards[number]
+        options: dict[str, Any] = {
+            "high_water": shard.bounds.high_water,
+            "refuse_unknown": self.config.unknown_sources == "refuse",
+        }
         while waiting:
             batch = list(islice(waiting, _ENQUEUE_BATCH))
-            found = await shard.scripts.enqueue_some(
-                self.state.worker_id,
-                [new.request for new in batch],
-                high_water=shard.bounds.high_water,
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
+            requests = [new.request for new in batch]
+            try:
+                found = await shard.scripts.enqueue_some(self.state.worker_id, requests, **options)
+            except REDIS_TROUBLE:
+                await self._send_new(number, options)
+                raise
             if found is None:
                 return
             for at, new in enumerate(batch):
                 waiting.popleft()
                 if at in found.elsewhere:
                     self._note_new(found.elsewhere[at], new)
-                    continue
-                self._unstored -= 1
-                for lease in new.leases:
-                    lease.unstored -= 1
+                else:
+                    self._note_stored(new)
             self.stats.inc_value("frontier/enqueued", found.reply.admitted)
             self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
             self.leasing.wanted.set()
+
+    async def _send_new(self, number: int, options: Mapping[str, Any]) -> None:
+        """Have new requests for a shard that is away wait in the shards of the pages that led to them.
+
+        So these can end. Beyond the bound of what waits so (see ShardsScripts) they wait here, and so do start
+        requests.
+
+        Raises:
+            REDIS_TROUBLE: such a shard is away, too.
+
+        """
+        by_home: dict[int, list[_New]] = {}
+        for new in self._new[number]:
+            if new.leases and new.leases[0].shard != number:
+                by_home.setdefault(new.leases[0].shard, []).append(new)
+        for home, some in by_home.items():
+            here = self.state.shards[home]
+            for first in range(0, len(some), _ENQUEUE_BATCH):
+                part = some[first : first + _ENQUEUE_BATCH]
+                requests = [new.request for new in part]
+                if not await send_requests(here, number, requests, options, most=here.bounds.overflow_maxlen):
+                    break
+                sent = set(map(id, part))
+                self._new[number] = deque(new for new in self._new[number] if id(new) not in sent)
+                for new in part:
+                    self._note_stored(new)
+                self.stats.inc_value("frontier/sent_to_absent_shards", len(part))
+                self.queue.lanes[home].settled.set()
+
+    def _note_stored(self, new: _New) -> None:
+        self._unstored -= 1
+        for lease in new.leases:
+            lease.unstored -= 1
 
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""

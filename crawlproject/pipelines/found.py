@@ -111,9 +111,9 @@ class FoundPipeline:
         try:
             is_new = page.digest is None or await self._lasting(lambda: self._is_new(item, page))
             if is_new:
-                await self._admit(self.links, iter(links), decided)
+                await self._admit(item, self.links, iter(links), decided)
             if not item.refused:
-                await self._admit(self.images, self._images_of(item, page.images, item.fetch.final_url))
+                await self._admit(item, self.images, self._images_of(item, page.images, item.fetch.final_url))
             await self._admit_sitemaps(item, decided)
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
@@ -212,7 +212,7 @@ class FoundPipeline:
         """Store sitemaps, within the bound of the source that leads there; count those of `named` left out."""
         if named > len(links):
             decided[_LEFT_OUT] += named - len(links)
-        await self._admit(self.links, iter(links), decided, sitemaps=(item.source, MOST_SITEMAPS))
+        await self._admit(item, self.links, iter(links), decided, sitemaps=(item.source, MOST_SITEMAPS))
 
     async def _read(self, item: FetchedSitemap) -> ReadSitemap | Failure:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
@@ -226,11 +226,12 @@ class FoundPipeline:
         try:
             if not rules.nofollow:
                 await self._admit_near(item, found, scope, decided)
-                all_stored = await self._admit(self.links, self._listed_in(item, found, scope, decided), decided)
+                listed = self._listed_in(item, found, scope, decided)
+                all_stored = await self._admit(item, self.links, listed, decided)
                 if look is not None and not all_stored:  # they are found again, unless the site says 304
                     look = look._replace(etag="", modified="")
             if not rules.nofollow and not rules.noimages:
-                await self._admit(self.images, self._images_in(item, found, scope))
+                await self._admit(item, self.images, self._images_in(item, found, scope))
         except _Stopping:
             return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
         revisit = look and revisits.found(item.before, look.digest)
@@ -263,12 +264,13 @@ class FoundPipeline:
 
     async def _admit(
         self,
+        item: FetchedPage | FetchedSitemap,
         frontier: Discovery,
         links: Iterator[Link],
         decided: Counter[str] | None = None,
         sitemaps: tuple[str, int] | None = None,
     ) -> bool:
-        """Admit links, however many, letting others have their turn; count in `decided` those settled here.
+        """Admit the links of an item, letting others have their turn; count in `decided` those settled here.
 
         False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in
         `Discovery.admit`.
@@ -279,7 +281,9 @@ class FoundPipeline:
         """
         all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
-            found = await self._admitted(frontier, part, sitemaps)
+            found = await self._admitted(frontier, part, sitemaps, _shard_of(item))
+            if found.sent:
+                self.crawler.stats.inc_value("links/sent_to_absent_shards", found.sent)
             all_stored = all_stored and not found.over_budget + found.without_room
             if decided is not None:
                 for name, number in found.uncounted.items():
@@ -288,7 +292,7 @@ class FoundPipeline:
         return all_stored
 
     async def _admitted(
-        self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None
+        self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None, page_in: int
     ) -> Discovered:
         """Admit links, however long it takes until there is a frontier to take them.
 
@@ -297,7 +301,7 @@ class FoundPipeline:
 
         """
         while True:
-            found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps))
+            found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps, page_in=page_in))
             if found is not None:
                 return found
             await self._pause()
@@ -309,10 +313,8 @@ class FoundPipeline:
         """
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
-        request, shards = item.response.request, self.worker.state.shards
-        lease: Lease | None = None if request is None else request.meta.get(LEASE)
-        shard = shards[lease.shard if lease else 0]
-        return await shard.scripts.note_text(
+        shards = self.worker.state.shards
+        return await shards[_shard_of(item)].scripts.note_text(
             text, address, places=max(self.settings.pages_texts // len(shards), 1)
         )
 
@@ -349,6 +351,13 @@ def sitemap_links(
     if item.most_depth is not None:
         meta[MOST_DEPTH] = item.most_depth
     return [Link(url, LISTED, depth, source=_source_of(item, url), meta=meta) for url in chosen]
+
+
+def _shard_of(item: FetchedPage | FetchedSitemap) -> int:
+    """Return the number of the shard that granted the lease of an item."""
+    request = item.response.request
+    lease: Lease | None = None if request is None else request.meta.get(LEASE)
+    return lease.shard if lease else 0
 
 
 def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent:

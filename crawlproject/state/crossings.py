@@ -16,6 +16,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.found_elsewhere import bring
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import CarrierScripts, OutboxScripts
 
@@ -34,8 +35,9 @@ class Carrier:
     `outbox` is what these shards know the place by, `scripts` those that run there.
     """
 
-    def __init__(self, state: State, outbox: str, scripts: CarrierScripts) -> None:
+    def __init__(self, state: State, outbox: str, scripts: CarrierScripts, *, of_shard: bool = False) -> None:
         self._state = state
+        self._of_shard = of_shard
         self._outbox = outbox
         self._scripts = scripts
         self._under_way: dict[int, asyncio.Task[None]] = {}
@@ -44,7 +46,7 @@ class Carrier:
     @classmethod
     def of_shard(cls, shard: State) -> Carrier:
         """Return what carries the outboxes of a shard."""
-        return cls(shard, f"shard:{shard.number}", shard.scripts)
+        return cls(shard, f"shard:{shard.number}", shard.scripts, of_shard=True)
 
     async def look(self) -> None:
         """Look what there is to carry, carry it to each shard in a task of its own, and rest."""
@@ -76,9 +78,10 @@ class Carrier:
         """
         target = self._state.shards[shard]
         while items := await self._scripts.offer(shard, count=_CHUNK):
-            taken = await target.scripts.receive(
+            known = await bring(self._state, target, items) if self._of_shard else items
+            taken = known and await target.scripts.receive(
                 self._outbox,
-                items,
+                known,
                 high_water=target.bounds.high_water,
                 refuse_unknown=target.config.unknown_sources == "refuse",
             )

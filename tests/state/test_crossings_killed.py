@@ -18,7 +18,8 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import SeedRouter
 from crawlproject.state.client import State
 from crawlproject.state.crossings import Carrier, SeedOutboxes
-from crawlproject.state.scripts import NewRequest, Settlement
+from crawlproject.state.found_elsewhere import send_links, send_requests
+from crawlproject.state.scripts import LinkGroup, NewRequest, Settlement
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
 from tests.leading import lead
@@ -28,6 +29,7 @@ from tests.state.servers import Cluster
 SHARDS = 4
 DOMAINS = [f"s{number}.example" for number in range(8)]
 FILES = ("crawlproject/state/crossings.py", "crawlproject/frontier/seeds.py")
+FILES_OF_FOUND = ("crawlproject/state/crossings.py", "crawlproject/state/found_elsewhere.py")
 ENTRY = b"\x01\x00\x00\x80"
 
 
@@ -116,6 +118,47 @@ async def test_each_arrives_once_though_carriers_die_before_any_line(state: Stat
         outstanding += int(await redis.get(shard.keys.outstanding) or 0)
     assert found == Counter([*seeds, *(name.encode() for name in names)])
     assert outstanding == len(names)
+
+
+async def send_found(here: State, domain: str, number: int) -> None:
+    """Have what was found on pages wait for the shard of a domain, which was away."""
+    to, options = shard_of(domain, SHARDS), {"high_water": 10**6, "refuse_unknown": False}
+    link, yielded = f"link {number}", f"yielded {number}"
+    group = LinkGroup(domain, None, [ENTRY + link.encode()], [digest_of("", link)], [None])
+    more = {"overflow_maxlen": 10**6, "overflow_stored": False, "budget": None, "most_outstanding": None}
+    assert await send_links(here, to, [group], {**options, **more, "sitemaps": None}, most=None)
+    request = NewRequest(ENTRY + yielded.encode(), digest_of("", yielded), again=False, domain=domain)
+    assert await send_requests(here, to, [request], options, most=None)
+
+
+async def test_what_was_found_arrives_once_though_carriers_die_before_any_line(state: State) -> None:
+    here, there = state.shards[:2]
+    domain = next(one for one in DOMAINS if shard_of(one, SHARDS) == there.number)
+    carrier, names, number, has_died = Carrier.of_shard(here), list[str](), 0, True
+    while has_died:
+        await send_found(here, domain, number)
+        names += [f"link {number}", f"yielded {number}"]
+
+        def die() -> None:
+            raise Killed
+
+        sys.settrace(before_line(FILES_OF_FOUND, number, die))
+        try:
+            await carrier.carry(there.number)
+            has_died = False
+        except Killed:
+            pass
+        finally:
+            sys.settrace(None)
+        await carrier.carry(there.number)
+        number += 1
+    assert number > 60
+    redis: Any = there.redis
+    lists = [f"{prefix}0:{domain}" for prefix in (there.keys.queue_of, there.keys.overflow_of)]
+    found = [entry for one in lists for entry in await redis.lrange(one, 0, -1)]
+    assert Counter(entry[len(ENTRY) :].decode() for entry in found) == Counter(names)
+    counts = await redis.mget(there.keys.outstanding, there.keys.overflow)
+    assert sum(map(int, counts)) == len(names)
 
 
 async def test_what_crosses_is_with_a_replica_before_either_side_forgets_it(

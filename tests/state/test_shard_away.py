@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
+import msgpack
 import pytest
 import pytest_asyncio
 from redis.exceptions import RedisError
@@ -19,11 +22,17 @@ from crawlproject import engine
 from crawlproject.errors import RedisUnavailable
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import scheduler as frontier_scheduler
+from crawlproject.frontier.discovery import LISTED, Discovered, Discovery, Link, ShardsScripts
+from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.found import FoundRequestsMiddleware
 from crawlproject.models import Fetch, FetchedPage, ReadPage
 from crawlproject.pipelines.found import FoundPipeline
+from crawlproject.state.client import State
+from crawlproject.state.crossings import Carrier
+from crawlproject.state.found_elsewhere import bring, send_links, send_requests
+from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
 from tests.pages.reading import read
@@ -108,25 +117,65 @@ def places(cluster: Cluster, worker: FrontierScheduler) -> tuple[int, int]:
     return 0, next(s.number for s in worker.state.shards if cluster.owner_of(s.keys.rates) is not here)
 
 
-async def test_only_the_page_that_led_to_a_shard_waits_while_that_is_away(
+async def carry_all(worker: FrontierScheduler, spider: str = "images") -> None:
+    """Bring all that is in outboxes, as the tasks of workers do."""
+    shards = worker.state.beside(spider).shards
+    for shard, number in list(product(shards, range(SHARDS))) * 2:  # what has come to the wrong one goes on
+        await Carrier.of_shard(shard).carry(number)
+    assert not [key for shard in shards for key in await _keys(shard, shard.keys.outbox_of)]
+    assert [await shard.redis.hget(shard.keys.crossings, "found") for shard in shards].count(b"0") >= 1
+
+
+async def _keys(shard: State, prefix: str) -> list[bytes]:
+    redis: Any = shard.redis
+    return [key for key in await redis.keys(f"{prefix}*") if key.startswith(prefix.encode())]
+
+
+async def test_a_page_that_led_to_a_shard_ends_while_that_is_away(
     worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster
 ) -> None:
+    """What was found waits in the shard of the page, survives the worker, and keeps the spider open."""
     here, there = places(cluster, worker)
-    waits, other = [await crawled(worker, keeper, domain) for domain in domains(here)[:2]]
+    page = await crawled(worker, keeper, domains(here)[0])
+    found = [f"http://{domains(there)[0]}/{number}" for number in range(450)]
     with without(cluster, worker.state.shards[there]):
-        await callback(worker, waits, f"http://{domains(there)[0]}/a", f"http://{domains(here)[2]}/b")
-        await callback(worker, other, f"http://{domains(here)[3]}/c")
+        await callback(worker, page, *found, f"http://{domains(here)[2]}/b")
         with pytest.raises((RedisError, OSError)):
             await worker._end_leases(there)
         await worker._end_leases(here)
-        assert [lease.source for lease in worker.queue.leases.values()] == [domains(here)[0]]
-        assert await counted(worker, here) == 3  # the page, and what was found that is of this shard
+        assert not worker.queue.leases
+        assert not worker._unstored
+        assert await counted(worker, here) == 1  # what was found that is of this shard
+    state = worker.state.shards[here]
+    assert not (await state.scripts.idleness(halted_too=False)).is_idle
+    await carry_all(worker)
+    assert await counted(worker, there) == 450
+    await carry_all(worker)
+    assert await counted(worker, there) == 450
+
+
+async def test_with_as_much_on_its_way_as_may_be_a_page_waits_for_what_its_callback_yields(
+    worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = places(cluster, worker)
+    state = worker.state.shards[here]
+    monkeypatch.setattr(state, "bounds", replace(state.bounds, overflow_maxlen=3))
+    fits, waits, other = [await crawled(worker, keeper, domain) for domain in domains(here)[:3]]
+    with without(cluster, worker.state.shards[there]):
+        for page, count in ((fits, 3), (waits, 2)):
+            await callback(worker, page, *(f"http://{domains(there)[count]}/{number}" for number in range(count)))
+            with pytest.raises((RedisError, OSError)):
+                await worker._end_leases(there)
+        await callback(worker, other, f"http://{domains(here)[3]}/c")
+        await worker._end_leases(here)
+        assert [lease.source for lease in worker.queue.leases.values()] == [domains(here)[1]]
         await put(worker, domains(here)[4])
         assert (await worker.queue.fill(here)).grants
     await until_async(lambda: _stored(worker, there))
     await worker._end_leases(here)
     assert waits.request.meta["lease"].id not in worker.queue.leases  # type: ignore[union-attr]
-    assert await counted(worker, there) == 1
+    await carry_all(worker)
+    assert await counted(worker, there) == 5
 
 
 async def test_what_an_errback_or_a_pipeline_finds_is_stored_before_its_page_ends(
@@ -182,9 +231,15 @@ async def test_a_worker_leases_nothing_while_too_much_of_what_it_has_found_waits
 
 
 async def test_a_worker_that_closes_gives_back_a_page_that_waits(
-    worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    worker: FrontierScheduler,
+    keeper: LeaseKeeper,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     here, there = places(cluster, worker)
+    state = worker.state.shards[here]
+    monkeypatch.setattr(state, "bounds", replace(state.bounds, overflow_maxlen=0))
     page = await crawled(worker, keeper, domains(here)[0])
     both = [await crawled(worker, keeper, name) for name in domains(there)[:2]]
     with without(cluster, worker.state.shards[there]):
@@ -194,7 +249,6 @@ async def test_a_worker_that_closes_gives_back_a_page_that_waits(
             await maybe_deferred_to_future(worker.close("shutdown"))
         assert "1 requests could not be stored" in caplog.text
         assert "Redis fails at shutdown" in caplog.text
-        state = worker.state.shards[here]
         assert await state.redis.llen(state.keys.queue_of + f"0:{domains(here)[0]}") == 1
         assert await state.redis.llen(state.keys.queue_of + f"0:{domains(here)[1]}") == 1
 
@@ -217,14 +271,16 @@ def page(response: Response, *links: str) -> FetchedPage:
     )
 
 
-async def test_of_pages_only_those_with_links_to_a_shard_wait_while_that_is_away(
+async def test_pages_with_links_to_a_shard_end_while_that_is_away(
     worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a digest of its text would put a page: and of those that wait one at a time asks that shard."""
+    """One call at a time asks that shard. Links that many pages have are on their way once."""
     here, there = places(cluster, worker)
     found = FoundPipeline(worker.crawler)
     found.open_spider()
     pages = [await crawled(worker, keeper, domain) for domain in domains(here)[:8]]
+    own = await crawled(worker, keeper, domains(there)[1])
+    shared = f"http://{domains(there)[0]}/all"
     with without(cluster, worker.state.shards[there]):
         scripts, asked, most = worker.state.shards[there].scripts, 0, 0
         discover = scripts.discover
@@ -239,23 +295,133 @@ async def test_of_pages_only_those_with_links_to_a_shard_wait_while_that_is_away
                 asked -= 1
 
         monkeypatch.setattr(scripts, "discover", counted_discover)
-        away = [
-            asyncio.create_task(found.process_item(page(one, f"http://{domains(there)[0]}/{number}")))
-            for number, one in enumerate(pages[:4])
-        ]
-        done, _ = await asyncio.wait(away, timeout=2)
-        assert not done
+        waits = asyncio.create_task(found.process_item(page(own, f"http://{domains(there)[0]}/own")))
+        with pytest.raises((RedisError, OSError)):
+            await found.links.admit([Link(shared)], page_in=here)
+        await asyncio.sleep(1.1)  # by then it may be back
         most = 0
-        others = [
-            found.process_item(page(one, f"http://{domains(here)[9]}/{number}"))
-            for number, one in enumerate(pages[4:])
-        ]
-        ended = await asyncio.wait_for(asyncio.gather(*others), 5)
+        ended = await asyncio.wait_for(
+            asyncio.gather(
+                *(
+                    found.process_item(page(one, f"http://{domains(there)[0]}/{number}", shared))
+                    for number, one in enumerate(pages)
+                )
+            ),
+            20,
+        )
         assert all(isinstance(one, ReadPage) and one.is_new for one in ended)
-        await asyncio.sleep(2)
         assert most == 1
-    assert all(isinstance(one, ReadPage) and one.is_new for one in await asyncio.gather(*away))
-    assert await counted(worker, there) == 4
+        assert not waits.done()  # its own shard has its lease, and is away
+        assert worker.stats.get_value("links/sent_to_absent_shards") <= 8 + 8
+        links = [Link(shared)]  # which the worker knows to be on its way
+        assert await found.links.admit(links, page_in=here) == Discovered(known=1)
+    assert isinstance(await asyncio.wait_for(waits, 20), ReadPage)
+    await carry_all(worker)
+    assert await counted(worker, there) == 1 + 1 + 8 + 1  # the page, its link, those of the others
+
+
+async def test_links_for_another_spider_wait_beside_its_frontier(
+    worker: FrontierScheduler, cluster: Cluster
+) -> None:
+    """They are under the bounds that were given with them, whoever carries them."""
+    here, there = places(cluster, worker)
+    others = worker.state.beside("paintings")
+    links = Discovery(ShardsScripts(others), others.bounds, most_outstanding=2)
+    some = [Link(f"http://{domains(there)[0]}/{number}", LISTED) for number in range(5)]
+    with without(cluster, worker.state.shards[there]):
+        with pytest.raises((RedisError, OSError)):
+            await links.admit(some, page_in=here)
+        sitemaps = [Link(f"http://{domains(there)[0]}/map{number}", LISTED) for number in range(3)]
+        assert await links.admit(sitemaps, page_in=here, sitemaps=("museum", 1)) == Discovered(sent=3)
+        assert await links.admit(some, page_in=here) == Discovered(sent=5)
+    assert not await _keys(worker.state.shards[here], worker.state.shards[here].keys.outbox_of)
+    await carry_all(worker, "paintings")
+    other = others.shards[there]
+    assert int(await other.redis.get(other.keys.outstanding) or 0) == 2  # a sitemap, and a page
+    assert not await counted(worker, there)
+
+
+async def test_links_beyond_the_bound_of_what_waits_are_turned_away(
+    worker: FrontierScheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = places(cluster, worker)
+    state = worker.state.shards[here]
+    monkeypatch.setattr(state, "bounds", replace(state.bounds, overflow_maxlen=5))
+    links = Discovery(ShardsScripts(worker.state), state.bounds)
+    domain = domains(there)[0]
+    with without(cluster, worker.state.shards[there]):
+        with pytest.raises((RedisError, OSError)):
+            await links.admit([Link(f"http://{domain}/a")], page_in=here)
+        assert await links.admit((Link(f"http://{domain}/{n}") for n in range(4)), page_in=here) == Discovered(
+            sent=4
+        )
+        found = await links.admit((Link(f"http://{domain}/{n}") for n in range(4, 6)), page_in=here)
+        assert found == Discovered(without_room=2)
+        assert found is not None
+        assert found.uncounted == {"without_room": 2}
+        assert await links.admit([Link(f"http://{domain}/7")], page_in=here) == Discovered(without_room=1)
+        assert f"in shard {here} of 4 5 links wait for such shards" in caplog.text
+        redis: Any = state.redis
+        await redis.delete(f"{state.keys.outbox_of}{there}")  # by others: the count is too high now
+        again = Discovery(links._scripts, state.bounds)
+        assert await again.admit([Link(f"http://{domain}/{n}") for n in range(5)], page_in=here) == Discovered(
+            sent=5
+        )
+    await carry_all(worker)
+    assert await counted(worker, there) == 5
+
+
+async def test_what_was_found_goes_on_to_the_shard_that_the_catalogue_says(worker: FrontierScheduler) -> None:
+    """Also if nobody knew when it was sent; each arrives once, however often it is brought."""
+    domain, page = domains(1)[0], domains(0)[0]
+    source = next(name for name in (f"museum{number}" for number in range(99)) if shard_of(name, SHARDS) == 2)
+    here = worker.state.shards[0]
+    groups = [
+        LinkGroup(name, None, [b"\x01\x00\x01\x80"], [digest_of("", name)], [None]) for name in (domain, page)
+    ]
+    options = {"high_water": 99, "refuse_unknown": False}
+    more = {"overflow_maxlen": 9, "overflow_stored": False, "budget": Budget(9, 9, 9, 9), "most_outstanding": None}
+    requests = [
+        NewRequest(b"\x01\x00\x00\x80", digest_of("", f"{domain}/{n}"), False, None, domain) for n in range(3)
+    ]
+    assert await send_links(here, 1, groups, {**options, **more, "sitemaps": None}, most=None)
+    assert await send_requests(here, 1, requests, options, most=None)
+    for shard in worker.state.shards:
+        fence = await shard.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
+    items = await here.scripts.offer(1, count=9)
+    assert await bring(here, worker.state.shards[1], items) == items  # a carrier that died then
+    for _ in range(2):
+        await carry_all(worker)
+    assert [await counted(worker, shard.number) for shard in worker.state.shards] == [1, 0, 4, 0]
+
+
+async def test_what_others_put_into_an_outbox_ends_as_a_dead_letter(worker: FrontierScheduler) -> None:
+    here, there = worker.state.shards[:2]
+    good = [NewRequest(b"\x01\x00\x00\x80", digest_of("", "a"), False, None, domains(1)[0])]
+    options = {"high_water": 99, "refuse_unknown": False}
+    bodies = [
+        b"",
+        b"\xc1",
+        msgpack.packb(7),
+        msgpack.packb({"options": options}),
+        msgpack.packb({"options": options, "requests": [["entry", b"", False, None, None, False]]}),
+        msgpack.packb({"options": options, "requests": [[b"entry", b"", False, None, None, False]]}),
+        msgpack.packb({"options": {**options, "more": 1}, "requests": []}),
+        msgpack.packb({"options": options, "groups": [[1, 2, 3, 4, 5]]}),
+    ]
+    for body in bodies:
+        assert await here.scripts.send_found(1, "requests", body, count=1, most=None)
+        assert await here.scripts.send_found(1, "links", body, count=1, most=None)
+    assert await send_requests(here, 1, good, options, most=None)
+    redis: Any = here.redis
+    await redis.rpush(
+        f"{here.keys.outbox_of}1", b"junk", msgpack.packb(["1", "links", "x", "", "", "0", 0, "", 1]) * 2
+    )
+    await carry_all(worker)
+    assert await counted(worker, 1) == 1
+    assert await there.redis.xlen(there.keys.dead) == 2 * len(bodies) + 2
 
 
 async def test_a_worker_starts_without_the_node_of_the_layout_if_others_live_that_know_it(

@@ -10,7 +10,7 @@
 
 local MOST_BEHIND_US = 60000000 -- that this server's clock is, behind that of a former one
 
-local key, count, requests = K.outbox_of .. A.to, 0, 0
+local key, count, requests, found = K.outbox_of .. A.to, 0, 0, 0
 require_type('list', key)
 for _, last in pairs(A.taken) do
   if last > math.max(outbox.last, now) + MOST_BEHIND_US then return -1 end
@@ -22,6 +22,11 @@ while true do
   redis.call('LPOP', key)
   count = count + 1
   if item.kind == 'request' then requests = requests + 1 end
+  found = found + item.count
 end
 if requests > 0 then redis.call('DECRBY', K.outstanding, requests) end
+if found > 0 then
+  local waiting = number(redis.call('HGET', K.crossings, 'found'), 0) or 0
+  redis.call('HSET', K.crossings, 'found', text(math.max(waiting - found, 0)))
+end
 return count

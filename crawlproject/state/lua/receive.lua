@@ -11,6 +11,9 @@
 -- the high-water mark, as it is one of those in the frontier. Whoever calls this waits until a replica has what it wrote before
 -- it lets the outbox forget; so it writes in each case.
 --
+-- What was found on pages, `links` and `requests`, is here already: whoever calls this has stored it before
+-- (state/found_elsewhere.py).
+--
 -- While the shards know different catalogues, each may take a request for another one's: after MOST_HOPS ways it stays for a
 -- minute, and is then sent where it belongs, like any other that stands with the wrong source (lease.lua).
 
@@ -57,7 +60,7 @@ for _, packed in ipairs(A.items) do
       seeds[#seeds + 1] = item.body
     elseif item.kind == 'foreign' then
       add_dead_letter('entry', item.body, '', 'not written by crawlproject: it stood in an outbox to this shard', 0)
-    else
+    elseif item.kind == 'request' then
       take_request(item)
     end
   end

@@ -54,6 +54,13 @@ class CarrierScripts(ScriptRunner):
             for server, last in zip(taken[::2], taken[1::2], strict=True)
         }
 
+    async def send_found(self, to: int, kind: str, body: bytes, *, count: int, most: int | None) -> bool:
+        """Send `count` links or requests that were found on pages to shard `to`; a replica has them, too.
+
+        False, and nothing is done, if with them more than `most` would be on their way from here.
+        """
+        return bool(await self._run_replicated("send_found", to=to, kind=kind, body=body, count=count, most=most))
+
 
 class OutboxScripts(CarrierScripts):
     """What is called where users push seeds."""

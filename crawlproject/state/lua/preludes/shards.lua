@@ -17,20 +17,23 @@ local function shard_of(source) return tonumber(redis.sha1hex(source):sub(1, 8),
 
 local function is_elsewhere(source) return outbox and shard_of(source) ~= A.shard end
 
--- Sends a seed (a line of the seed list), a request, or what others have written (`foreign`) to another shard; false when its outbox holds something else. A request
--- counts as outstanding here until that shard has it. It is of the source that `name` and `domain` tell, as to
+-- Sends a seed (a line of the seed list), a request, what was found on pages (`links`, `requests`: `count` in one item), or
+-- what others have written (`foreign`) to another shard; false when its outbox holds something else. A request that was
+-- stored counts as outstanding here until that shard has it. It is of the source that `name` and `domain` tell, as to
 -- preludes/belonging.lua; `micros` is after which time, `stray` whether behind all others, `hops` how many such ways it has come
 -- by then, in one go (none: this is the first).
-local function send(shard, kind, body, name, domain, micros, stray, hops)
+local function send(shard, kind, body, name, domain, micros, stray, hops, count)
   outbox.last = math.max(outbox.last + 1, now)
   outbox.server = outbox.server or (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
   local item = cmsgpack.pack({text(outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0,
-    outbox.server, hops or 1})
+    outbox.server, hops or 1, count or 0})
   if not attempt('RPUSH', K.outbox_of .. shard, item) then return false end
   redis.call('SET', K.outbox_sequence, text(outbox.last))
   attempt('HINCRBY', K.crossings, 'sent', 1)
   return true
 end
+
+local KINDS_SENT = {seed = true, request = true, links = true, requests = true, foreign = true}
 
 -- What stands in an outbox; nil for what is not written by crawlproject.
 local function item_in(packed)
@@ -38,7 +41,7 @@ local function item_in(packed)
   if not fine or type(found) ~= 'table' then return nil end
   local item = {number = number(found[1], 1), kind = found[2], body = found[3], name = found[4], domain = found[5]}
   item.micros, item.stray, item.server = number(found[6], 0), found[7] == 1, type(found[8]) == 'string' and found[8] or ''
-  item.hops = number(found[9], 1) or 1
-  local is_ours = item.number and item.micros and (item.kind == 'seed' or item.kind == 'request' or item.kind == 'foreign')
+  item.hops, item.count = number(found[9], 1) or 1, number(found[10], 0) or 0
+  local is_ours = item.number and item.micros and KINDS_SENT[item.kind]
   return is_ours and type(item.body) == 'string' and type(item.name) == 'string' and type(item.domain) == 'string' and item or nil
 end

@@ -1,0 +1,236 @@
+"""What was found on pages for a shard that is away: it waits in an outbox of another shard until that is back.
+
+Who carries it (crossings.py) admits it there as if it were found just then, within the budgets and bounds of that
+shard, unless it was seen. All of that may happen twice, as when a worker dies in between: what was admitted is
+known then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any
+
+import msgpack
+
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
+
+_LINKS, _REQUESTS = "links", "requests"  # kinds of items in an outbox
+_MOST = 512  # links in one call
+_WORKER = ""  # of requests that stand for no seed
+_IN_OTHER_SHARD = 3  # and above: the number of that shard is so much less
+
+
+class _Foreign(Exception):
+    """An item that is not written by crawlproject."""
+
+
+async def send_links(
+    here: State, to: int, groups: Sequence[LinkGroup], options: Mapping[str, Any], *, most: int | None
+) -> bool:
+    """Have links wait in an outbox of `here` for shard `to`; a replica has them, too.
+
+    `options` are those of `Scripts.discover`. False if more than `most` links and requests would wait there; None:
+    no such bound.
+    """
+    budget = options.get("budget")
+    body = {
+        "options": {**options, "budget": budget and astuple(budget)},
+        "groups": [[one.domain, one.source, one.entries, one.digests, one.hosts] for one in groups],
+    }
+    count = sum(len(group.entries) for group in groups)
+    return await here.scripts.send_found(to, _LINKS, _packed(body), count=count, most=most)
+
+
+async def send_requests(
+    here: State, to: int, requests: Sequence[NewRequest], options: Mapping[str, Any], *, most: int | None
+) -> bool:
+    """Have requests that callbacks yielded wait there likewise; `options` are those of `Scripts.enqueue_some`."""
+    body = {"options": dict(options), "requests": [astuple(request) for request in requests]}
+    return await here.scripts.send_found(to, _REQUESTS, _packed(body), count=len(requests), most=most)
+
+
+async def bring(here: State, target: State, items: Sequence[bytes]) -> list[bytes] | None:
+    """Admit what was found, among items that `here` offers `target`; return them as `receive` is to take them.
+
+    None if that has to wait for a leader of `target` that knows the catalogue. What proves to be for a third
+    shard goes there by the outbox. An item not written by crawlproject is marked as such.
+
+    Raises:
+        REDIS_TROUBLE: one of the two fails.
+
+    """
+    known = list(items)
+    for part in _parts(known):
+        is_done = await (_bring_links if "groups" in part else _bring_requests)(here, target, part)
+        if not is_done:
+            return None
+    return known
+
+
+async def _bring_links(here: State, target: State, part: Mapping[str, Any]) -> bool:
+    groups, options = part["groups"], part["options"]
+    reply = await target.scripts.discover(groups, **options)
+    if reply is None:
+        return False
+    moved: dict[int, list[LinkGroup]] = {}
+    for group, state in zip(groups, reply.closed, strict=True):
+        if state >= _IN_OTHER_SHARD:
+            moved.setdefault(state - _IN_OTHER_SHARD, []).append(group)
+    for shard, some in moved.items():
+        await send_links(here, shard, some, options, most=None)
+    return True
+
+
+async def _bring_requests(here: State, target: State, part: Mapping[str, Any]) -> bool:
+    requests, options = part["requests"], part["options"]
+    found = await target.scripts.enqueue_some(_WORKER, requests, **options)
+    if found is None:
+        return False
+    moved: dict[int, list[NewRequest]] = {}
+    for at, shard in found.elsewhere.items():
+        moved.setdefault(shard, []).append(requests[at])
+    for shard, some in moved.items():
+        await send_requests(here, shard, some, options, most=None)
+    return True
+
+
+def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
+    """Yield what was found, as much as one call takes; mark what is not written by crawlproject in `items`."""
+    last: dict[str, Any] | None = None  # links of several pages
+    for place, item in enumerate(items):
+        try:
+            part = _part_in(item)
+        except _Foreign:
+            items[place] = _as_foreign(item)
+            continue
+        if part is None:
+            continue
+        if "groups" not in part:
+            yield part
+        elif last is not None and part["options"] == last["options"] and _links(part) + _links(last) <= _MOST:
+            last["groups"] = _joined([*last["groups"], *part["groups"]])
+        else:
+            if last is not None:
+                yield last
+            last = part
+    if last is not None:
+        yield last
+
+
+def _joined(groups: Sequence[LinkGroup]) -> list[LinkGroup]:
+    found: dict[tuple[str, str | None], LinkGroup] = {}
+    for group in groups:
+        one = found.setdefault((group.domain, group.source), LinkGroup(group.domain, group.source))
+        one.entries.extend(group.entries)
+        one.digests.extend(group.digests)
+        one.hosts.extend(group.hosts)
+    return list(found.values())
+
+
+def _links(part: Mapping[str, Any]) -> int:
+    return sum(len(group.entries) for group in part["groups"])
+
+
+def _part_in(item: bytes) -> dict[str, Any] | None:
+    """Return what was found that is in an item, None for one of another kind.
+
+    Raises:
+        _Foreign: it is not written by crawlproject.
+
+    """
+    try:
+        _, kind, body, *_ = _unpacked(item)
+        if kind not in {_LINKS.encode(), _REQUESTS.encode()}:
+            return None
+        part: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
+        options = part["options"]
+        if kind == _LINKS.encode():
+            part["groups"] = [_group(*group) for group in part["groups"]]
+            part["options"] = _discover_options(**options)
+        else:
+            part["requests"] = [_request(*request) for request in part["requests"]]
+            part["options"] = _enqueue_options(**options)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, msgpack.exceptions.UnpackException):
+        raise _Foreign from None
+    return part
+
+
+def _group(
+    domain: str, source: str | None, entries: list[bytes], digests: list[bytes], hosts: list[Any]
+) -> LinkGroup:
+    _check(isinstance(domain, str), source is None or isinstance(source, str))
+    _check(len(entries) == len(digests) == len(hosts), *(isinstance(one, bytes) for one in (*entries, *digests)))
+    _check(*(host is None or isinstance(host, int) for host in hosts))
+    return LinkGroup(domain, source, entries, digests, hosts)
+
+
+def _request(
+    entry: bytes, digest: bytes, again: bool, source: str | None, domain: str | None, found: bool
+) -> NewRequest:
+    _check(isinstance(entry, bytes), isinstance(digest, bytes), isinstance(again, bool), isinstance(found, bool))
+    _check(*(one is None or isinstance(one, str) for one in (source, domain)), source or domain)
+    return NewRequest(entry, digest, again, source, domain, found)
+
+
+def _discover_options(
+    *,
+    high_water: int,
+    overflow_maxlen: int,
+    overflow_stored: bool,
+    refuse_unknown: bool,
+    budget: list[int] | None,
+    most_outstanding: int | None,
+    sitemaps: list[Any] | None,
+) -> dict[str, Any]:
+    numbers = (
+        high_water,
+        overflow_maxlen,
+        *(budget or ()),
+        *([] if most_outstanding is None else [most_outstanding]),
+    )
+    _check(*(isinstance(one, int) for one in numbers))
+    _check(isinstance(overflow_stored, bool), isinstance(refuse_unknown, bool))
+    if sitemaps is not None:
+        source, most = sitemaps
+        _check(isinstance(source, str), isinstance(most, int))
+    return {
+        "high_water": high_water,
+        "overflow_maxlen": overflow_maxlen,
+        "overflow_stored": overflow_stored,
+        "refuse_unknown": refuse_unknown,
+        "budget": budget and Budget(*budget),
+        "most_outstanding": most_outstanding,
+        "sitemaps": sitemaps and tuple(sitemaps),
+    }
+
+
+def _enqueue_options(*, high_water: int, refuse_unknown: bool) -> dict[str, Any]:
+    _check(isinstance(high_water, int), isinstance(refuse_unknown, bool))
+    return {"high_water": high_water, "refuse_unknown": refuse_unknown}
+
+
+def _check(*are_right: Any) -> None:
+    if not all(are_right):
+        raise _Foreign
+
+
+def _as_foreign(item: bytes) -> bytes:
+    """Return an item that the shard which receives it makes a dead letter of."""
+    number, _, _, *others = _unpacked(item)
+    marked: bytes = msgpack.packb([number, b"foreign", item, *others], use_bin_type=False)
+    return marked
+
+
+def _unpacked(item: bytes) -> list[Any]:
+    """Return what an item holds, as Lua reads it: of what may stand behind it nothing."""
+    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False)
+    unpacker.feed(item)
+    found: list[Any] = unpacker.unpack()
+    return found
+
+
+def _packed(body: Mapping[str, Any]) -> bytes:
+    packed: bytes = msgpack.packb(body, use_bin_type=True, unicode_errors="surrogatepass")
+    return packed
