@@ -386,6 +386,7 @@ async def cross(state: State, source: str, attempt: Callable[[Awaitable[Any]], A
     await attempt(put(state, source, 1))
     grants = [grant for grant in await attempt(lease(state)) or () if grant.id.endswith(":" + source)]
     await attempt(here.settle(ME, [Settlement(grant.id, source, grant.entry) for grant in grants]))
+    await attempt(here.send_found(1 - number, "links", b"of a page", count=1, most=9))
     for to in await attempt(here.waiting(ME)) or ():
         if items := await attempt(here.offer(to, count=99)):
             room: Any = {"high_water": 10**6, "refuse_unknown": False}

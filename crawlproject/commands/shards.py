@@ -18,9 +18,9 @@ from crawlproject.texts import counted, printable
 
 class Command(cli.Command):
     """Show each shard of a crawl on a Redis Cluster (CRAWL_SHARDS): the node that has it and the memory in use
-    there, its sources and outstanding requests, how far its replica is behind, the worker that leads it,
-    and the one that is its home, which keeps to its sources. A shard that does not answer has a line with the
-    reason, and the exit code is 1.
+    there, its sources and outstanding requests, how much was found on its pages for shards that are away, how far
+    its replica is behind, the worker that leads it, and the one that is its home, which keeps to its sources. A
+    shard that does not answer has a line with the reason, and the exit code is 1.
     """
 
     summary = "Show the shards of a crawl: nodes, leaders, work, replicas"
@@ -56,7 +56,7 @@ class Command(cli.Command):
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    titles = ("shard", "node", "node memory", "sources", "requests", "replica", "leader", "home")
+    titles = ("shard", "node", "node memory", "sources", "requests", "on their way", "replica", "leader", "home")
     lines = [titles, *(_cells(row) for row in rows)]
     widths = [
         max(len(line[column]) for line in lines if len(line) == len(titles)) for column in range(len(titles))
@@ -85,6 +85,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{one.node_bytes / 1e6:.1f} MB",
         str(one.sources),
         str(one.requests),
+        str(one.sent),
         replica,
         printable(one.leader or "none"),
         printable(home or "none"),

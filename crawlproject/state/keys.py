@@ -76,8 +76,8 @@ class Keys:
     def outbox_of(self) -> str:
         """Prefix + number of a shard, list, with CRAWL_SHARDS: seeds and requests on their way to that one
         (msgpack: number, kind, seed or stored request, name and domain of its source, delay in µs, whether it goes
-        behind all, the server that has numbered it, how many such ways it has come); those that users push begin
-        at `{images:start_urls}:images:out:`.
+        behind all, the server that has numbered it, how many such ways it has come; or what was found on pages
+        while that was away, and how much); those that users push begin at `{images:start_urls}:images:out:`.
         """
         return self._of_spider("out:")
 
@@ -88,8 +88,9 @@ class Keys:
 
     @property
     def crossings(self) -> str:
-        """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; `from:` + outbox + `:` + server
-        to the number of the last one taken that this server (of its run ID the beginning) has numbered there.
+        """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; how much that was `found` on
+        pages is among those on their way; `from:` + outbox + `:` + server to the number of the last one taken that
+        this server (of its run ID the beginning) has numbered there.
         """
         return self._of_spider("crossings")
 

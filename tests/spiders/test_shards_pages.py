@@ -17,7 +17,7 @@ from tests.spiders.test_pages import LICENCE, Answer, Crawl, html
 from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
 from tests.test_crawl import picture
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 __all__ = ["cluster", "cluster_url"]
 
@@ -170,3 +170,45 @@ def test_what_a_shard_has_spilled_is_crawled(crawl: ShardedPages) -> None:
     assert crawl.checked(crawl.images_state, "image_events") == Counter(images), log
     assert crawl.counted(crawl.images_state, "spilled") == [0] * SHARDS
     assert crawl.counted(crawl.images_state, "overflow") == [0] * SHARDS
+
+
+def test_pages_of_other_shards_go_on_while_the_one_of_their_images_is_away(crawl: ShardedPages) -> None:
+    """Many more pages than the worker may have in progress lead there. All is fetched later, once."""
+    first, *shards = crawl.pages_state.shards
+    here = crawl.cluster.owner_of(first.keys.rates)
+    away = next(shard for shard in shards if crawl.cluster.owner_of(shard.keys.rates) is not here)
+    there = crawl.cluster.owner_of(away.keys.rates)
+    nodes = {site: crawl.cluster.owner_of(crawl.pages_state.shard_for(site).keys.rates) for site in SITES}
+    lost = next(site for site in SITES if nodes[site] is there)
+    sites = [site for site in SITES if nodes[site] is not there]
+    assert sites
+    paths = [f"/p{number}" for number in range(30)]
+    pages, images = Counter[str](), Counter[str]()
+    for site in sites:
+        for number, path in enumerate(paths):
+            image = crawl.url(lost, f"/{number}-of-{site}.jpg")
+            shown = f'<a rel="license" href="{LICENCE}">x</a><img src="{image}">'
+            links = [f"/{site}{one}" for one in paths[number + 1 : number + 3]]
+            crawl.answers[f"/{site}{path}"] = Answer(html(*links, text=f"{site}{path}{shown}"))
+            crawl.answers[f"/{lost}/{number}-of-{site}.jpg"] = Answer(picture(number), Content_Type="image/jpeg")
+            images[image] = pages[crawl.url(site, path)] = 1
+    crawl.feed(*(json.dumps({"url": crawl.url(site, paths[0]), "depth": 20}) for site in sites))
+    worker = crawl.start("pages", CONCURRENT_REQUESTS="8", MAX_IDLE_TIME_BEFORE_CLOSE="3")
+    until(lambda: all(f"/{site}{paths[0]}" in crawl.seen for site in sites))
+    there.client.wait(1, 1000)
+    replica = crawl.cluster.replica_of(there)
+    there.kill()
+    replica.kill()
+    try:
+        until(lambda: all(f"/{site}{path}" in crawl.seen for site in sites for path in paths))
+        assert worker.poll() is None
+    finally:
+        there.start()
+        replica.start()
+    said, _ = worker.communicate(timeout=2 * PATIENCE_S)
+    assert worker.returncode == 0, said
+    assert "Traceback" not in said, said
+    assert crawl.checked(crawl.pages_state, "page_events") == pages, said
+    log = crawl.run("images")
+    assert crawl.checked(crawl.images_state, "image_events") == images, log
+    assert Counter(crawl.seen) == Counter(dict.fromkeys(crawl.seen, 1))

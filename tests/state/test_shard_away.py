@@ -33,6 +33,7 @@ from crawlproject.state.client import State
 from crawlproject.state.crossings import Carrier
 from crawlproject.state.found_elsewhere import bring, send_links, send_requests
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
+from crawlproject.state.shard_status import shard_status
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for
 from tests.pages.reading import read
@@ -148,6 +149,7 @@ async def test_a_page_that_led_to_a_shard_ends_while_that_is_away(
         assert await counted(worker, here) == 1  # what was found that is of this shard
     state = worker.state.shards[here]
     assert not (await state.scripts.idleness(halted_too=False)).is_idle
+    assert (await shard_status(state)).sent == 450
     await carry_all(worker)
     assert await counted(worker, there) == 450
     await carry_all(worker)

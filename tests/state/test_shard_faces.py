@@ -359,6 +359,7 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
     assert {row["home"] for row in shards} == {"vm1:1:a"}
     assert all(row["replicas"] == 1 and row["node_bytes"] > 0 for row in shards)
     assert len({row["node"] for row in shards}) == 3
+    assert [row["sent"] for row in shards] == [0] * SHARDS
     text = scrapy("shards", **environ).stdout
     assert text.splitlines()[-1] == "4 shards"
     assert "bytes behind, last heard from" in text
