@@ -274,6 +274,14 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
     return crawler.engine.scheduler
 
 
+async def stop_tasks(scheduler: FrontierScheduler) -> None:
+    """End the tasks of an open scheduler, so that it does nothing by itself."""
+    scheduler.leasing.wanted.set()
+    for lane in scheduler.queue.lanes:
+        lane.settled.set()
+    await scheduler._loops.stop(grace=5)
+
+
 @pytest_asyncio.fixture
 async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
     """An open scheduler."""

@@ -14,7 +14,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
-from tests.conftest import scheduler_for
+from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.waiting import until_async
 
@@ -134,7 +134,7 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     request = await leased(scheduler)
     redirected = request.replace(url=location, meta={**request.meta, "redirect_urls": [request.url]})
     assert scheduler.enqueue_request(redirected)
-    await scheduler._loops.stop(grace=5)  # so that it does not lease the request itself
+    await stop_tasks(scheduler)  # so that it does not lease the request itself
     await scheduler._end_leases()
     (grant,) = (await peek(scheduler)).grants
     assert grant.id.partition(":")[2] == payer

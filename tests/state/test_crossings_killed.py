@@ -21,7 +21,7 @@ from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.found_elsewhere import send_links, send_requests
 from crawlproject.state.scripts import LinkGroup, NewRequest, Settlement
 from crawlproject.state.shards import shard_of
-from tests.conftest import scheduler_for
+from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.sinks.lines import before_line
 from tests.state.servers import Cluster
@@ -190,7 +190,7 @@ async def test_a_worker_does_not_close_while_anything_is_on_its_way(cluster_url:
     worker = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
     assert worker.crawler.spider is not None
     await maybe_deferred_to_future(worker.open(worker.crawler.spider))
-    await worker._loops.stop(grace=5)
+    await stop_tasks(worker)
     for shard in worker.state.shards:
         await lead(shard)
         await shard.scripts.heartbeat("w", join=True, timeout=3600, max_deliveries=3)

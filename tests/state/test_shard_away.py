@@ -35,8 +35,9 @@ from crawlproject.state.found_elsewhere import bring, send_links, send_requests
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 from crawlproject.state.shard_status import shard_status
 from crawlproject.state.shards import shard_of
-from tests.conftest import scheduler_for
+from tests.conftest import scheduler_for, stop_tasks
 from tests.pages.reading import read
+from tests.robots_copies import keep_copy
 from tests.state.servers import Cluster
 from tests.state.test_shard_faces import without
 from tests.state.test_shards_worker import put
@@ -53,7 +54,7 @@ async def worker(cluster_url: str) -> AsyncIterator[FrontierScheduler]:
     one.crawler.spider.one_item_each = False  # type: ignore[attr-defined]
     one.crawler.engine._slot.inprogress = set()  # type: ignore[union-attr]
     await maybe_deferred_to_future(one.open(one.crawler.spider))
-    await one._loops.stop(grace=5)
+    await stop_tasks(one)
     for shard in one.state.shards:
         await shard.scripts.lead("leader", ready=True)
         await shard.redis.persist(shard.keys.leader)
@@ -81,6 +82,7 @@ async def crawled(worker: FrontierScheduler, keeper: LeaseKeeper, domain: str) -
     """Return the response to a request of a domain, which the spider's callback is about to get."""
     await put(worker, domain)
     shard = shard_of(domain, SHARDS)
+    await keep_copy(worker.state.shards[shard], f"http://{domain}/robots.txt", domain)  # else a lease waits for it
 
     async def next_request() -> Request | None:
         await worker.queue.flush(shard=shard)
@@ -442,7 +444,7 @@ async def test_a_worker_starts_without_the_node_of_the_layout_if_others_live_tha
     await put(worker, domains(1)[0])
     with without(cluster, worker.state.shards[0]):
         await maybe_deferred_to_future(new.open(new.crawler.spider))
-        await new._loops.stop(grace=5)
+        await stop_tasks(new)
         assert "the present one was made for" not in caplog.text  # the first shard that answers has its part
         shard = worker.state.shards[there]
         assert await shard.redis.zscore(shard.keys.workers, new.state.worker_id) is not None

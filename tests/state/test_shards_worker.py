@@ -25,7 +25,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.cluster import ShardRedis, blocking_shard, has_replica, shard_has_replica, topology_of
 from crawlproject.state.shards import shard_of
-from tests.conftest import scheduler_for
+from tests.conftest import scheduler_for, stop_tasks
 from tests.state.servers import Cluster
 from tests.waiting import until_async
 
@@ -39,7 +39,7 @@ async def worker(cluster_url: str) -> AsyncIterator[FrontierScheduler]:
     one = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
     assert one.crawler.spider is not None
     await maybe_deferred_to_future(one.open(one.crawler.spider))
-    await one._loops.stop(grace=5)
+    await stop_tasks(one)
     for shard in one.state.shards:
         await shard.scripts.lead("leader", ready=True)
     yield one
