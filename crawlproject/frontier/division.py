@@ -16,6 +16,7 @@ from crawlproject.state import reshard
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.recount import recount, reschedule
+from crawlproject.state.reshard_copy import Division
 from crawlproject.state.scripts import Present
 from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.users_keys import note_taken_rates
@@ -113,7 +114,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             layouts.check()
             reshard.clear(target)
             say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
-            division = opened.enter_context(closing(reshard.Division(source, target, spiders, layouts.check)))
+            division = opened.enter_context(closing(Division(source, target, spiders, layouts.check)))
             division.copy()
             overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
             asyncio.run(_finish(target_config, division, overrides))
@@ -183,7 +184,7 @@ async def _take_in(state: State) -> None:
         await outbox.close()
 
 
-async def _finish(config: Config, division: reshard.Division, overrides: dict[str, str]) -> None:
+async def _finish(config: Config, division: Division, overrides: dict[str, str]) -> None:
     """Have the sources of each shard be due, and operators find the rates that they have set."""
     for spider in {spider for spider, _ in division.counts}:
         state = State(config, spider)
