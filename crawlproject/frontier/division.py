@@ -19,7 +19,7 @@ from crawlproject.state.recount import recount, reschedule
 from crawlproject.state.reshard_copy import Division
 from crawlproject.state.scripts import Present
 from crawlproject.state.seed_outbox import SeedOutbox
-from crawlproject.state.users_keys import note_taken_rates
+from crawlproject.state.users_keys import delete_rates, note_taken_rates
 
 # What a division takes; see benchmarks/README.md.
 _BYTES_A_S = 10_000_000  # of the memory of Redis, copied in a second
@@ -58,6 +58,14 @@ class Divided:
     examples: list[str]
     folders: list[str]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A division into `shards` that was given up; `keys` were taken away from them."""
+
+    shards: int
+    keys: int
 
 
 def plan(config: Config, target_config: Config, project: Sequence[str]) -> Plan:
@@ -106,13 +114,13 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             asyncio.run(_prepare(config, spiders))
         except BaseException:
             if not has_broken_off:
-                layouts.give_up()
+                layouts.withdraw()
             raise
         if has_broken_off:
             say("a division that broke off is begun anew")
         try:
             layouts.check()
-            reshard.clear(target)
+            _clear(source, target)
             say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
             division = opened.enter_context(closing(Division(source, target, spiders, layouts.check)))
             division.copy()
@@ -125,7 +133,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         except BaseException:
             say(
                 "it broke off, and nobody can start: run this again, which begins anew; or, to go on with the "
-                f"crawl as it was, delete {layouts.former} there"
+                "crawl as it was, scrapy reshard --give-up"
             )
             raise
         layouts.end()
@@ -142,6 +150,57 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         folders=division.folders,
         seconds=time.monotonic() - began,
     )
+
+
+def begun(config: Config) -> int:
+    """Return into how many shards a crawl is being divided.
+
+    Raises:
+        CrawlprojectError: no division of it has broken off.
+        RedisError, RedisUnavailable: Redis fails.
+
+    """
+    with BlockingState.connect(config, divides=True) as source:
+        return reshard.begun(source)
+
+
+def give_up(config: Config, target_config: Config) -> GivenUp:
+    """Take away what an unfinished division has written, so that the crawl goes on as it was. Blocks.
+
+    Raises:
+        FrontierInUse: a division is at work; nothing was done.
+        CrawlprojectError: none has broken off, or not there; or it has ended, and workers may have crawled on.
+        RedisError, RedisUnavailable: Redis fails; then the same call goes on.
+
+    """
+    with ExitStack() as opened:
+        source = opened.enter_context(BlockingState.connect(config, divides=True))
+        target = opened.enter_context(BlockingState.connect(target_config, divides=True))
+        reshard.check_cluster(source, target)
+        layouts = opened.enter_context(closing(reshard.Layouts(source, target)))
+        layouts.check_unfinished()
+        layouts.begin()
+        deleted = _clear(source, target)
+        layouts.give_up()
+    return GivenUp(target_config.shards, deleted)
+
+
+def _clear(source: BlockingState, target: BlockingState) -> int:
+    """Delete what a division that broke off has written; return how many keys of shards that was."""
+    if not source.is_on_cluster:  # else operators' rates are where they were
+        asyncio.run(_delete_rates(target.config, reshard.noted_rates(target)))
+    return reshard.clear(target)
+
+
+async def _delete_rates(config: Config, rates: dict[str, str]) -> None:
+    if not rates:
+        return
+    state = State(config, "images")
+    await state.open(divides=True)
+    try:
+        await delete_rates(state, rates)
+    finally:
+        await state.close()
 
 
 async def _prepare(config: Config, spiders: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from crawlproject.state.client import REDIS_TROUBLE, BlockingState, without_secr
 from crawlproject.state.cluster import address_of
 from crawlproject.state.keys import DUE_SETS, Keys
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.recount import escaped
+from crawlproject.state.recount import COUNTED, Count, add, ask, escaped
 from crawlproject.state.shards import HASH_VERSION
 
 T = TypeVar("T")
@@ -77,6 +78,9 @@ _MUST_BE = dict.fromkeys(STREAMS, "stream") | {
     "feeders": "hash",
     "sources": "set",
 }
+
+
+_CHANGED = "something changes one of them, or takes keys away. Run this again"
 
 
 # Before and after
@@ -166,19 +170,32 @@ def overrides_of(source: BlockingState) -> dict[str, str]:
 
 
 def check_copied(source: BlockingState, target: BlockingState, spiders: Iterable[str]) -> None:
-    """Check that the shards have as many requests, events and dead letters as there were.
+    """Check that what there was lies in the shards, and that they count it right.
+
+    There requests, and the keys of the seen filter of before, are counted one by one; where the crawl was, this
+    was done before it was copied (recount.py).
 
     Raises:
-        CrawlprojectError: they have not.
+        CrawlprojectError: it does not, or they do not.
 
     """
+    spiders = list(spiders)
+    lies, seen = _counted(target, spiders)
     for spider in spiders:
         before, after = _amounts(source, spider), [_amounts(shard, spider) for shard in target.shards]
-        for what, number in before.items():
-            if (found := sum(one[what] for one in after)) != number:
+        for number, amounts in enumerate(after):
+            count = lies[spider, number]
+            if (counted := amounts["requests"]) != (there := count.outstanding + count.overflow):
                 raise CrawlprojectError(
-                    f"the shards have {found} {what} of {spider} and the crawl {number}: something changes one of "
-                    "them. Run this again"
+                    f"shard {number} has {there} requests of {spider} and counts {counted}: {_CHANGED}"
+                )
+        totals = {what: sum(one[what] for one in after) for what in before}
+        before["keys of the seen filter"] = _seen_keys(source, spider)
+        totals["keys of the seen filter"] = seen[spider]
+        for what, amount in before.items():
+            if (found := totals[what]) != amount:
+                raise CrawlprojectError(
+                    f"the shards have {found} {what} of {spider} and the crawl {amount}: {_CHANGED}"
                 )
 
 
@@ -193,6 +210,55 @@ def _amounts(state: BlockingState, spider: str) -> dict[str, int]:
         "dead letters": client.xlen(keys.dead),
         "seeds": client.llen(keys.seeds),
     }
+
+
+def _counted(
+    target: BlockingState, spiders: Sequence[str]
+) -> tuple[defaultdict[tuple[str, int], Count], Counter[str]]:
+    """Count what lies in the shards: requests by spider and shard, and of the filter of before keys by spider."""
+    counts: defaultdict[tuple[str, int], Count] = defaultdict(Count)
+    seen: Counter[str] = Counter()
+    ways: defaultdict[str, list[tuple[str, str, Keys, int]]] = defaultdict(list)  # by namespace
+    for spider in spiders:
+        for shard in target.shards:
+            keys = replace(shard.keys, spider=spider)
+            prefixes = {getattr(keys, name): command for name, command in COUNTED.items()} | {
+                keys.quarantine: "llen"
+            }
+            ways[keys.namespace] += [(prefix, command, keys, shard.number) for prefix, command in prefixes.items()]
+    filters = [(rest, spider) for spider in spiders for rest in _seen_prefixes("", spider)]
+    for client, found in _keys_in_shards(target):
+        for page in pages(dict.fromkeys(found)):
+            asked = []
+            with client.pipeline(transaction=False) as pipe:
+                for key in page:
+                    namespace, brace, rest = text(key).partition("}")
+                    if namespace.startswith(f"{{{target.keys.crawl}:before:"):
+                        seen.update(spider for prefix, spider in filters if rest.startswith(prefix))
+                    for prefix, command, keys, number in ways[namespace + brace]:
+                        if (whole := text(key)).startswith(prefix):
+                            ask(pipe, command, key)
+                            asked.append((counts[keys.spider, number], keys, prefix, whole[len(prefix) :]))
+                            break
+                replies = pipe.execute(raise_on_error=False)
+            for (count, keys, prefix, rest), reply in zip(asked, replies, strict=True):
+                if prefix == keys.quarantine:
+                    count.quarantined += reply if isinstance(reply, int) else 0
+                else:
+                    add(keys, count, prefix, rest, reply)
+    return counts, seen
+
+
+def _seen_keys(source: BlockingState, spider: str) -> int:
+    found: set[bytes] = set()
+    for prefix in _seen_prefixes(source.keys.namespace, spider):
+        found.update(client_of(source).scan_iter(match=escaped(prefix) + "*", count=PAGE))
+    return len(found)
+
+
+def _seen_prefixes(namespace: str, spider: str) -> tuple[str, str]:
+    keys = Keys(namespace, spider)
+    return keys.seen_of, keys.seen_bloom_of
 
 
 class Layouts:
@@ -218,8 +284,10 @@ class Layouts:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._stay, name="reshard", daemon=True)
 
-    def check_undivided(self) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-        """Return what is noted in both places.
+    def check_undivided(
+        self, else_: str = "a crawl is divided once"
+    ) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+        """Return what is noted in both places; `else_` is for people.
 
         Raises:
             CrawlprojectError: the crawl is divided already, or another one is there.
@@ -232,8 +300,7 @@ class Layouts:
                 if noted is there and here.get(b"dividing") == shards:
                     self._end(self._here)  # it broke off just before that
                 raise CrawlprojectError(
-                    f"CRAWL_NAMESPACE={self._crawl} has {text(shards)} shards{at and ', on ' + at}: a crawl is "
-                    "divided once"
+                    f"CRAWL_NAMESPACE={self._crawl} has {text(shards)} shards{at and ', on ' + at}: {else_}"
                 )
         return here, there
 
@@ -260,11 +327,28 @@ class Layouts:
                 client.hset(key, mapping=noting)
         except BaseException:
             if not has_broken_off:
-                self.give_up()
+                self.withdraw()
             raise
         self._sure_at = time.monotonic()
         self._thread.start()
         return has_broken_off
+
+    def check_unfinished(self) -> None:
+        """Check that a division has begun in both places, and has not ended.
+
+        Raises:
+            CrawlprojectError: so it is not.
+
+        """
+        here, there = self.check_undivided("that has ended, and there is nothing to give up")
+        if b"dividing" not in here:
+            raise _nothing_begun(self._crawl)
+        if b"dividing" not in there:
+            raise CrawlprojectError(
+                f"the Redis Cluster at {self._at} knows of no division of CRAWL_NAMESPACE={self._crawl}: name in "
+                f"--on the one that it was to go to; if that is gone, or empty, delete {self._here[1]} in the "
+                "Redis of REDIS_URL"
+            )
 
     def check(self) -> None:
         """Check that no other process has taken the division over, as this one hung.
@@ -295,14 +379,22 @@ class Layouts:
                 "it must not be older".format(*versions)
             ) from None
 
-    @property
-    def former(self) -> str:
-        """The key, where the crawl is, that says that it is being divided."""
-        return self._here[1]
-
-    def give_up(self) -> None:
+    def withdraw(self) -> None:
         """Note that nothing was begun."""
         self._take_out("dividing")
+
+    def give_up(self) -> None:
+        """Note that the division is given up, once the shards have nothing of it.
+
+        Where this breaks off between the two notes the crawl goes on, and the next division begins anew.
+
+        Raises:
+            FrontierInUse: another process has taken the division over.
+
+        """
+        self._say_alive()
+        for client, key in (self._here, self._there):
+            client.hdel(key, "dividing")
 
     def end(self) -> None:
         """Note that the crawl is in its shards.
@@ -387,7 +479,7 @@ def check_clear(source: BlockingState, target: BlockingState) -> None:
         CrawlprojectError: they have.
 
     """
-    for _, keys in _keys_there(target):
+    for _, keys in _keys_in_shards(target):
         _check_none(target, keys)
     if source.is_on_cluster:
         return
@@ -406,27 +498,58 @@ def _check_none(target: BlockingState, keys: Iterator[bytes]) -> None:
         )
 
 
-def clear(target: BlockingState) -> None:
-    """Delete what a division that broke off has brought to the shards."""
-    for client, keys in _keys_there(target):
+def begun(source: BlockingState) -> int:
+    """Return into how many shards a crawl is being divided.
+
+    Raises:
+        CrawlprojectError: it is not.
+
+    """
+    number = whole_number(client_of(source).hget(source.keys.layout, "dividing") or b"")
+    if number is None:
+        raise _nothing_begun(source.keys.crawl)
+    return number
+
+
+def _nothing_begun(crawl: str) -> CrawlprojectError:
+    return CrawlprojectError(f"no division of CRAWL_NAMESPACE={crawl} has broken off: there is nothing to give up")
+
+
+def noted_rates(target: BlockingState) -> dict[str, str]:
+    """Return the rates that a division which broke off has written for operators: as many as have their note."""
+    told = Keys("", target.keys.spider).told_of + "override_rate"
+    found: dict[str, str] = {}
+    for client, keys in _keys_in_shards(target):
+        for key in keys:
+            if key.partition(b"}")[2] == told.encode() and client.type(key) == b"hash":
+                found |= {text(source): text(value) for source, value in client.hgetall(key).items()}
+    return found
+
+
+def clear(target: BlockingState) -> int:
+    """Delete what a division that broke off has brought to the shards, however many they were to be.
+
+    Return how many keys that was.
+    """
+    deleted = 0
+    for client, keys in _keys_in_shards(target):
         for page in pages(keys):
             with client.pipeline(transaction=False) as pipe:
                 for key in page:
                     pipe.unlink(key)
-                pipe.execute()
+                deleted += sum(pipe.execute())
+    return deleted
 
 
-def _keys_there(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes]]]:
-    """Yield the masters that have shards, each with the keys of any shard of the crawl that it has."""
+def _keys_in_shards(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes]]]:
+    """Yield the masters, each with the keys of any shard of the crawl that it has, and of its filter of before."""
     crawl = target.keys.crawl
     tag = re.compile(rb"\{%s:(before:)?\d+(\.\d+)?\}:" % re.escape(crawl.encode()))
-    masters = {}
-    for shard in target.shards:
-        shard.redis.ping()
-        masters[shard.address] = client_of(shard)
-    for client in masters.values():
-        found = client.scan_iter(match=escaped("{" + crawl) + ":*", count=PAGE)
-        yield client, filter(tag.match, found)
+    for master in target.masters():
+        client: Any = master
+        with closing(master):
+            found = client.scan_iter(match=escaped("{" + crawl) + ":*", count=PAGE)
+            yield client, filter(tag.match, found)
 
 
 def _now_us(client: Any) -> int:

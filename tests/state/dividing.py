@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from scrapy import Request
@@ -53,8 +54,16 @@ class Before:
             for one in (self.config, self.after)
         )
 
+    def into(self, shards: int) -> None:
+        """Have it become a crawl of so many shards."""
+        self.after = replace(self.after, shards=shards)
+
     def divide_blocking(self) -> division.Divided:
         return division.divide(self.config, self.after, ["images", "pages"], self.heard.append)
+
+    async def give_up(self) -> division.GivenUp:
+        """Give up the division that broke off."""
+        return await asyncio.to_thread(division.give_up, self.config, self.after)
 
     async def divide(self) -> division.Divided:
         """Divide it, when all have been gone for long."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from crawlproject import controls
 from crawlproject.errors import ConfigError, CrawlprojectError, FrontierInUse
 from crawlproject.frontier import division
 from crawlproject.state import reshard
@@ -20,6 +22,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
 from crawlproject.state.reshard_copy import Division
 from tests.conftest import Scrapy
+from tests.leading import lead
 from tests.state.dividing import (
     ALL,
     DOMAINS,
@@ -244,19 +247,11 @@ async def test_a_format_that_the_cluster_does_not_know_is_found_before_anything_
 # What breaks off
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_one_that_breaks_off_is_begun_anew(
-    before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    await fill(crawl)
-    await end_some(crawl, 30)
-    chance, calls = random.Random(seed), 0
-    gone_s = 0.2
-    monkeypatch.setattr(reshard, "_GONE_S", gone_s)
-    call: Any = redis.Redis.execute_command
-    execute: Any = redis.client.Pipeline.execute
+def die_at_call(patched: pytest.MonkeyPatch, when: int) -> None:
+    """Have a process die at the so-manieth blocking call to Redis, or when the one after it was made."""
+    calls = 0
 
-    def dying(of: Any, when: int) -> Any:
+    def dying(of: Any) -> Any:
         def run(*args: Any, **options: Any) -> Any:
             nonlocal calls
             calls += 1
@@ -269,12 +264,22 @@ async def test_one_that_breaks_off_is_begun_anew(
 
         return run
 
+    patched.setattr(redis.Redis, "execute_command", dying(redis.Redis.execute_command))
+    patched.setattr(redis.client.Pipeline, "execute", dying(redis.client.Pipeline.execute))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_one_that_breaks_off_is_begun_anew(
+    before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    await fill(crawl)
+    await end_some(crawl, 30)
+    chance = random.Random(seed)
+    gone_s = 0.2
+    monkeypatch.setattr(reshard, "_GONE_S", gone_s)
     for _ in range(4):
-        when = chance.randrange(15, 200)  # of some 190
-        calls = 0
         with monkeypatch.context() as patched:
-            patched.setattr(redis.Redis, "execute_command", dying(call, when))
-            patched.setattr(redis.client.Pipeline, "execute", dying(execute, when))
+            die_at_call(patched, chance.randrange(15, 200))  # of some 190
             try:
                 await before.divide()
             except BrokenOff:
@@ -298,6 +303,144 @@ async def test_one_that_breaks_off_is_begun_anew(
     await after.close()
     with pytest.raises(ConfigError, match="4 in the crawl"):
         await State(before.config, "images").open()
+
+
+async def break_off(before: Before, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide it, and die when all is copied."""
+
+    def die(*args: object) -> None:
+        raise BrokenOff
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reshard, "check_copied", die)
+        with pytest.raises(BrokenOff):
+            await before.divide()
+
+
+def keys_there(cluster: Cluster) -> set[bytes]:
+    return {key for master in cluster.masters() for key in master.client.scan_iter(count=1000)}
+
+
+async def test_one_that_breaks_off_may_be_begun_anew_with_another_number(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two shards one master has none: what it got of four is taken away all the same."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await controls.set_rate(crawl, "s2.example", "7", "test")
+    await break_off(on_one_redis, monkeypatch)
+    assert b"crawl:override_rate:s2.example" in keys_there(on_one_redis.cluster)
+    await controls.set_rate(crawl, "s2.example", "auto", "test")
+    on_one_redis.into(2)
+    done = await on_one_redis.divide()
+    assert (done.shards, done.requests) == (2, 240)
+    with BlockingState.connect(on_one_redis.after) as state:
+        own = tuple(shard.keys.namespace.encode() + b":" for shard in state.shards)
+    others = {key for key in keys_there(on_one_redis.cluster) if not key.startswith((*own, b"{crawl:before:"))}
+    assert others == {b"{crawl}:layout"}
+    await crawl.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_one_that_is_given_up_leaves_the_crawl_as_it_was(
+    before: Before, crawl: State, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whenever it broke off, and where giving it up breaks off, too. Later the crawl is divided all the same."""
+    await fill(crawl)
+    await end_some(crawl, 30)
+    await controls.set_rate(crawl, "s2.example", "7", "test")
+    chance = random.Random(seed)
+    gone_s = 0.2
+    monkeypatch.setattr(reshard, "_GONE_S", gone_s)
+    with monkeypatch.context() as patched:
+        die_at_call(patched, chance.randrange(40, 190))
+        with suppress(BrokenOff):
+            await before.divide()
+    with suppress(BrokenOff), monkeypatch.context() as patched:
+        await asyncio.sleep(1.5 * gone_s)
+        die_at_call(patched, chance.randrange(1, 40))
+        await before.give_up()
+    await asyncio.sleep(1.5 * gone_s)
+    try:
+        await before.give_up()
+    except CrawlprojectError as error:  # it had not begun, or was given up before it died
+        assert "there is nothing to give up" in str(error)
+    former = (b"{crawl}:", b"crawl:", b"images:")
+    assert {key for key in keys_there(before.cluster) if not key.startswith(former)} == set()
+    again = State(before.config, "images")
+    await again.open()
+    await lead(again)
+    reply = await enqueue(again, [request(DOMAINS[0], place) for place in range(21)])
+    assert (reply.admitted, reply.duplicates) == (1, 20)
+    ended = await end_some(again, 40)
+    await again.close()
+    await controls.set_rate(crawl, "s2.example", "auto", "test")
+    before.into(2)
+    assert (await before.divide()).requests == 241 - 30 - ended
+    assert b"crawl:override_rate:s2.example" not in keys_there(before.cluster)
+
+
+async def test_only_what_has_broken_off_is_given_up(before: Before, crawl: State, tmp_path: Path) -> None:
+    await fill(crawl)
+    with pytest.raises(CrawlprojectError, match="no division of CRAWL_NAMESPACE=crawl has broken off: there is"):
+        division.begun(before.config)
+    with pytest.raises(CrawlprojectError, match="no division of CRAWL_NAMESPACE=crawl has broken off: there is"):
+        await before.give_up()
+    assert not any(b"layout" in key for key in keys_there(before.cluster))
+    await before.divide()
+    keys = keys_there(before.cluster)
+    with pytest.raises(
+        CrawlprojectError, match=r"has 4 shards.*: that has ended, and there is nothing to give up"
+    ):
+        await before.give_up()
+    assert keys_there(before.cluster) == keys
+
+
+async def test_one_that_is_at_work_is_not_given_up(on_one_redis: Before, monkeypatch: pytest.MonkeyPatch) -> None:
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    refused: list[str] = []
+    copy = Division._copy
+
+    def copy_beside(self: Division, name: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, name, spider, keys)
+        if name == "queue_of":
+            with pytest.raises(FrontierInUse) as found:
+                division.give_up(on_one_redis.config, on_one_redis.after)
+            refused.append(str(found.value))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Division, "_copy", copy_beside)
+        await on_one_redis.divide()
+    assert refused
+    assert all("another scrapy reshard is at work on CRAWL_NAMESPACE=crawl" in said for said in refused)
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
+
+
+async def test_one_is_given_up_where_it_was_to_go(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another Redis Cluster may have a crawl of that name."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    await break_off(on_one_redis, monkeypatch)
+    with closing(Cluster(tmp_path)) as other:
+        other.owner_of("{crawl:2}:x").client.set("{crawl:2}:images:outstanding", 3)
+        elsewhere = replace(on_one_redis.after, redis_url=other.url)
+        with pytest.raises(
+            CrawlprojectError, match=r"knows of no division of CRAWL_NAMESPACE=crawl: name in --on"
+        ):
+            await asyncio.to_thread(division.give_up, on_one_redis.config, elsewhere)
+        assert keys_there(other) == {b"{crawl:2}:images:outstanding"}
+    with pytest.raises(ConfigError, match="or scrapy reshard --give-up to go on with the crawl as it was"):
+        BlockingState.connect(on_one_redis.config)
+    assert (await on_one_redis.give_up()).keys > 100
+    with BlockingState.connect(on_one_redis.config):
+        pass
 
 
 @pytest.mark.slow
@@ -395,10 +538,19 @@ def test_it_says_how_to_go_on_where_it_breaks_off(on_one_redis: Before, scrapy: 
     assert "a node of the Redis Cluster is out of memory (maxmemory)" in done.stderr
     assert (
         "note: it broke off, and nobody can start: run this again, which begins anew; or, to go on with the crawl "
-        "as it was, delete crawl:layout there"
+        "as it was, scrapy reshard --give-up"
     ) in done.stderr
     assert scrapy("stats").returncode == 1
-    client.delete("crawl:layout")
+    given_up = scrapy("reshard", "--give-up", *at)
+    assert given_up.returncode == 0, given_up.stderr
+    assert given_up.stdout.startswith("The division into 4 shards is given up, and ")
+    assert given_up.stdout.endswith("The crawl goes on where it was, with the settings that it had.\n")
+    assert keys_there(on_one_redis.cluster) == set()
+    again = scrapy("reshard", "--give-up", *at)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr.endswith(
+        "no division of CRAWL_NAMESPACE=crawl has broken off: there is nothing to give up\n"
+    )
     assert scrapy("stats").returncode == 0
     assert scrapy("reshard", "--to", "4", *at).returncode == 0
     client.close()
@@ -407,7 +559,9 @@ def test_it_says_how_to_go_on_where_it_breaks_off(on_one_redis: Before, scrapy: 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "expected --to N"),
+        ([], "expected --to N, or --give-up"),
+        (["--give-up", "--to", "4"], "--give-up goes with neither --to nor --dry-run"),
+        (["--give-up", "--dry-run"], "--give-up goes with neither --to nor --dry-run"),
         (["--to", "1"], "--to 1: a crawl is divided among 2 shards or more"),
         (["--to", "12"], "--to 12 must be a power of two"),
         (

@@ -26,10 +26,11 @@ from crawlproject.sinks.sharded_lines import ShardedEventFile
 from crawlproject.state import reshard_copy
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.readers import StreamReader
+from crawlproject.state.reshard_copy import Division
 from crawlproject.state.scripts import LinkGroup, Settlement
 from crawlproject.state.seen import seen_filter_notes
 from crawlproject.state.seen_before import part_namespace
-from crawlproject.state.shards import shard_of
+from crawlproject.state.shards import shard_namespace, shard_of
 from crawlproject.storage.packs import FolderPacks
 from crawlproject.storage.parts import FolderParts
 from tests.conftest import Scrapy
@@ -449,6 +450,49 @@ async def test_a_node_that_evicts_keys_breaks_it_off(on_one_redis: Before) -> No
     after = await on_one_redis.open()
     assert await urls_of_all(after) == ALL
     await after.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "said"),
+    [
+        (
+            "queue_of",
+            shard_namespace("crawl", 1, SHARDS) + ":images:queue:",
+            r"shard 1 has \d+ requests of images and counts \d+0: ",
+        ),
+        (
+            "seen_of",
+            part_namespace("crawl", 0, 1) + ":images:seen:",
+            r"the shards have \d+ keys of the seen filter of images and the crawl \d+",
+        ),
+    ],
+    ids=["requests", "what was seen"],
+)
+async def test_what_is_missing_in_the_shards_in_the_end_breaks_it_off(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, name: str, where: str, said: str
+) -> None:
+    """It is counted there, whatever the division believes to have written."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    copy = Division._copy
+
+    lost: list[bytes] = []
+
+    def lose(self: Division, copied: str, spider: str, keys: list[bytes]) -> None:
+        copy(self, copied, spider, keys)
+        if copied == name and not lost:
+            client = on_one_redis.cluster.owner_of(where).client
+            lost.extend(
+                [key for key in client.scan_iter(match=f"{where}*", count=1000) if b"_meta" not in key][:1]
+            )
+            client.delete(*lost)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Division, "_copy", lose)
+        with pytest.raises(CrawlprojectError, match=said):
+            await on_one_redis.divide()
+    await on_one_redis.divide()
 
 
 @pytest.mark.slow
