@@ -92,7 +92,8 @@ class Division:
         """Copy all of it.
 
         Raises:
-            CrawlprojectError: a node is full, has evicted keys, or was replaced meanwhile, and may have lost some.
+            CrawlprojectError: a node is full, has evicted keys, or was replaced meanwhile, and may have lost some;
+                or the Redis that the crawl comes from was replaced.
 
         """
         try:
@@ -108,9 +109,16 @@ class Division:
                 "a node of the Redis Cluster has evicted keys: set its maxmemory-policy to noeviction, and its "
                 "maxmemory higher, and run this again"
             )
-        if self._node_ids() != self._ids:
+        here, *there = self._ids
+        here_now, *there_now = self._node_ids()
+        if there_now != there:
             raise CrawlprojectError(
                 "a node of the Redis Cluster was replaced meanwhile, and may have lost what it got: run this again"
+            )
+        if here_now != here:  # a scan does not go on there where it was
+            raise CrawlprojectError(
+                "the Redis of REDIS_URL was restarted or replaced meanwhile, and some keys may be missing: run this "
+                "again"
             )
 
     def _copy_all(self) -> None:
@@ -401,8 +409,8 @@ class Division:
                     )
 
     def _node_ids(self) -> list[str]:
-        """Return by which start of which server each shard is kept at present."""
-        return [str(client.info("server")["run_id"]) for client in self._clients()]
+        """Return by which start of which server the crawl and each shard are kept at present."""
+        return [str(client.info("server")["run_id"]) for client in (self._from, *self._clients())]
 
     def _evictions(self) -> list[int]:
         """Return how many keys the node of each shard has evicted."""

@@ -11,7 +11,8 @@ import trustme
 
 from crawlproject.state.client import State
 from tests.state.dividing import Before, crawl_of
-from tests.state.servers import Cluster
+from tests.state.servers import Cluster, Pair, Server
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,22 @@ def cluster_url(cluster: Cluster) -> str:
     """REDIS_URL of the cluster, which is whole and empty."""
     cluster.flush()
     return cluster.url
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """A master, its replica and their sentinel."""
+    master = Server(tmp_path)
+    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
+    sentinel = Server(tmp_path, sentinel=True)
+    watch = sentinel.client.execute_command
+    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
+    watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
+    one = Pair(master, replica, sentinel)
+    until(lambda: one.synced() and watch("SENTINEL", "REPLICAS", "crawl"))
+    yield one
+    for server in one:
+        server.close()
 
 
 @pytest.fixture

@@ -58,6 +58,10 @@ class Before:
         """Have it become a crawl of so many shards."""
         self.after = replace(self.after, shards=shards)
 
+    def to(self, url: str) -> None:
+        """Have it go to where a URL says."""
+        self.after = replace(self.after, redis_url=url)
+
     def divide_blocking(self) -> division.Divided:
         return division.divide(self.config, self.after, ["images", "pages"], self.heard.append)
 
