@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -373,10 +373,10 @@ class Layouts:
         except ResponseError as error:
             if "payload version" not in str(error):
                 raise
-            versions = [client.info("server")["redis_version"] for client in (source, target)]
+            here_is, there_is = (_product(client.info("server")) for client in (source, target))
             raise CrawlprojectError(
-                "the Redis of REDIS_URL is {} and the Redis Cluster {}, which does not read what that one dumps: "
-                "it must not be older".format(*versions)
+                f"what REDIS_URL leads to is {here_is}, and the cluster is {there_is}, which does not read what "
+                "that one dumps: take one of the same kind that is not older"
             ) from None
 
     def withdraw(self) -> None:
@@ -550,6 +550,12 @@ def _keys_in_shards(target: BlockingState) -> Iterator[tuple[Any, Iterator[bytes
         with closing(master):
             found = client.scan_iter(match=escaped("{" + crawl) + ":*", count=PAGE)
             yield client, filter(tag.match, found)
+
+
+def _product(info: Mapping[str, Any]) -> str:
+    """Return name and version of a server; Valkey's `redis_version` is that of the Redis which it is like."""
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
 
 
 def _now_us(client: Any) -> int:

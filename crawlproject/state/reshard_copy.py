@@ -117,7 +117,7 @@ class Division:
             )
         if here_now != here:  # a scan does not go on there where it was
             raise CrawlprojectError(
-                "the Redis of REDIS_URL was restarted or replaced meanwhile, and some keys may be missing: run this "
+                "the Redis of REDIS_URL was restarted or replaced meanwhile, and keys may be missing: run this "
                 "again"
             )
 

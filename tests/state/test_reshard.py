@@ -235,7 +235,7 @@ async def test_a_format_that_the_cluster_does_not_know_is_found_before_anything_
     with monkeypatch.context() as patched:
         patched.setattr(redis.Redis, "dump", newer)
         with pytest.raises(
-            CrawlprojectError, match=r"REDIS_URL is \d.* and the Redis Cluster \d.*: it must not be ol"
+            CrawlprojectError, match=r"REDIS_URL leads to is \w+ \d.*, and the cluster is \w+ \d.*: take"
         ):
             await on_one_redis.divide()
     with BlockingState.connect(on_one_redis.config):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from crawlproject.errors import CrawlprojectError, RedisUnavailable
 from crawlproject.frontier import division
+from crawlproject.state import embedded
 from crawlproject.state.client import BlockingState
 from crawlproject.state.reshard_copy import Division
 from tests.state.dividing import ALL, Before, crawl_of, end_some, fill, urls_of_all
@@ -90,3 +93,47 @@ async def test_one_over_tls_to_a_cluster_over_tls(tmp_path: Path, certificates: 
         assert done.left == 0
         noted: Any = one.client.hget("crawl:layout", "at")
         assert b"of-" not in noted
+
+
+async def test_users_with_few_rights(tmp_path: Path) -> None:
+    """Those that docs/deploy.md gives; what is missing is named before anything is begun."""
+    rights = "on >secret ~crawl:* ~{crawl* ~images:* ~pages:* +@all -@dangerous +info"
+    with closing(Server(tmp_path)) as one, closing(Cluster(tmp_path)) as cluster:
+
+        def allow(servers: Iterable[Server], *more: str) -> None:
+            for server in servers:
+                server.client.execute_command("ACL", "SETUSER", "crawl", *rights.split(), *more)
+
+        allow([one])
+        allow(cluster.nodes, "+cluster")
+        before = Before(f"redis://crawl:secret@127.0.0.1:{one.port}/0", cluster)
+        before.to(f"redis+cluster://crawl:secret@127.0.0.1:{cluster.nodes[1].port}")
+        with pytest.raises(redis.exceptions.NoPermissionError, match="restore"):
+            await before.divide()
+        with BlockingState.connect(before.config):
+            pass
+        allow(cluster.nodes, "+cluster", "+restore")
+        await divided(before)
+
+
+@pytest.mark.parametrize("way", ["to a newer one", "to an older one"])
+async def test_servers_of_two_versions(tmp_path: Path, way: str) -> None:
+    programs = {embedded.version_of(path)[:2]: path for path in embedded.servers()}
+    if min(programs) >= (7, 4):  # of which Valkey reads nothing
+        programs = {version: path for version, path in programs.items() if not path.endswith("valkey-server")}
+    if len(programs) < 2:
+        pytest.skip("one version of redis-server at hand: on Python 3.11 or 3.12, apt-get install redis-server")
+    older, newer = programs[min(programs)], programs[max(programs)]
+    here, there = (older, newer) if way == "to a newer one" else (newer, older)
+    with closing(Server(tmp_path, program=here)) as one, closing(Cluster(tmp_path, program=there)) as cluster:
+        before = Before(one.url, cluster)
+        if way == "to a newer one":
+            await divided(before)
+            return
+        crawl = await crawl_of(before)
+        await fill(crawl)
+        await crawl.close()
+        with pytest.raises(CrawlprojectError, match="does not read what that one dumps") as caught:
+            await before.divide()
+        for program in (here, there):
+            assert ".".join(map(str, embedded.version_of(program))) in str(caught.value)
