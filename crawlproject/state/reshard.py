@@ -80,6 +80,7 @@ _MUST_BE = dict.fromkeys(STREAMS, "stream") | {
 }
 
 
+_NOT_GIVEN_UP = "that division has ended, and workers may have crawled there since. Nothing was taken away"
 _CHANGED = "something changes one of them, or takes keys away. Run this again"
 
 
@@ -296,12 +297,9 @@ class Layouts:
         here, there = (client.hgetall(key) for client, key in (self._here, self._there))
         for noted in (there, here):
             if (shards := noted.get(b"shards")) is not None:
-                at = text(noted.get(b"at", b""))
                 if noted is there and here.get(b"dividing") == shards:
                     self._end(self._here)  # it broke off just before that
-                raise CrawlprojectError(
-                    f"CRAWL_NAMESPACE={self._crawl} has {text(shards)} shards{at and ', on ' + at}: {else_}"
-                )
+                raise _has_ended(self._crawl, shards, noted.get(b"at", b""), else_)
         return here, there
 
     def begin(self) -> bool:
@@ -340,7 +338,7 @@ class Layouts:
             CrawlprojectError: so it is not.
 
         """
-        here, there = self.check_undivided("that has ended, and there is nothing to give up")
+        here, there = self.check_undivided(_NOT_GIVEN_UP)
         if b"dividing" not in here:
             raise _nothing_begun(self._crawl)
         if b"dividing" not in there:
@@ -505,10 +503,18 @@ def begun(source: BlockingState) -> int:
         CrawlprojectError: it is not.
 
     """
-    number = whole_number(client_of(source).hget(source.keys.layout, "dividing") or b"")
+    dividing, shards, at = client_of(source).hmget(source.keys.layout, "dividing", "shards", "at")
+    if shards is not None:
+        raise _has_ended(source.keys.crawl, shards, at or b"", _NOT_GIVEN_UP)
+    number = whole_number(dividing or b"")
     if number is None:
         raise _nothing_begun(source.keys.crawl)
     return number
+
+
+def _has_ended(crawl: str, shards: bytes, at: bytes, else_: str) -> CrawlprojectError:
+    where = f", on {text(at)}" if at else ""
+    return CrawlprojectError(f"CRAWL_NAMESPACE={crawl} has {text(shards)} shards{where}: {else_}")
 
 
 def _nothing_begun(crawl: str) -> CrawlprojectError:
