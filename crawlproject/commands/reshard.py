@@ -125,9 +125,9 @@ def _given_up(done: GivenUp) -> str:
 
 def _for_people(done: Divided, there: Config) -> str:
     lines = [
-        f"{counted(done.sources, 'source')}, {counted(done.requests, 'request')}, {counted(done.events, 'event')} "
-        f"and {counted(done.dead_letters, 'dead letter')} of {', '.join(done.spiders) or 'no spider'} are in "
-        f"{done.shards} shards, after {_shown(done.seconds)}.",
+        f"{counted(done.sources, 'source')}, {counted(done.seeds, 'seed')}, {counted(done.requests, 'request')}, "
+        f"{counted(done.events, 'event')} and {counted(done.dead_letters, 'dead letter')} of "
+        f"{', '.join(done.spiders) or 'no spider'} are in {done.shards} shards, after {_shown(done.seconds)}.",
         f"Go on with CRAWL_SHARDS={done.shards} and REDIS_URL to that Redis Cluster. What was copied is still "
         "where it was, and nobody can crawl with it there.",
     ]

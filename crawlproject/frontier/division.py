@@ -42,14 +42,15 @@ class Plan:
 class Divided:
     """What a division has brought to the shards, in how many seconds.
 
-    `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the seen filter of before is.
-    `left` counts the foreign keys in the namespace, which were not copied, and `examples` names some of them;
-    `folders` are those of CRAWL_OVERFLOW_STORE that stay.
+    `seeds` wait in their lists, `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the
+    seen filter of before is. `left` counts the foreign keys in the namespace, which were not copied, `examples`
+    names some of them; `folders` are those of CRAWL_OVERFLOW_STORE that stay.
     """
 
     shards: int
     spiders: list[str]
     sources: int
+    seeds: int
     requests: int
     events: int
     dead_letters: int
@@ -127,7 +128,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
             asyncio.run(_finish(target_config, division, overrides))
             reshard.check_copied(source, target, spiders)
-            sources = reshard.sources_of(source)
+            sources, seeds = reshard.sources_of(source), reshard.seeds_of(source, spiders)
         except FrontierInUse:  # another process has taken it over
             raise
         except BaseException:
@@ -141,6 +142,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         shards=target_config.shards,
         spiders=spiders,
         sources=sources,
+        seeds=seeds,
         requests=sum(count.outstanding + count.overflow for count in division.counts.values()),
         events=division.events,
         dead_letters=division.dead_letters,

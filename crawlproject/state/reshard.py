@@ -159,6 +159,11 @@ def sources_of(source: BlockingState) -> int:
     return int(client_of(source).scard(source.keys.sources))
 
 
+def seeds_of(source: BlockingState, spiders: Iterable[str]) -> int:
+    """Return how many seeds wait in a crawl's own lists."""
+    return sum(int(client_of(source).llen(replace(source.keys, spider=spider).seeds)) for spider in spiders)
+
+
 def overrides_of(source: BlockingState) -> dict[str, str]:
     """Return the rates that operators have set, by source, as they are written."""
     client, prefix = client_of(source), source.keys.override_rate_of

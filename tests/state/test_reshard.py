@@ -504,7 +504,7 @@ def test_the_command_says_what_it_does(on_one_redis: Before, scrapy: Scrapy) -> 
     assert "does not answer" in away.stderr
     done = scrapy("reshard", "--to", "4", *at)
     assert done.stdout.splitlines()[0].startswith(
-        "0 sources, 0 requests, 0 events and 0 dead letters of images are in 4 shards, after "
+        "0 sources, 12 seeds, 0 requests, 0 events and 0 dead letters of images are in 4 shards, after "
     )
     assert "Go on with CRAWL_SHARDS=4 and REDIS_URL to that Redis Cluster." in done.stdout
     assert "1 key of no meaning to crawlproject stayed there: crawl:other" in done.stdout
