@@ -31,7 +31,7 @@ def free_port() -> int:
 class Server:
     """A redis-server on a port of its own, with an append-only file; `options` are of its configuration.
 
-    With `tls`, further ones for TLS, it speaks nothing else.
+    With `tls`, further ones for TLS, it speaks nothing else. `program` is its path, by default the newest at hand.
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class Server:
         tls: Mapping[str, str] | None = None,
         password: str | None = None,
         port: int | None = None,
+        program: str | None = None,
         **options: str,
     ) -> None:
+        self.program = program or embedded.find_server()
         self.port = port or free_port()
         self.folder = folder / f"redis-{self.port}"
         self.folder.mkdir()
@@ -85,7 +87,7 @@ class Server:
             TimeoutError: it does not; the message names its log.
 
         """
-        command = [embedded.find_server(), str(self.config), *(["--sentinel"] if self.sentinel else [])]
+        command = [self.program, str(self.config), *(["--sentinel"] if self.sentinel else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _START_S
         while not self._answers():
@@ -124,7 +126,8 @@ _BUS = 10_000  # above its port a node listens to the others
 class Cluster:
     """A Redis Cluster of three masters and three replicas on loopback.
 
-    `node_timeout` (s): a master that is silent for so long is replaced. `tls` and `password` as of `Server`.
+    `node_timeout` (s): a master that is silent for so long is replaced. `tls`, `password` and `program` as of
+    `Server`.
     """
 
     def __init__(
@@ -134,6 +137,7 @@ class Cluster:
         node_timeout: float = 1.0,
         tls: Mapping[str, str] | None = None,
         password: str | None = None,
+        program: str | None = None,
     ) -> None:
         options: dict[str, Any] = {
             "cluster_enabled": "yes",
@@ -144,7 +148,10 @@ class Cluster:
         self.nodes: list[Server] = []
         try:
             for _ in range(6):
-                self.nodes.append(Server(folder, tls=tls, password=password, port=free_node_port(), **options))
+                port = free_node_port()
+                self.nodes.append(
+                    Server(folder, tls=tls, password=password, port=port, program=program, **options)
+                )
             self._join()
         except BaseException:
             self.close()

@@ -16,9 +16,10 @@ from crawlproject.state import reshard
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.recount import recount, reschedule
+from crawlproject.state.reshard_copy import Division
 from crawlproject.state.scripts import Present
 from crawlproject.state.seed_outbox import SeedOutbox
-from crawlproject.state.users_keys import note_taken_rates
+from crawlproject.state.users_keys import delete_rates, note_taken_rates
 
 # What a division takes; see benchmarks/README.md.
 _BYTES_A_S = 10_000_000  # of the memory of Redis, copied in a second
@@ -41,14 +42,15 @@ class Plan:
 class Divided:
     """What a division has brought to the shards, in how many seconds.
 
-    `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the seen filter of before is.
-    `left` counts the foreign keys in the namespace, which were not copied, and `examples` names some of them;
-    `folders` are those of CRAWL_OVERFLOW_STORE that stay.
+    `seeds` wait in their lists, `requests` wait, are delayed or in overflows. `seen_parts`: in how many slots the
+    seen filter of before is. `left` counts the foreign keys in the namespace, which were not copied, `examples`
+    names some of them; `folders` are those of CRAWL_OVERFLOW_STORE that stay.
     """
 
     shards: int
     spiders: list[str]
     sources: int
+    seeds: int
     requests: int
     events: int
     dead_letters: int
@@ -57,6 +59,14 @@ class Divided:
     examples: list[str]
     folders: list[str]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A division into `shards` that was given up; `keys` were taken away from them."""
+
+    shards: int
+    keys: int
 
 
 def plan(config: Config, target_config: Config, project: Sequence[str]) -> Plan:
@@ -105,26 +115,26 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
             asyncio.run(_prepare(config, spiders))
         except BaseException:
             if not has_broken_off:
-                layouts.give_up()
+                layouts.withdraw()
             raise
         if has_broken_off:
             say("a division that broke off is begun anew")
         try:
             layouts.check()
-            reshard.clear(target)
+            _clear(source, target)
             say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
-            division = opened.enter_context(closing(reshard.Division(source, target, spiders, layouts.check)))
+            division = opened.enter_context(closing(Division(source, target, spiders, layouts.check)))
             division.copy()
             overrides = {} if source.is_on_cluster else reshard.overrides_of(source)
             asyncio.run(_finish(target_config, division, overrides))
             reshard.check_copied(source, target, spiders)
-            sources = reshard.sources_of(source)
+            sources, seeds = reshard.sources_of(source), reshard.seeds_of(source, spiders)
         except FrontierInUse:  # another process has taken it over
             raise
         except BaseException:
             say(
                 "it broke off, and nobody can start: run this again, which begins anew; or, to go on with the "
-                f"crawl as it was, delete {layouts.former} there"
+                "crawl as it was, scrapy reshard --give-up"
             )
             raise
         layouts.end()
@@ -132,6 +142,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         shards=target_config.shards,
         spiders=spiders,
         sources=sources,
+        seeds=seeds,
         requests=sum(count.outstanding + count.overflow for count in division.counts.values()),
         events=division.events,
         dead_letters=division.dead_letters,
@@ -141,6 +152,57 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         folders=division.folders,
         seconds=time.monotonic() - began,
     )
+
+
+def begun(config: Config) -> int:
+    """Return into how many shards a crawl is being divided.
+
+    Raises:
+        CrawlprojectError: no division of it has broken off.
+        RedisError, RedisUnavailable: Redis fails.
+
+    """
+    with BlockingState.connect(config, divides=True) as source:
+        return reshard.begun(source)
+
+
+def give_up(config: Config, target_config: Config) -> GivenUp:
+    """Take away what an unfinished division has written, so that the crawl goes on as it was. Blocks.
+
+    Raises:
+        FrontierInUse: a division is at work; nothing was done.
+        CrawlprojectError: none has broken off, or not there; or it has ended, and workers may have crawled on.
+        RedisError, RedisUnavailable: Redis fails; then the same call goes on.
+
+    """
+    with ExitStack() as opened:
+        source = opened.enter_context(BlockingState.connect(config, divides=True))
+        target = opened.enter_context(BlockingState.connect(target_config, divides=True))
+        reshard.check_cluster(source, target)
+        layouts = opened.enter_context(closing(reshard.Layouts(source, target)))
+        layouts.check_unfinished()
+        layouts.begin()
+        deleted = _clear(source, target)
+        layouts.give_up()
+    return GivenUp(target_config.shards, deleted)
+
+
+def _clear(source: BlockingState, target: BlockingState) -> int:
+    """Delete what a division that broke off has written; return how many keys of shards that was."""
+    if not source.is_on_cluster:  # else operators' rates are where they were
+        asyncio.run(_delete_rates(target.config, reshard.noted_rates(target)))
+    return reshard.clear(target)
+
+
+async def _delete_rates(config: Config, rates: dict[str, str]) -> None:
+    if not rates:
+        return
+    state = State(config, "images")
+    await state.open(divides=True)
+    try:
+        await delete_rates(state, rates)
+    finally:
+        await state.close()
 
 
 async def _prepare(config: Config, spiders: Sequence[str]) -> None:
@@ -183,7 +245,7 @@ async def _take_in(state: State) -> None:
         await outbox.close()
 
 
-async def _finish(config: Config, division: reshard.Division, overrides: dict[str, str]) -> None:
+async def _finish(config: Config, division: Division, overrides: dict[str, str]) -> None:
     """Have the sources of each shard be due, and operators find the rates that they have set."""
     for spider in {spider for spider, _ in division.counts}:
         state = State(config, spider)

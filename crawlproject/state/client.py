@@ -28,7 +28,14 @@ from crawlproject.config import Config, cluster_address, project_dir, sentinel_a
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.clock import RedisClock
-from crawlproject.state.cluster import ShardRedis, Topology, address_of, blocking_shard, topology_of
+from crawlproject.state.cluster import (
+    ShardRedis,
+    Topology,
+    address_of,
+    blocking_masters,
+    blocking_shard,
+    topology_of,
+)
 from crawlproject.state.health import Health, plain
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
@@ -247,7 +254,8 @@ def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool
     if (into := layout.get(b"dividing")) is not None:
         raise ConfigError(
             f"the crawl of CRAWL_NAMESPACE={config.namespace.strip('{}')} is being divided into "
-            f"{into.decode(errors='replace')} shards: wait for that, or, if it broke off, run scrapy reshard again"
+            f"{into.decode(errors='replace')} shards: wait for that, or, if it broke off, run scrapy reshard "
+            "again, or scrapy reshard --give-up to go on with the crawl as it was"
         )
     there = layout.get(b"shards", b"1").decode(errors="replace")
     at = layout.get(b"at", b"").decode(errors="replace")
@@ -342,6 +350,10 @@ class BlockingState:
         if topology is None:
             raise ValueError("not on a Redis Cluster")
         return blocking_shard(topology, key, **_blocking_options(30.0))
+
+    def masters(self) -> list[_BlockingRedis]:
+        """Return a client for each master of the same Redis Cluster. The caller closes them."""
+        return blocking_masters(self.redis, **_blocking_options(30.0))
 
     def __enter__(self) -> Self:
         return self

@@ -71,7 +71,10 @@ class Topology:
 
     def slot_of(self, key: str) -> Slot:
         """Return the slot of a key."""
-        number: int = key_slot(key.encode())
+        return self.slot(key_slot(key.encode()))
+
+    def slot(self, number: int) -> Slot:
+        """Return a slot by its number."""
         return self._slots.setdefault(number, Slot(self, number))
 
     def ask_last(self, address: _Address) -> None:
@@ -406,10 +409,28 @@ def blocking_shard(topology: Topology, key: str, **options: Any) -> redis.Redis:
 
     It repeats nothing but calls to a node that does not have the slot, and so has done nothing.
     """
+    return _to_slot(topology.slot_of(key), **options)
+
+
+def blocking_masters(client: redis.Redis, **options: Any) -> list[redis.Redis]:
+    """Return clients for commands, one for each master that has slots, by what the node of `client` says.
+
+    `client` is one of `blocking_shard`.
+    """
+    topology = topology_of(client)
+    if topology is None:
+        raise ValueError("not on a Redis Cluster")
+    answer: Any = client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+    first_slots = {bytes(members[0][2]): int(first) for first, _, *members in answer}
+    return [_to_slot(topology.slot(first), **options) for first in first_slots.values()]
+
+
+def _to_slot(slot: Slot, **options: Any) -> redis.Redis:
+    topology = slot.topology
     retry = BlockingRetry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(SlotMoved,))
     pool = redis.ConnectionPool(
         connection_class=_BlockingToOwnerEncrypted if topology.address.tls else _BlockingToOwner,
-        slot=topology.slot_of(key),
+        slot=slot,
         **connection_options(topology.address),
         **options | {"retry": retry},
     )

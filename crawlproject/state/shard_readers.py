@@ -33,7 +33,7 @@ class _Answer(NamedTuple):
 def as_divided(state: BlockingState, last: Mapping[str, str]) -> dict[str, str]:
     """Return where a reader stands, by stream, in the shards of a crawl that may have been one when it was noted.
 
-    There its last entries have the same ids as in the stream that was divided (reshard.py).
+    There its last entries have the same ids as in the stream that was divided (reshard_copy.py).
     """
     if state.count == 1:
         return dict(last)

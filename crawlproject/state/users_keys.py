@@ -267,8 +267,28 @@ async def note_taken_rates(state: State, rates: Mapping[str, str]) -> None:
         for source, value in rates.items():
             shard = state.shard_for(source)
             redis: Any = shard.redis
-            await values.write(shard.keys.users_override_rate_of + source, value)
             await redis.hset(shard.keys.told_of + "override_rate", _raw(source), value)
+            await values.write(shard.keys.users_override_rate_of + source, value)
+    finally:
+        await values.close()
+
+
+async def delete_rates(state: State, rates: Mapping[str, str]) -> None:
+    """Delete the operators' rates of sources that are still as `note_taken_rates` wrote them.
+
+    Raises:
+        REDIS_TROUBLE: a node does not answer.
+
+    """
+    values = ScatteredValues(state)
+    try:
+        keys = {state.keys.users_override_rate_of + source: value for source, value in rates.items()}
+        found = await values.read(keys)
+        for key, value in keys.items():
+            if key not in found:
+                raise redis.ConnectionError(f"the node of the Redis Cluster that has {key} does not answer")
+            if found[key] == _raw(value):
+                await values.write(key, None)
     finally:
         await values.close()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import trustme
 
-from tests.state.servers import Cluster
+from crawlproject.state.client import State
+from tests.state.dividing import Before, crawl_of
+from tests.state.servers import Cluster, Pair, Server
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,22 @@ def cluster_url(cluster: Cluster) -> str:
 
 
 @pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """A master, its replica and their sentinel."""
+    master = Server(tmp_path)
+    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
+    sentinel = Server(tmp_path, sentinel=True)
+    watch = sentinel.client.execute_command
+    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
+    watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
+    one = Pair(master, replica, sentinel)
+    until(lambda: one.synced() and watch("SENTINEL", "REPLICAS", "crawl"))
+    yield one
+    for server in one:
+        server.close()
+
+
+@pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """A folder with a CA and its certificates: for a server at 127.0.0.1 and for a client."""
     folder = tmp_path / "tls"
@@ -38,3 +58,24 @@ def certificates(tmp_path: Path) -> Path:
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
     return folder
+
+
+@pytest.fixture(params=["one Redis", "one shard of the cluster"])
+def before(request: pytest.FixtureRequest, cluster: Cluster, cluster_url: str, redis_url: str) -> Before:
+    """A crawl on one Redis, or in a shard of the cluster that it stays on."""
+    return Before(redis_url if request.param == "one Redis" else cluster_url, cluster)
+
+
+@pytest.fixture
+def on_one_redis(cluster: Cluster, cluster_url: str, redis_url: str) -> Before:
+    """A crawl on one Redis."""
+    assert cluster_url
+    return Before(redis_url, cluster)
+
+
+@pytest_asyncio.fixture
+async def crawl(before: Before) -> AsyncIterator[State]:
+    """That crawl, led, without workers."""
+    one = await crawl_of(before)
+    yield one
+    await one.close()

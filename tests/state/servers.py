@@ -7,11 +7,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.redis_servers import Cluster, Server, free_port
 from crawlproject.state import embedded
 
-__all__ = ["Cluster", "Server", "SlowLine", "free_port", "speaks_tls"]
+__all__ = ["Cluster", "Pair", "Server", "SlowLine", "free_port", "speaks_tls", "tls_options"]
 
 
 def speaks_tls() -> bool:
@@ -21,6 +23,31 @@ def speaks_tls() -> bool:
         command, capture_output=True, text=True, check=False
     )  # it names the first that it refuses
     return "tls-port" not in (said.stdout + said.stderr).partition(">>>")[2].partition("\n")[0]
+
+
+class Pair(NamedTuple):
+    """A master, its replica, and a sentinel that watches them under the name `crawl`."""
+
+    master: Server
+    replica: Server
+    sentinel: Server
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}/crawl"
+
+    def synced(self) -> bool:
+        return bool(self.replica.client.info("replication").get("master_link_status") == "up")
+
+
+def tls_options(certificates: Path) -> dict[str, str]:
+    """Return the options of a server that speaks TLS alone, with what is in the folder of that fixture."""
+    return {
+        "tls_cert_file": f"{certificates}/certificate.pem",
+        "tls_key_file": f"{certificates}/key.pem",
+        "tls_ca_cert_file": f"{certificates}/ca.pem",
+        "tls_replication": "yes",
+    }
 
 
 class SlowLine:

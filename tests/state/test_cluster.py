@@ -18,7 +18,7 @@ from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
-from tests.state.servers import Cluster, Server, free_port, speaks_tls
+from tests.state.servers import Cluster, Server, free_port, speaks_tls, tls_options
 from tests.waiting import until, until_async
 
 KEYS = Keys("{crawl}", "images")
@@ -271,13 +271,7 @@ def secured(tmp_path: Path, certificates: Path) -> Iterator[Cluster]:
         pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
     one = Cluster(
         tmp_path,
-        tls={
-            "tls_cert_file": f"{certificates}/certificate.pem",
-            "tls_key_file": f"{certificates}/key.pem",
-            "tls_ca_cert_file": f"{certificates}/ca.pem",
-            "tls_replication": "yes",
-            "tls_cluster": "yes",
-        },
+        tls=tls_options(certificates) | {"tls_cluster": "yes"},
         password="of-nodes",
     )
     yield one

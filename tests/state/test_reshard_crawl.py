@@ -58,15 +58,15 @@ def test_each_seed_ends_once_and_nothing_seen_is_fetched_again(
             process.wait()
         reader.send_signal(signal.SIGTERM)
         assert reader.wait(PATIENCE_S) == 0
-        to_shards = ("reshard", "--to", "4", "--on", cluster_url)
-        refused = scrapy(*to_shards, CRAWL_HEARTBEAT_TIMEOUT="3")
+        to_shards = ("reshard", "--to", "16", "--on", cluster_url)
+        refused = scrapy(*to_shards, CRAWL_HEARTBEAT_TIMEOUT="600")  # however long it takes to start
         assert refused.returncode == 1
         time.sleep(5)  # the pulse of who has led, and their heartbeats
         had_ended = {json.loads(line)["identifier"] for line in events.read_text().splitlines()}
         done = scrapy(*to_shards, CRAWL_HEARTBEAT_TIMEOUT="3")
         assert done.returncode == 0, done.stderr
 
-        crawl.environ |= {"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"}
+        crawl.environ |= {"REDIS_URL": cluster_url, "CRAWL_SHARDS": "16"}
         crawl.redis.close()
         crawl.redis = cluster.owner_of("images:start_urls").client
         for museum in MUSEUMS:

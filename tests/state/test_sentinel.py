@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import redis
@@ -17,7 +17,7 @@ from crawlproject.config import SentinelAddress, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State, connect_blocking
 from demo.gallery import Gallery
-from tests.state.servers import Server, free_port, speaks_tls
+from tests.state.servers import Pair, Server, free_port, speaks_tls, tls_options
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until, until_async
 
@@ -90,36 +90,6 @@ def test_a_bad_url_stops_the_start_and_is_reported_without_secrets(place: str) -
 def test_a_bad_tls_option_stops_the_start(option: str) -> None:
     with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
         config.load({"REDIS_URL": f"rediss+sentinel://a/crawl?{option}"})
-
-
-class Pair(NamedTuple):
-    """A master, its replica, and a sentinel that watches them under the name `crawl`."""
-
-    master: Server
-    replica: Server
-    sentinel: Server
-
-    @property
-    def url(self) -> str:
-        return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}/crawl"
-
-    def synced(self) -> bool:
-        return bool(self.replica.client.info("replication").get("master_link_status") == "up")
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    master = Server(tmp_path)
-    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
-    sentinel = Server(tmp_path, sentinel=True)
-    watch = sentinel.client.execute_command
-    watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
-    watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
-    one = Pair(master, replica, sentinel)
-    until(lambda: one.synced() and watch("SENTINEL", "REPLICAS", "crawl"))
-    yield one
-    for server in one:
-        server.close()
 
 
 def test_an_unknown_master_is_reported_in_a_sentence() -> None:
@@ -228,12 +198,7 @@ def secured(tmp_path: Path, certificates: Path) -> Iterator[tuple[Server, Server
     """A master and a sentinel that speak TLS only, and want certificates and passwords."""
     if not speaks_tls():
         pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
-    tls = {
-        "tls_cert_file": f"{certificates}/certificate.pem",
-        "tls_key_file": f"{certificates}/key.pem",
-        "tls_ca_cert_file": f"{certificates}/ca.pem",
-        "tls_replication": "yes",
-    }
+    tls = tls_options(certificates)
     master = Server(tmp_path, tls=tls, password="of-servers")
     sentinel = Server(tmp_path, sentinel=True, tls=tls, password="of-sentinels")
     watch = sentinel.client.execute_command
