@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,7 +173,10 @@ def test_what_a_shard_has_spilled_is_crawled(crawl: ShardedPages) -> None:
     assert crawl.counted(crawl.images_state, "overflow") == [0] * SHARDS
 
 
-def test_pages_of_other_shards_go_on_while_the_one_of_their_images_is_away(crawl: ShardedPages) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_pages_of_other_shards_go_on_while_the_one_of_their_images_is_away(
+    crawl: ShardedPages, how: signal.Signals
+) -> None:
     """Many more pages than the worker may have in progress lead there. All is fetched later, once."""
     first, *shards = crawl.pages_state.shards
     here = crawl.cluster.owner_of(first.keys.rates)
@@ -196,15 +200,15 @@ def test_pages_of_other_shards_go_on_while_the_one_of_their_images_is_away(crawl
     worker = crawl.start("pages", CONCURRENT_REQUESTS="8", MAX_IDLE_TIME_BEFORE_CLOSE="3")
     until(lambda: all(f"/{site}{paths[0]}" in crawl.seen for site in sites))
     there.client.wait(1, 1000)
-    replica = crawl.cluster.replica_of(there)
-    there.kill()
-    replica.kill()
+    nodes_away = (there, crawl.cluster.replica_of(there))
+    for node in nodes_away:
+        node.kill() if how == signal.SIGKILL else node.process.send_signal(how)
     try:
         until(lambda: all(f"/{site}{path}" in crawl.seen for site in sites for path in paths))
         assert worker.poll() is None
     finally:
-        there.start()
-        replica.start()
+        for node in nodes_away:
+            node.start() if how == signal.SIGKILL else node.process.send_signal(signal.SIGCONT)
     said, _ = worker.communicate(timeout=2 * PATIENCE_S)
     assert worker.returncode == 0, said
     assert "Traceback" not in said, said
