@@ -19,7 +19,7 @@ __all__ = ["pages", "test_whose_turn_it_is_is_forgotten_with_the_work"]
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
-_TRIED = ("lease", "settle", "enqueue", "heartbeat")
+_TRIED = ("lease", "settle", "enqueue", "heartbeat", "discover")
 
 
 @pytest_asyncio.fixture
