@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from crawlproject import config
@@ -231,9 +231,7 @@ class ShardLeader:
 
     async def _watch(self, fence: int) -> None:
         """Look at the sources on the watchlist; remind of halted ones that have work."""
-        for _ in range(_WATCHES_A_TICK):
-            if await self.state.scripts.watch(fence) < _MORE:
-                break
+        await self._look_at_watchlist(fence)
         now = asyncio.get_running_loop().time()
         if now < self._remind_at:
             return
@@ -249,24 +247,47 @@ class ShardLeader:
                     extra={"source": status.source},
                 )
 
+    async def _look_at_watchlist(self, fence: int) -> None:
+        for _ in range(_WATCHES_A_TICK):
+            if await self.state.scripts.watch(fence) < _MORE:
+                break
+
     async def _mirror_sets(self) -> None:
-        """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line."""
-        await self._mirror(0)
+        """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line.
+
+        What that changes is in force at once, without waiting for the next tick. So are rates.
+        """
+        if (fence := self._fence) is None or self._users is None:
+            await asyncio.sleep(0.1)
+            return
+        with self._looking_at(0):
+            has_changed = await self._users[0].look(fence)
+        if has_changed:
+            await self._look_at_watchlist(fence)
+        await self._rest_from_looking()
 
     async def _mirror_rates(self) -> None:
         """While this worker leads on a Redis Cluster: take over the operators' rates."""
-        await self._mirror(1)
-
-    async def _mirror(self, which: int) -> None:
-        fence = self._fence
-        if fence is None or self._users is None:
+        if (fence := self._fence) is None or self._users is None:
             await asyncio.sleep(0.1)
             return
+        with self._looking_at(1):
+            changed = await self._users[1].look(fence)
+        for first in range(0, len(changed), _PAGE):
+            await self._compare(fence, changed[first : first + _PAGE])
+        await self._rest_from_looking()
+
+    @contextmanager
+    def _looking_at(self, which: int) -> Iterator[None]:
+        """Note at the end that the operators' sets (0) or rates (1) were looked at, if the term is the same."""
+        fence = self._fence
         try:
-            await self._users[which].look(fence)
+            yield
         finally:
             if fence == self._fence:
                 self._looked.add(which)
+
+    async def _rest_from_looking(self) -> None:
         await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
 
     async def _take_over(self) -> None:

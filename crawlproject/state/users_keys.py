@@ -52,8 +52,10 @@ class UsersSets:
     def __init__(self, state: State) -> None:
         self._sets = [_UsersSet(state, which) for which in SETS]
 
-    async def look(self, fence: int) -> None:
-        """Bring them into line; a set whose node does not answer keeps no other waiting.
+    async def look(self, fence: int) -> bool:
+        """Bring them into line; tell whether they were not.
+
+        A set whose node does not answer keeps no other waiting.
 
         Raises:
             REDIS_TROUBLE: one failed; the others were looked at.
@@ -63,6 +65,7 @@ class UsersSets:
         for error in done:
             if isinstance(error, BaseException):
                 raise error
+        return True in done
 
     async def close(self) -> None:
         """Close all connections."""
@@ -151,7 +154,7 @@ class _UsersSet:
         self.client: ShardRedis = state.client_for(self._key)
         self._cursors = {"there": 0, "here": 0, "told": 0}
 
-    async def look(self, fence: int) -> None:
+    async def look(self, fence: int) -> bool:
         theirs, ours = self.client, self._state.redis
         told = self._state.keys.told_of + self._which
         takings = await cast("Any", ours).hget(told, TAKINGS) or b""
@@ -172,10 +175,11 @@ class _UsersSet:
             while is_there:
                 changes = await self._state.scripts.mirror_set(fence, self._which, is_there, kept, takings)
                 if changes is None:
-                    return
+                    return False
                 kept, take = changes
                 await _change(self.client, self._key, add=kept, take=take)
                 is_there = {**dict.fromkeys(kept, True), **dict.fromkeys(take, False)}
+        return bool(open_ones)
 
     def _is_here(self, name: str) -> bool:
         """Tell whether a name of the operators' set is one for this shard."""
@@ -208,8 +212,11 @@ class UsersRates:
         """Begin a term: another may have taken over rates since."""
         self._taken = None
 
-    async def look(self, fence: int) -> None:
-        """Take over what has changed, for the sources with an override or with results lately, and some others."""
+    async def look(self, fence: int) -> list[str]:
+        """Take over what has changed, for the sources with an override or with results lately, and some others.
+
+        Return the sources whose rates have.
+        """
         shard: Any = self._state.redis
         keys = self._state.keys
         taken = self._taken
@@ -229,10 +236,11 @@ class UsersRates:
         }
         for some in _pages(changed.items()):
             if not await self._state.scripts.mirror_rates(fence, dict(some)):
-                return
+                return []
             taken |= dict(some)
         if self._taken is not None:  # else another term has begun meanwhile
             self._taken = {name: value for name, value in taken.items() if value}
+        return list(changed)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -17,9 +17,11 @@ from redis.exceptions import RedisError
 
 from crawlproject import config
 from crawlproject import leader as leaders
+from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
 from crawlproject.state.users_keys import UsersRates, UsersSets
 from tests.leading import lead
+from tests.state.servers import Cluster
 from tests.waiting import until_async
 
 SHARDS = 2
@@ -189,3 +191,41 @@ async def test_what_operators_have_ordered_is_not_waited_for_where_nobody_knows(
 
     assert await until_async(has_pulse)
     await leader.stop()
+
+
+async def test_what_operators_order_by_key_is_in_force_with_the_look_that_finds_it(
+    state: State, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not a second later: with several shards looks are 1.5 s apart, and two seconds are promised."""
+    monkeypatch.setattr(leaders, "_OF_SHARDS_S", 0.0)
+    shard, source = state.shards[1], "museum"
+    db: Any = shard.redis
+    assert state.shard_for(source) is shard
+    leader = leader_of(shard)
+    fence = leader._fence = await lead(shard)
+    leader._users = UsersSets(shard), UsersRates(shard)
+    await shard.scripts.set_rates(fence, [(source, Limit(3.0), 3.0)], {})
+
+    async def limit() -> bytes:
+        found: bytes = await db.hget(shard.keys.rates, source)
+        return found
+
+    async def circuit() -> bytes | None:
+        found: bytes | None = await db.hget(shard.keys.circuit_of + source, "state")
+        return found
+
+    rate, halted = "crawl:override_rate:" + source, "crawl:halted"
+    cluster.owner_of(rate).client.set(rate, "0.5")
+    await leader._mirror_rates()
+    assert await limit() == b"0.5"
+    cluster.owner_of(rate).client.delete(rate)
+    await leader._mirror_rates()
+    assert await limit() == b"3.0"
+    cluster.owner_of(halted).client.sadd(halted, source)
+    await leader._mirror_sets()
+    assert await circuit() == b"halted"
+    cluster.owner_of(halted).client.srem(halted, source)
+    await leader._mirror_sets()
+    assert await circuit() in {None, b"closed"}
+    for keys in leader._users:
+        await keys.close()

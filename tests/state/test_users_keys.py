@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any
@@ -171,6 +172,49 @@ async def test_operators_write_to_the_keys_of_one_redis(cluster: Cluster, led: S
         return (status.state, status.override, excluded) == ("closed", None, set())
 
     assert await until_async(is_undone, 2.0)
+
+
+@pytest.mark.judges
+async def test_sixteen_shards_heed_the_keys_of_one_redis(cluster: Cluster, cluster_url: str) -> None:
+    """Within two seconds, and half of one for a busy machine."""
+    state = State(config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": "16"}), "images")
+    await state.open()
+    leader = Leader(state.config)
+    leader.start(state)
+    sources = {f"museum{number}": state.shard_for(f"museum{number}") for number in range(120)}
+    assert {shard.number for shard in sources.values()} == set(range(16))
+    for name, shard in sources.items():
+        assert await until_async(lambda shard=shard: shard.redis.exists(shard.keys.pulse))  # type: ignore[misc]
+        await shard.redis.sadd(shard.keys.sources, name)
+
+    async def are(state: str, limit: float, excluded: set[bytes]) -> bool:
+        for name, shard in sources.items():
+            db: Any = shard.redis
+            [status] = await shard.scripts.inspect([name])
+            if (status.state, status.limit) != (state, limit) or await db.smembers(
+                shard.keys.excluded
+            ) != excluded:
+                return False
+            circuit = await db.hget(shard.keys.circuit_of + name, "state")
+            if (circuit == b"halted") != (state == "halted"):
+                return False
+        return True
+
+    assert await until_async(lambda: are("closed", 0.2, set()))
+    await asyncio.sleep(random.random())
+    users(cluster, "crawl:halted").sadd("crawl:halted", *sources)
+    users(cluster, "crawl:excluded").sadd("crawl:excluded", "example.org")
+    for name in sources:
+        users(cluster, f"crawl:override_rate:{name}").set(f"crawl:override_rate:{name}", "0.5")
+    assert await until_async(lambda: are("halted", 0.5, {b"example.org"}), 2.5)
+    await asyncio.sleep(random.random())
+    users(cluster, "crawl:halted").srem("crawl:halted", *sources)
+    users(cluster, "crawl:excluded").srem("crawl:excluded", "example.org")
+    for name in sources:
+        users(cluster, f"crawl:override_rate:{name}").delete(f"crawl:override_rate:{name}")
+    assert await until_async(lambda: are("closed", 0.2, set()), 2.5)
+    await leader.stop()
+    await state.close()
 
 
 async def test_with_braces_they_are_heeded_too(cluster: Cluster, led: State) -> None:
