@@ -16,9 +16,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.found_elsewhere import bring
+from crawlproject.state.found_elsewhere import bring, unpacked
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import CarrierScripts, OutboxScripts
+from crawlproject.texts import printable, scrapy_command
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ _LOOK_S = 1.0  # between two looks for something to carry
 _TURN_S = 0.5  # between two looks whether it is still another worker's turn to divide seeds
 _WAIT_S = 1  # for a seed that users push
 _RETRY_S = 1.0
+_WAYS = 8  # where in an item it says how many ways it has come,
+_FIRST_KEPT = 4  # and what a seed has there that has stayed once: see preludes/shards.lua
 
 
 class Carrier:
@@ -78,6 +81,8 @@ class Carrier:
         """
         target = self._state.shards[shard]
         while items := await self._scripts.offer(shard, count=_CHUNK):
+            if self._of_shard and shard == self._state.number:
+                _report_kept(items)
             known = await bring(self._state, target, items) if self._of_shard else items
             taken = known and await target.scripts.receive(
                 self._outbox,
@@ -100,6 +105,21 @@ class Carrier:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=0.1)
+
+
+def _report_kept(items: Sequence[bytes]) -> None:
+    """Log which seeds a shard has kept for a while, before they are looked at again; each the first time."""
+    if found := [item for item in map(unpacked, items) if item[_WAYS : _WAYS + 1] == [_FIRST_KEPT]]:
+        seed, name, domain = (text.decode(errors="replace") for text in found[0][2:5])
+        logger.warning(
+            "Seeds have stayed for some seconds, as the shards disagree whose they are: %d, the first %s, of %s. "
+            "If this goes on, look whether each shard has a leader: %s",
+            len(found),
+            printable(seed),
+            printable(domain or name),
+            scrapy_command("shards"),
+            extra={"source": printable(domain or name)},
+        )
 
 
 class SeedOutboxes:

@@ -141,7 +141,7 @@ def _part_in(item: bytes) -> dict[str, Any] | None:
 
     """
     try:
-        _, kind, body, *_ = _unpacked(item)
+        _, kind, body, *_ = unpacked(item)
         if kind not in {_LINKS.encode(), _REQUESTS.encode()}:
             return None
         part: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
@@ -218,12 +218,12 @@ def _check(*are_right: Any) -> None:
 
 def _as_foreign(item: bytes) -> bytes:
     """Return an item that the shard which receives it makes a dead letter of."""
-    number, _, _, *others = _unpacked(item)
+    number, _, _, *others = unpacked(item)
     marked: bytes = msgpack.packb([number, b"foreign", item, *others], use_bin_type=False)
     return marked
 
 
-def _unpacked(item: bytes) -> list[Any]:
+def unpacked(item: bytes) -> list[Any]:
     """Return what an item holds, as Lua reads it: of what may stand behind it nothing."""
     unpacker = msgpack.Unpacker(raw=True, strict_map_key=False)
     unpacker.feed(item)

@@ -89,8 +89,9 @@ class Keys:
     @property
     def crossings(self) -> str:
         """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; how much that was `found` on
-        pages is among those on their way; `from:` + outbox + `:` + server to the number of the last one taken that
-        this server (of its run ID the beginning) has numbered there.
+        pages is among those on their way; how many seeds it `kept` a while, as they had gone to and fro; `from:` +
+        outbox + `:` + server to the number of the last one taken that this server (of its run ID the beginning)
+        has numbered there.
         """
         return self._of_spider("crossings")
 

@@ -27,6 +27,7 @@ from crawlproject.state.scripts import (
 )
 from crawlproject.state.shards import SourceElsewhere, shard_of
 from tests.state.servers import Server
+from tests.waiting import until_async
 
 SHARDS = 4
 DOMAINS = [f"s{number}.example" for number in range(12)]
@@ -333,6 +334,65 @@ async def test_shards_that_know_different_catalogues_do_not_send_a_request_to_an
             await crossing.db.zadd(key, {member: due - 61_000_000})  # a minute later
     [stray] = (await crossing.shards[there].lease("w", 5, **waits)).strays
     assert stray.entry == b"\1\0\0x"
+
+
+async def test_shards_that_know_different_catalogues_keep_a_seed_for_a_while(apart: Apart) -> None:
+    crossing, here, _ = apart
+    there = (here + 1) % SHARDS
+    of: dict[int, str] = {}
+    for name in map("source{}".format, range(99)):
+        of.setdefault(shard_of(name, SHARDS), name)
+
+    async def say(one: int, source: str) -> None:
+        fence = await crossing.shards[one].lead("leader", ready=True)
+        assert fence is not None
+        await crossing.shards[one].set_rates(fence, [(source, 5.0, 5.0)], {"b.example": source})
+        await crossing.db.persist(crossing.keys[one].pulse)
+
+    async def enqueue(one: int) -> Any:
+        seeds = await crossing.shards[one].take_seeds("w", 4)
+        new = [request_of(seed, crossing.chance) for seed in seeds]
+        return await crossing.shards[one].enqueue_some("w", new, seeds=seeds, dead_maxlen=9, **ROOM)
+
+    async def carry() -> list[tuple[int, int]]:
+        """Bring all that there is to where it goes, and on; return the ways."""
+        ways = []
+        for one, other in [(one, other) for one in (here, there) for other in (here, there)] * 4:
+            if items := await crossing.shards[one].offer(other, count=9):
+                ways.append((one, other))
+                taken = await crossing.shards[other].receive(f"shard:{one}", items, **ROOM)
+                assert await crossing.shards[one].forget_sent(other, taken)
+        return ways
+
+    async def waits() -> bool:
+        assert await crossing.db.llen(own) == 1
+        assert not await crossing.db.exists(crossing.keys[here].seeds, crossing.keys[there].seeds)
+        assert not all([await crossing.shards[one].idle() for one in (here, there)])
+        return bool(await crossing.shards[there].offer(there, count=9))
+
+    await say(here, of[there])
+    await say(there, of[here])  # each says that the domain is the other one's
+    await crossing.db.lpush(crossing.keys[here].seeds, "https://b.example/1")
+    assert (await enqueue(here)).forwarded == 1
+    assert await carry() == [(here, there), (there, here), (here, there)]
+    own = crossing.keys[there].outbox_of + str(there)
+    assert not await waits()
+    assert await crossing.db.hget(crossing.keys[there].crossings, "kept") == b"1"
+    assert await until_async(waits, 15)
+    assert await carry() == [(there, there), (there, here)]  # once more, and it stays there
+    own = crossing.keys[here].outbox_of + str(here)
+    await say(here, of[here])
+    assert await until_async(carry, 15) == [(here, here)]
+    assert (await enqueue(here)).reply.admitted == 1
+    sums = Counter[bytes]()
+    for one in (here, there):
+        sums.update(
+            {
+                field: int(await crossing.db.hget(crossing.keys[one].crossings, field))
+                for field in (b"sent", b"received")
+            }
+        )
+    assert sums[b"sent"] == sums[b"received"] == 6
 
 
 async def test_a_number_that_others_have_written_lets_nothing_be_forgotten(apart: Apart) -> None:

@@ -14,14 +14,15 @@ from redis.crc import key_slot
 
 from crawlproject import config
 from crawlproject.state.client import State
-from crawlproject.state.crossings import SeedOutboxes
+from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.keys import Keys
 from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts import LinkGroup, OutboxScripts
+from crawlproject.state.scripts import LinkGroup, NewRequest, OutboxScripts
 from crawlproject.state.shards import shard_namespace, shard_of
 from tests.conftest import local_network
 from tests.leading import lead
 from tests.state.servers import Cluster, Server
+from tests.waiting import until_async
 
 SHARDS = 4
 USERS = Keys("{images:start_urls}", "images", "crawl")
@@ -257,3 +258,48 @@ async def test_nothing_is_done_by_halves_where_users_push_seeds(crawl: Crawl) ->
     shard = crawl.state.shards[2]
     db: Any = shard.redis
     assert await db.llen(shard.keys.seeds) == 3
+
+
+async def test_a_seed_that_goes_to_and_fro_is_kept_and_named_once(
+    crawl: Crawl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the shards know different catalogues; real carriers."""
+    first, second = crawl.state.shards[:2]
+    for shard, number, fence in ((first, 1, crawl.fences[0]), (second, 0, crawl.fences[1])):
+        source = crawl.domains[number]  # each says that the domain is the other one's
+        assert await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {"b.example": source})
+    await crawl.push("http://b.example/1")
+    assert await crawl.split(0)
+    await crawl.seeds.carrier.carry(0)
+    [seed] = await first.scripts.take_seeds("w", 9)
+    new = NewRequest(bytes((1, 0, 0)) + b"x", b"." * 32, again=False, domain="b.example")
+    found = await first.scripts.enqueue_some("w", [new], seeds=[seed], dead_maxlen=9, **ROOM)
+    assert found is not None
+    assert found.forwarded == 1
+    carriers = {shard.number: Carrier.of_shard(shard) for shard in (first, second)}
+
+    async def carry() -> None:
+        for number, carrier in carriers.items():
+            for to in await crawl.state.shards[number].scripts.waiting("w"):
+                await carrier.carry(to)
+
+    db: Any = second.redis
+    for _ in range(20):
+        await carry()
+    assert await db.hget(second.keys.crossings, "kept") == b"1"
+    assert await db.llen(second.keys.outbox_of + "1") == 1
+    assert not caplog.records
+    caplog.set_level("WARNING")
+    own = crawl.domains[1]
+    assert await second.scripts.set_rates(crawl.fences[1], [(own, 5.0, 5.0)], {"b.example": own})
+
+    async def arrives() -> bool:
+        await carry()
+        return bool(await db.lrange(second.keys.seeds, 0, -1) == [b"http://b.example/1"])
+
+    assert await until_async(arrives, 15)
+    [record] = caplog.records
+    assert (
+        "the shards disagree whose they are: 1, the first http://b.example/1, of b.example." in record.getMessage()
+    )
+    assert record.source == "b.example"  # type: ignore[attr-defined]

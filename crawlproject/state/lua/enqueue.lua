@@ -115,7 +115,7 @@ for index = 1, A.count do
     local shard = shard_of(source)
     if not seed then
       elsewhere[#elsewhere + 1], elsewhere[#elsewhere + 2] = index, shard
-    elseif send(shard, 'seed', seed) then
+    elseif send(shard, 'seed', seed, name, A.domains[index]) then
       forwarded = forwarded + 1
     else
       reject(seed, nil, source, wrong(K.outbox_of .. shard))

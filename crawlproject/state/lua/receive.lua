@@ -14,10 +14,9 @@
 -- What was found on pages, `links` and `requests`, is here already: whoever calls this has stored it before
 -- (state/found_elsewhere.py).
 --
--- While the shards know different catalogues, each may take a request for another one's: after MOST_HOPS ways it stays for a
--- minute, and is then sent where it belongs, like any other that stands with the wrong source (lease.lua).
+-- A request that stays here after MOST_WAYS ways (preludes/shards.lua) is sent where it belongs after a minute, like any other
+-- that stands with the wrong source (lease.lua); a seed when offer.lua offers it to this shard itself.
 
-local MOST_HOPS = 3
 local STAYS_US = 60000000
 
 if not strings(K.pulse) then return {} end
@@ -31,7 +30,7 @@ local function last_by(server)
   return last_of[server]
 end
 
-local seeds, arrived, touched, grown, received = {}, {}, {}, 0, 0
+local seeds, arrived, touched, grown, received, kept = {}, {}, {}, 0, 0, 0
 
 local function take_request(item)
   local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
@@ -40,7 +39,7 @@ local function take_request(item)
     drop(source, 'excluded', {item.body})
   elseif not is_name(source) or refused(source) then
     add_dead_letter('entry', item.body, source, 'unknown source: ' .. source, deliveries_of(item.body))
-  elseif is_elsewhere(source) and item.hops < MOST_HOPS then -- the catalogue says something else here
+  elseif is_elsewhere(source) and item.hops < MOST_WAYS then -- the catalogue says something else here
     if send(shard_of(source), 'request', item.body, name, domain, item.micros, item.stray, item.hops + 1) then
       grown = grown + 1
     end
@@ -52,12 +51,29 @@ local function take_request(item)
   end
 end
 
+-- Takes a seed, or sends it on. One that users have pushed names no source: who reads it finds out.
+local function take_seed(item)
+  local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
+  local source = (name or domain) and source_of(name, domain)
+  if not source or not is_elsewhere(source) then
+    seeds[#seeds + 1] = item.body
+    return
+  end
+  local has_stayed = A.from == 'shard:' .. A.shard
+  local stays = item.hops >= MOST_WAYS and not has_stayed
+  if not send(stays and A.shard or shard_of(source), 'seed', item.body, name, domain, 0, false, item.hops + 1) then
+    seeds[#seeds + 1] = item.body
+  elseif stays then
+    kept = kept + 1
+  end
+end
+
 for _, packed in ipairs(A.items) do
   local item = item_in(packed)
   if item and item.number > last_by(item.server) then
     last_of[item.server], received = item.number, received + 1
     if item.kind == 'seed' then
-      seeds[#seeds + 1] = item.body
+      take_seed(item)
     elseif item.kind == 'foreign' then
       add_dead_letter('entry', item.body, '', 'not written by crawlproject: it stood in an outbox to this shard', 0)
     elseif item.kind == 'request' then
@@ -76,4 +92,5 @@ for server, last in pairs(last_of) do
   reply[#reply + 1], reply[#reply + 2] = server, text(last)
 end
 attempt('HINCRBY', K.crossings, 'received', received)
+if kept > 0 then attempt('HINCRBY', K.crossings, 'kept', kept) end
 return reply

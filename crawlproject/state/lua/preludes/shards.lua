@@ -8,6 +8,11 @@
 -- last number that it took. So it takes each once, however often it is offered, and whoever offers it. A server that has lost
 -- its last second, or a replica that takes over without it, may give numbers again that another shard knows, where its clock is
 -- behind: so what is sent names the server that has numbered it, and each one's numbers are taken for themselves.
+--
+-- While the shards know different catalogues, each may take something for another one's. After MOST_WAYS such ways it stays where
+-- it is for a while: a request among those that wait, a seed in the outbox from this shard to itself.
+
+local MOST_WAYS = 3
 
 local outbox = A.shards and {last = counter(K.outbox_sequence, (strings(K.outbox_sequence)))}
 if outbox then require_type('hash', K.crossings) end
