@@ -46,7 +46,7 @@ def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
     looks = {verb for verb in VERBS if "'INFO', 'server'" in ScriptText(verb, KEYS).text}
     sends = {verb for verb in looks if "function send(" in ScriptText(verb, KEYS).text}
     assert looks - sends == {"acquire", "confirm", "lead", "lease", "renew", "send_seeds"}
-    assert sends == {"enqueue", "offer", "receive", "retry_dead", "settle", "split_seeds"}
+    assert sends == {"enqueue", "offer", "receive", "retry_dead", "send_found", "settle", "split_seeds"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
