@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crawlproject import engine
@@ -73,6 +73,7 @@ class Worker:
     download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown
+    joined: set[int] = field(default_factory=set)  # shards that have it among their workers, as far as it knows
 
 
 _YOUNGER_COLLECTIONS = 100  # between two full ones; Python's default is 10

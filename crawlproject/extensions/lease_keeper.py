@@ -342,13 +342,17 @@ class LeaseKeeper:
             return  # it has left
         of = "" if state.count == 1 else f" of {shown(state)}"
         if not reply.alive:
-            logger.warning(
-                "This worker was silent for too long: its leases%s have been returned to the queues", of
-            )
+            if shard in self.worker.joined:
+                self.worker.joined.remove(shard)
+                logger.warning(
+                    "This worker was silent for too long: its leases%s have been returned to the queues", of
+                )
             leases.forget_waiting(shard)
             if not await self._may_join():
                 return
             reply = await beat(join=True)
+            if reply.alive:
+                self.worker.joined.add(shard)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.held_of(shard))
         if differs and self._differed.get(shard):

@@ -254,12 +254,14 @@ class FrontierScheduler(Scheduler):
         """
 
         async def join(shard: State) -> None:
-            await shard.scripts.heartbeat(
+            reply = await shard.scripts.heartbeat(
                 self.state.worker_id,
                 join=True,
                 timeout=self.config.heartbeat_timeout,
                 max_deliveries=self.config.max_deliveries,
             )
+            if reply.alive:
+                self.worker.joined.add(shard.number)
 
         if self.state.count == 1:
             await join(self.state)

@@ -225,6 +225,26 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is None
 
 
+async def test_a_worker_that_had_not_joined_a_shard_was_not_silent_there(
+    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That was away when the worker began, or has refused it."""
+    shard, worker_id = worker.state.shards[2], worker.state.worker_id
+    await shard.redis.zrem(shard.keys.workers, worker_id)
+    assert worker.worker.joined == set(range(SHARDS))
+    worker.worker.joined.remove(2)
+    keeper = LeaseKeeper.from_crawler(worker.crawler)
+    keeper.config = replace(keeper.config, heartbeat_timeout=0.6)
+    keeper.spider_opened()
+    await keeper._loops.stop()
+    await keeper._beat(shard)
+    assert "silent" not in caplog.text
+    assert await shard.redis.zscore(shard.keys.workers, worker_id) is not None
+    await shard.redis.zrem(shard.keys.workers, worker_id)
+    await keeper._beat(shard)
+    assert "This worker was silent for too long: its leases of shard 2 of 4" in caplog.text
+
+
 async def test_a_worker_with_another_number_of_shards_does_not_start(
     worker: FrontierScheduler, cluster_url: str
 ) -> None:
