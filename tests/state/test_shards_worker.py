@@ -23,7 +23,15 @@ from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts
 from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
-from crawlproject.state.cluster import ShardRedis, blocking_shard, has_replica, shard_has_replica, topology_of
+from crawlproject.state.client import State
+from crawlproject.state.cluster import (
+    ShardRedis,
+    Topology,
+    blocking_shard,
+    has_replica,
+    shard_has_replica,
+    topology_of,
+)
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for, stop_tasks
 from tests.state.servers import Cluster
@@ -281,13 +289,19 @@ async def test_what_was_found_is_with_a_replica_before_the_lease_of_its_page_end
     assert sum(int(count or 0) for count in counted) == 2
 
 
-async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_says_so(
-    worker: FrontierScheduler, cluster: Cluster
-) -> None:
+def first_shard(worker: FrontierScheduler) -> tuple[State, ShardRedis, Topology]:
+    """Return a shard, the client that leads to it, and what that knows of the cluster."""
     shard = worker.state.shards[0]
     client, topology = shard.redis, topology_of(shard.redis)
     assert isinstance(client, ShardRedis)
     assert topology is not None
+    return shard, client, topology
+
+
+async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_says_so(
+    worker: FrontierScheduler, cluster: Cluster
+) -> None:
+    shard, client, topology = first_shard(worker)
     with closing(blocking_shard(topology, shard.keys.seeds)) as command:
         slot = client.slot
         alone = (await slot.find())._replace(replicas=0)
@@ -314,10 +328,7 @@ async def test_a_replica_that_hangs_is_waited_for_some_seconds_only(
     worker: FrontierScheduler, cluster: Cluster
 ) -> None:
     """Its master keeps it online for a minute."""
-    shard = worker.state.shards[0]
-    client, topology = shard.redis, topology_of(shard.redis)
-    assert isinstance(client, ShardRedis)
-    assert topology is not None
+    shard, client, topology = first_shard(worker)
     master = cluster.owner_of(shard.keys.seeds)
     replica = cluster.replica_of(master)
     replica.process.send_signal(signal.SIGSTOP)
