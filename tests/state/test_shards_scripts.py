@@ -229,6 +229,7 @@ async def test_nothing_is_done_by_halves_in_a_shard_that_moves(crawl: Crawl) -> 
         "waiting": lambda: scripts.waiting("w"),
         "offer": lambda: scripts.offer(0, count=9),
         "forget_sent": lambda: scripts.forget_sent(0, {"": 2**52}),
+        "send_found": lambda: scripts.send_found(0, "links", b"x", count=1, most=None),
         "mirror_set": lambda: crawl.mirror(at, "library"),
         "mirror_rates": lambda: crawl.take_over(at, b"8"),
         "take_seeds": lambda: scripts.take_seeds("w", 9),
