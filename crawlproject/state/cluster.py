@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import redis
 import redis.asyncio
 from redis import exceptions
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.crc import key_slot
@@ -482,6 +483,26 @@ def address_of(client: redis.Redis) -> tuple[str, int] | None:
 
 
 REPLICATED_MS = 1000  # for a replica to have what was written; less than a call may take
+
+
+async def replicated(client: redis.asyncio.Redis, what: str, write: Callable[[Pipeline], object]) -> list[Any]:
+    """Send what `write` puts into a pipeline; return the replies once a replica has it, if its master has any.
+
+    All goes over one connection: WAIT counts what that wrote.
+
+    Raises:
+        redis.RedisError: none has confirmed `what` in time, among other things. What was written is written.
+
+    """
+    has_replica = isinstance(client, ShardRedis) and await shard_has_replica(client)
+    async with client.pipeline(transaction=False) as pipe:
+        write(pipe)
+        if has_replica:
+            pipe.execute_command("WAIT", 1, REPLICATED_MS)
+        replies = list(await pipe.execute())
+    if has_replica:
+        check_replicated(what, replies.pop())
+    return replies
 
 
 def check_replicated(verb: str, confirmed: int) -> None:

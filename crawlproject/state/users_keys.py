@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
@@ -22,7 +23,7 @@ from redis.exceptions import MovedError
 
 from crawlproject.config import cluster_address
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated, shard_has_replica
+from crawlproject.state.cluster import ShardRedis, replicated
 from crawlproject.state.shards import shard_of
 
 T = TypeVar("T")
@@ -130,17 +131,14 @@ async def _change(client: ShardRedis, key: str, *, add: Sequence[str] = (), take
     """
     if not (add or take):
         return
-    has_replica = await shard_has_replica(client)
-    async with client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
+
+    def write(pipe: Pipeline) -> None:
         if take:
             pipe.srem(key, *map(_raw, take))
         if add:
             pipe.sadd(key, *map(_raw, add))
-        if has_replica:
-            pipe.execute_command("WAIT", 1, REPLICATED_MS)
-        replies = await pipe.execute()
-    if has_replica:
-        check_replicated(f"a change of {key}", replies[-1])
+
+    await replicated(client, f"a change of {key}", write)
 
 
 class _UsersSet:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, RedisError
 
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state.clock import MICROS, RedisClock
-from crawlproject.state.cluster import REPLICATED_MS, ShardRedis, check_replicated, shard_has_replica
+from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
@@ -42,8 +43,7 @@ class ScriptRunner:
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
     many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
-    divided.
-    many; with one the scripts hear nothing of it. `waits`: a replica has what any of them writes, if there is one.
+    divided. `waits`: a replica has what any of them writes, if there is one.
     """
 
     def __init__(
@@ -104,23 +104,20 @@ class ScriptRunner:
         """
         loaded = self._load(verb)
         args = packed(arguments | loaded.arguments)
+        keys, count, script = loaded.keys, len(loaded.keys), loaded.script
+
+        def known(pipe: Pipeline) -> None:
+            pipe.evalsha(str(script.sha), count, *keys, args)
+
+        def whole(pipe: Pipeline) -> None:
+            pipe.eval(str(script.script), count, *keys, args)
+
         try:
-            reply, *confirmed = await self._confirmed(loaded, args, str(loaded.script.sha), "evalsha")
+            [reply] = await replicated(self._redis, verb, known)
         except NoScriptError:
-            reply, *confirmed = await self._confirmed(loaded, args, str(loaded.script.script), "eval")
-        for count in confirmed:
-            check_replicated(verb, count)
+            [reply] = await replicated(self._redis, verb, whole)
         self._health.answered()
         return reply
-
-    async def _confirmed(self, loaded: _Loaded, args: bytes, text: str, how: str) -> list[Any]:
-        """Return what a script replies, and, if its master has replicas, how many of them have what it wrote."""
-        has_replica = isinstance(self._redis, ShardRedis) and await shard_has_replica(self._redis)
-        async with self._redis.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
-            getattr(pipe, how)(text, len(loaded.keys), *loaded.keys, args)
-            if has_replica:
-                pipe.execute_command("WAIT", 1, REPLICATED_MS)
-            return list(await pipe.execute())
 
     def _load(self, verb: str) -> _Loaded:
         loaded = self._loaded.get(verb)
