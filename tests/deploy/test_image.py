@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from crawlproject.sources.rates import rate_for
+from crawlproject.state.shards import shard_of
 from demo import sources
+from demo.cluster import longest_pause
 from demo.gallery import Arrival
 from tests.deploy.engine import IMAGE, ROOT, Engine, reason_for_none, started
 from tests.test_crawl import worst_second
@@ -32,6 +34,8 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 CLUSTER = ROOT / "deploy" / "compose.cluster.yaml"
 PATIENCE_S = 120.0
 GRACE_S = 60.0  # stop_grace_period of compose.yaml
+CHECK_S = 10.0  # what the Dockerfile allows a health check
+NODE_TIMEOUT_S = 3.0  # cluster-node-timeout of compose.cluster.yaml: no master is replaced sooner
 # On all that Docker gives networks by default; a worker refuses private addresses.
 OVERRIDE = {
     "services": {
@@ -246,23 +250,43 @@ def test_a_crawl_in_containers(single: Stack) -> None:
     assert single.totals()["leased"] == 0
 
 
-def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack) -> None:
+@pytest.mark.parametrize("shards", [1, 16])
+def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack, shards: int) -> None:
+    if shards > 1:
+        cluster.environ["CRAWL_SHARDS"] = str(shards)
     cluster.compose("up", "--detach", "--no-build", "worker", "monitor")
     urls = cluster.serve()
-    seeds = sources.write_seeds(cluster.sites, urls).read_text()
-    cluster.feed(seeds)
-    until(lambda: cluster.ended() > 100, PATIENCE_S)
-    slot = cluster.compose("exec", "-T", "redis", "redis-cli", "cluster", "keyslot", "{crawl}")
-    nodes = cluster.compose("exec", "-T", "redis", "redis-cli", "-c", "cluster", "nodes")
-    master = next(
-        line.split()[1].partition(":")[0]
-        for line in nodes.splitlines()
-        if "master" in line and any(holds(part, int(slot)) for part in line.split()[8:])
-    )
-    number = int(master.rpartition(".")[2]) - 10
+    asked = ["exec", "-T", "worker", "scrapy", "shards"]
+    rows = until(lambda: json.loads(cluster.compose(*asked, "--json")), PATIENCE_S, despite=AssertionError)
+    assert [row["shard"] for row in rows] == list(range(shards))
+    assert len({row["node"] for row in rows}) == min(shards, 3)
+    assert len(cluster.compose(*asked).splitlines()) == shards + 2  # below the titles, above their number
+
+    cluster.feed(sources.write_seeds(cluster.sites, urls).read_text())
+    until(lambda: len(cluster.arrivals()) > 60, PATIENCE_S)
+    nodes = {source.name: rows[shard_of(source.name, shards)]["node"] for source in sources.SOURCES}
+    killed = nodes["citymuseum"]
+    number = int(killed.partition(":")[0].rpartition(".")[2]) - 10
+    moment = time.time()
     cluster.compose("kill", "redis" if number == 1 else f"redis-{number}")
+    if shards > 1:  # one shard that answers is enough for a worker's health
+        cluster.compose("exec", "-T", "worker", "python", "-P", "-m", "crawlproject.healthcheck")
+        took = time.time() - moment
+        print(f"\na health check while shards were away: {took:.1f} s")
+        assert took < CHECK_S
     every_seed_ended(cluster)
     rates_were_kept(cluster)
+    print()
+    for source in sources.SOURCES:
+        seen = [one["t"] for one in cluster.arrivals() if one["source"] == source.name]
+        pause = longest_pause(seen, moment)
+        lives = nodes[source.name] != killed
+        fate = "lives" if lives else "was killed"
+        told = "no request" if pause is None else f"longest pause {pause:.1f} s"
+        print(f"{source.name}, whose master {fate}: then {told}")
+        each = 1 / rate_for(source.image_count)
+        assert not lives or pause is None or pause < each + NODE_TIMEOUT_S, source.name
+    assert [cluster.health(one) for one in cluster.ids("worker")] == ["healthy"] * 2
 
     # All nodes gone and started again: the one-shot leaves them as they are, and nothing is forgotten
     before = cluster.totals()["sources"]
@@ -325,11 +349,3 @@ def test_seeds_from_kafka_become_events_in_kafka(single: Stack) -> None:
     finally:
         single.compose("--profile", "kafka", "rm", "--force", "--stop", "kafka-seeds", "kafka-events", check=False)
         single.engine.docker("rm", "--force", broker, check=False)
-
-
-def holds(part: str, slot: int) -> bool:
-    """Return whether slots such as 0-5460 have this one."""
-    if "[" in part:
-        return False
-    first, _, last = part.partition("-")
-    return int(first) <= slot <= int(last or first)
