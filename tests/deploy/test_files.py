@@ -19,7 +19,8 @@ import pytest
 import redis
 import yaml
 
-from crawlproject.config import SETTINGS
+from crawlproject import config
+from crawlproject.config import SETTINGS, cluster_address
 from crawlproject.state import embedded
 from tests.deploy.engine import NO_COMPOSE, composer
 from tests.waiting import until
@@ -365,6 +366,25 @@ def test_kubernetes_objects_fit_together() -> None:
         assert f"for node in {numbers};" in container["command"][2]
         assert f'"redis-$node.{nodes["serviceName"]}"' in container["command"][2]
         assert container["image"] == compose()["services"]["redis"]["image"]
+
+
+def test_workers_and_monitor_of_kubernetes_have_the_same_number_of_shards() -> None:
+    found = manifests()
+    data = found["ConfigMap", "crawl"]["data"]
+    assert config.load(data).shards == 1
+    for name in ("worker", "monitor"):
+        (container,) = found["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        assert "CRAWL_SHARDS" not in {variable["name"] for variable in container.get("env", [])}
+    # As docs/deploy.md has it on a Redis Cluster
+    text = (ROOT / "docs" / "deploy.md").read_text().partition("## Kubernetes")[2].partition("\n## ")[0]
+    (url,) = re.findall(r"REDIS_URL=(redis\+cluster://[^`]+)`", text)
+    (shards,) = re.findall(r'`CRAWL_SHARDS: "(\d+)"`', text)
+    assert config.load(data | {"REDIS_URL": url, "CRAWL_SHARDS": shards}).shards == int(shards) > 1
+    address = cluster_address(url)
+    assert address is not None
+    nodes = found["StatefulSet", "redis"]["spec"]
+    pods = {(f"redis-{number}.{nodes['serviceName']}", 6379) for number in range(nodes["replicas"])}
+    assert set(address.nodes) < pods
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
