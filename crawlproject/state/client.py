@@ -36,7 +36,7 @@ from crawlproject.state.cluster import (
     blocking_shard,
     topology_of,
 )
-from crawlproject.state.health import Health, plain
+from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 from crawlproject.state.seen_before import SeenBefore
@@ -211,8 +211,8 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
     where = without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
         return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
-    what = plain(error)
-    return RedisUnavailable(f"Redis at {where} does not answer ({what}): start it, or correct REDIS_URL.")
+    what, remedy = plain(error), remedy_of(error) or "start it, or correct REDIS_URL"
+    return RedisUnavailable(f"Redis at {where} does not answer ({what}): {remedy}.")
 
 
 def _check_server(url: str, info: dict[str, object]) -> None:

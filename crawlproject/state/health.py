@@ -67,6 +67,22 @@ _FAULTS = (
     ),
 )
 
+# What stands in the way of a connection, and what to do about it.
+_OBSTACLES = (
+    (
+        r"(IP address|Hostname) mismatch",
+        "its certificate has another name: let nodes tell theirs (cluster-announce-hostname, "
+        "cluster-preferred-endpoint-type hostname), or set ssl_check_hostname=false in REDIS_URL",
+    ),
+    (r"certificate has expired", "renew its certificate"),
+    (r"CERTIFICATE_VERIFY_FAILED", "name the CA that has signed its certificate: ssl_ca_certs=FILE in REDIS_URL"),
+    (r"CERTIFICATE_REQUIRED", "it wants a certificate: ssl_certfile=FILE and ssl_keyfile=FILE in REDIS_URL"),
+    (
+        r"invalid username-password pair|\b(NOAUTH|WRONGPASS)\b|Authentication required",
+        "correct the user and password in REDIS_URL",
+    ),
+)
+
 # What Redis 7 appends to the errors of scripts, and Redis 6.2 prepends.
 _OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script: ?\d+: )*-?")
 
@@ -105,6 +121,12 @@ def known_fault(error: BaseException) -> str | None:
     return next((sentence for pattern, sentence in _FAULTS if re.search(pattern, coded)), None)
 
 
+def remedy_of(error: BaseException) -> str | None:
+    """Return what to do about an error that stands in the way of a connection; None if it does not say."""
+    text = plain(error)
+    return next((remedy for pattern, remedy in _OBSTACLES if re.search(pattern, text)), None)
+
+
 def fault_of(error: BaseException) -> str:
     """Return the sentence for an error: the fault and its remedy. Equal faults have equal sentences."""
     text = plain(error)
@@ -114,7 +136,8 @@ def fault_of(error: BaseException) -> str:
     if sentence := known_fault(error):
         return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
-        return "Redis does not answer, retrying until it does: start it, or check the network"
+        remedy = remedy_of(error) or "start it, or check the network"
+        return f"Redis does not answer, retrying until it does: {remedy}"
     return f"Redis fails, retrying until it recovers: {text}"
 
 

@@ -108,3 +108,21 @@ def test_faults_are_distinguished_and_bounded(clock: Clock, caplog: pytest.LogCa
     for number in range(100):
         one.failed(redis.ResponseError(f"ERR {number}"))
     assert len(caplog.records) == 16
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate",
+            "ssl_ca_certs=FILE",
+        ),
+        ("certificate verify failed: IP address mismatch, certificate is not valid for '::1'", "hostname=false"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired", "renew its cert"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert", "ssl_certfile=FILE and ssl_keyfile=FILE"),
+        ("invalid username-password pair or user is disabled.", "correct the user and password in REDIS_URL"),
+        ("Error 111 connecting to 127.0.0.1:1. Connection refused.", "start it, or check the network"),
+    ],
+)
+def test_what_stands_in_the_way_of_a_connection_has_its_remedy(said: str, told: str) -> None:
+    assert told in fault_of(redis.ConnectionError(said))
