@@ -66,6 +66,7 @@ class Server:
                 "ssl_ca_certs": tls["tls_ca_cert_file"],
                 "ssl_certfile": tls["tls_cert_file"],
                 "ssl_keyfile": tls["tls_key_file"],
+                "ssl_check_hostname": False,  # a certificate may have a name alone
             }
             if tls
             else {}
@@ -145,6 +146,7 @@ class Cluster:
             "cluster_require_full_coverage": "no",  # a slot without a node is no reason to refuse the others
             "repl_diskless_sync_delay": "0",
         }
+        self._login = ("AUTH", password) if password else ()
         self.nodes: list[Server] = []
         try:
             for _ in range(6):
@@ -234,14 +236,15 @@ class Cluster:
         ask_source, ask_target = source.client.execute_command, target.client.execute_command
         ask_target("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
         ask_source("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        migrate = ("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, *self._login, "KEYS")
         count = ask_source("CLUSTER", "COUNTKEYSINSLOT", slot)
         keys = ask_source("CLUSTER", "GETKEYSINSLOT", slot, count)
         for first in range(0, len(keys), 2):
-            ask_source("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys[first : first + 2])
+            ask_source(*migrate, *keys[first : first + 2])
             if first <= len(keys) // 2 < first + 2:
                 between()
         while left := ask_source("CLUSTER", "GETKEYSINSLOT", slot, 100):
-            ask_source("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *left)
+            ask_source(*migrate, *left)
         for node in (target, source, *(node for node in self.masters() if node not in {target, source})):
             node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
         return target

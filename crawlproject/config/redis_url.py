@@ -119,6 +119,8 @@ def _tls_options(options: Mapping[str, str], form: str) -> dict[str, Any]:
                 f"{form}, with the files ssl_ca_certs, ssl_certfile and ssl_keyfile, and "
                 "ssl_check_hostname=true or false, as its only options for TLS"
             )
+    if "ssl_keyfile" in tls and "ssl_certfile" not in tls:
+        raise ValueError(f"{form}, with ssl_certfile beside ssl_keyfile, the certificate that the key is of")
     return tls
 
 

@@ -25,6 +25,7 @@ from redis.retry import Retry as BlockingRetry
 
 from crawlproject.config import ClusterAddress
 from crawlproject.state.health import plain
+from crawlproject.state.tls import BlockingEncrypted, Encrypted, Tls
 
 FOLLOW_EVERY_S = 1.0  # how often nodes are asked whether another one has the slot by now
 
@@ -63,12 +64,17 @@ class Topology:
         random.shuffle(self._nodes)  # not all workers the same one
         self._slots: dict[int, Slot] = {}
         self._asking = asyncio.Lock()
-        self._encrypted = bool(address.tls)
+        self.tls = Tls(address.tls) if address.tls else None
         self._options: dict[str, Any] = {
-            **connection_options(address),
+            **self.connection_options,
             "socket_connect_timeout": _ASK_TIMEOUT_S,
             "socket_timeout": _ASK_TIMEOUT_S,
         }
+
+    @property
+    def connection_options(self) -> dict[str, Any]:
+        """The options of connections to the nodes, but their places and timeouts."""
+        return {**self.address.credentials, **({"tls": self.tls} if self.tls else {})}
 
     def slot_of(self, key: str) -> Slot:
         """Return the slot of a key."""
@@ -104,7 +110,7 @@ class Topology:
 
     async def _ask(self, nodes: Iterable[_Address], wanted: Slot | None = None) -> None:
         """Ask one node after the other, until one knows who has the slot that is wanted; None: who has each."""
-        kind = redis.asyncio.SSLConnection if self._encrypted else redis.asyncio.Connection
+        kind = Encrypted if self.tls else redis.asyncio.Connection
         self._begin_asking(wanted)
         for host, port in tuple(nodes):
             one: Any = kind(host=host, port=port, retry=Retry(NoBackoff(), 0), **self._options)
@@ -131,7 +137,7 @@ class Topology:
 
     def _ask_blocking(self, nodes: Iterable[_Address], wanted: Slot | None = None) -> None:
         """Do what `_ask` does."""
-        kind = redis.SSLConnection if self._encrypted else redis.Connection
+        kind = BlockingEncrypted if self.tls else redis.Connection
         self._begin_asking(wanted)
         for host, port in tuple(nodes):
             one: Any = kind(host=host, port=port, retry=BlockingRetry(NoBackoff(), 0), **self._options)
@@ -257,11 +263,6 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
 
 
-def connection_options(address: ClusterAddress) -> dict[str, Any]:
-    """Return the options of connections to the nodes of a cluster, but their places and timeouts."""
-    return {**address.credentials, **{name: value for name, value in address.tls.items() if name != "ssl"}}
-
-
 # Connections
 
 # What a node answers, doing nothing, while the slot is moved or has no node; redis-py takes the code out.
@@ -329,7 +330,7 @@ class _ToOwner(redis.asyncio.Connection):
         self._slot.topology.ask_last((self.host, self.port))
 
 
-class _ToOwnerEncrypted(_ToOwner, redis.asyncio.SSLConnection):
+class _ToOwnerEncrypted(_ToOwner, Encrypted):
     """The same over TLS."""
 
 
@@ -377,7 +378,7 @@ class _BlockingToOwner(redis.Connection):
         self._slot.topology.ask_last((self.host, self.port))
 
 
-class _BlockingToOwnerEncrypted(_BlockingToOwner, redis.SSLConnection):
+class _BlockingToOwnerEncrypted(_BlockingToOwner, BlockingEncrypted):
     """The same over TLS."""
 
 
@@ -391,9 +392,9 @@ class ShardRedis(redis.asyncio.Redis):
     def to(cls, topology: Topology, key: str, **options: Any) -> ShardRedis:
         """Return a client for the keys in the slot of `key`; `options` are those of its connections."""
         pool = redis.asyncio.ConnectionPool(
-            connection_class=_ToOwnerEncrypted if topology.address.tls else _ToOwner,
+            connection_class=_ToOwnerEncrypted if topology.tls else _ToOwner,
             slot=topology.slot_of(key),
-            **connection_options(topology.address),
+            **topology.connection_options,
             **options,
         )
         return cast("ShardRedis", cls.from_pool(pool))
@@ -430,9 +431,9 @@ def _to_slot(slot: Slot, **options: Any) -> redis.Redis:
     topology = slot.topology
     retry = BlockingRetry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(SlotMoved,))
     pool = redis.ConnectionPool(
-        connection_class=_BlockingToOwnerEncrypted if topology.address.tls else _BlockingToOwner,
+        connection_class=_BlockingToOwnerEncrypted if topology.tls else _BlockingToOwner,
         slot=slot,
-        **connection_options(topology.address),
+        **topology.connection_options,
         **options | {"retry": retry},
     )
     return redis.Redis.from_pool(pool)

@@ -50,11 +50,15 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """A folder with a CA and its certificates: for a server at 127.0.0.1 and for a client."""
-    folder = tmp_path / "tls"
+    return certified(tmp_path / "tls", "127.0.0.1")
+
+
+def certified(folder: Path, name: str) -> Path:
+    """Make a folder with a CA, and a certificate of it that is for `name` alone."""
     folder.mkdir()
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    certificate = authority.issue_cert("127.0.0.1")
+    certificate = authority.issue_cert(name)
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
     return folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
-from tests.state.servers import Cluster, Server, free_port, speaks_tls, tls_options
+from tests.state.servers import Cluster, Server, free_port
 from tests.waiting import until, until_async
 
 KEYS = Keys("{crawl}", "images")
@@ -67,6 +67,8 @@ def test_a_bad_cluster_url_stops_the_start_and_is_reported_without_secrets(place
     assert "secret" not in str(caught.value)
     with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
         config.load({"REDIS_URL": "rediss+cluster://a?ssl_cert_reqs=none"})
+    with pytest.raises(ConfigError, match="with ssl_certfile beside ssl_keyfile"):
+        config.load({"REDIS_URL": "rediss+cluster://a?ssl_keyfile=key.pem"})
 
 
 @pytest.mark.parametrize(
@@ -262,39 +264,3 @@ async def moved_from(state: State, master: Server) -> bool:
     """Tell whether the connection knows another owner of its slot."""
     assert isinstance(state.redis, ShardRedis)
     return state.redis.slot.owner.address != ("127.0.0.1", master.port)
-
-
-@pytest.fixture
-def secured(tmp_path: Path, certificates: Path) -> Iterator[Cluster]:
-    """A cluster that speaks TLS only, and wants certificates and a password."""
-    if not speaks_tls():
-        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
-    one = Cluster(
-        tmp_path,
-        tls=tls_options(certificates) | {"tls_cluster": "yes"},
-        password="of-nodes",
-    )
-    yield one
-    one.close()
-
-
-async def test_a_cluster_over_tls_with_a_password(secured: Cluster, certificates: Path) -> None:
-    place = f"127.0.0.1:{secured.nodes[1].port}"
-    client = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
-    ours = f"ssl_ca_certs={certificates}/ca.pem"
-    good = config.load({"REDIS_URL": f"rediss+cluster://:of-nodes@{place}?{ours}&{client}"})
-    state = State(good, "images")
-    await state.open()
-    assert await state.scripts.lead("leader", ready=True) == 1
-    await state.close()
-    with connect_blocking(good) as blocking:
-        assert blocking.get(KEYS.leader) == b"leader"
-    for bad in (
-        f"redis+cluster://:of-nodes@{place}",  # in the clear
-        f"rediss+cluster://:of-nodes@{place}?{client}",  # of an unknown CA
-        f"rediss+cluster://:of-nodes@{place}?{ours}",  # without a client certificate
-        f"rediss+cluster://:of-others@{place}?{ours}&{client}",
-    ):
-        with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
-            connect_blocking(config.load({"REDIS_URL": bad}))
-        assert "of-" not in str(caught.value)

@@ -32,8 +32,10 @@ pytestmark = pytest.mark.slow
 class ShardedCrawl(Crawl):
     """A crawl of several museums, each with a host of its own, which the catalogue names."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], cluster: Cluster, pictures: int) -> None:
-        shared = {"REDIS_URL": cluster.url, "CRAWL_SHARDS": str(SHARDS)}
+    def __init__(
+        self, folder: Path, environ: dict[str, str], cluster: Cluster, pictures: int, url: str | None = None
+    ) -> None:
+        shared = {"REDIS_URL": url or cluster.url, "CRAWL_SHARDS": str(SHARDS)}
         super().__init__(folder, environ | shared, cluster.nodes[0].url)
         self.redis.close()
         self.cluster = cluster

@@ -1,0 +1,240 @@
+"""Shards of a Redis Cluster that wants TLS, a user and a password."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+
+from crawlproject import config
+from crawlproject.config import Config, cluster_address
+from crawlproject.errors import RedisUnavailable
+from crawlproject.state.client import BlockingState, State, connect_blocking
+from crawlproject.state.cluster import ShardRedis, Topology
+from crawlproject.state.shards import shard_namespace
+from demo.gallery import Gallery
+from tests.conftest import ROOT, Scrapy
+from tests.state.conftest import certified
+from tests.state.servers import Cluster, Server, speaks_tls
+from tests.state.test_shards_crawl import MUSEUMS, SHARDS, ShardedCrawl
+from tests.waiting import until
+
+OF_NODES = "of-nodes"
+OF_CRAWL = "of@crawl/"  # as a URL may not have it
+
+
+def secured_by(folder: Path, certificates: Path) -> Cluster:
+    """Return a cluster that speaks TLS only, and wants client certificates and a password."""
+    if not speaks_tls():
+        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
+    files = {
+        "tls_cert_file": f"{certificates}/certificate.pem",
+        "tls_key_file": f"{certificates}/key.pem",
+        "tls_ca_cert_file": f"{certificates}/ca.pem",
+    }
+    return Cluster(folder, tls=files | {"tls_replication": "yes", "tls_cluster": "yes"}, password=OF_NODES)
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificates: Path) -> Iterator[Cluster]:
+    """Such a cluster, whose certificates are for its address."""
+    with closing(secured_by(tmp_path, certificates)) as one:
+        yield one
+
+
+def add_user(cluster: Cluster) -> None:
+    """Make the user that docs/deploy.md describes, of each node: they do not tell each other."""
+    (line,) = re.findall(
+        r"^ +redis-cli acl setuser crawl (.+)$", (ROOT / "docs/deploy.md").read_text(), re.MULTILINE
+    )
+    rules = line.replace("'", "").replace(">PASSWORD", f">{OF_CRAWL}").split()
+    for node in cluster.nodes:
+        assert node.client.execute_command("ACL", "SETUSER", "crawl", *rules)
+
+
+def options_of(certificates: Path) -> str:
+    """Return the part of a URL that has the CA and the client's certificate."""
+    client = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
+    return f"ssl_ca_certs={certificates}/ca.pem&{client}"
+
+
+def url_as_user(node: Server, options: str, host: str = "127.0.0.1") -> str:
+    return f"rediss+cluster://crawl:{quote(OF_CRAWL, safe='')}@{host}:{node.port}?{options}"
+
+
+def in_shards(url: str, shards: int = 4) -> Config:
+    return config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})
+
+
+async def test_every_shard_is_reached_over_tls_as_a_user(secured: Cluster, certificates: Path) -> None:
+    add_user(secured)
+    settings = in_shards(url_as_user(secured.nodes[1], options_of(certificates)))
+    state = State(settings, "images")
+    await state.open()
+    for shard in state.shards:
+        assert await shard.scripts.lead("leader", ready=True) == 1
+    assert len({secured.owner_of(shard.keys.leader).port for shard in state.shards}) == 3
+    await state.close()
+    with BlockingState.connect(settings) as blocking:
+        assert [shard.redis.get(shard.keys.leader) for shard in blocking.shards] == [b"leader"] * 4
+
+
+async def test_a_moved_slot_is_followed_over_tls(secured: Cluster, certificates: Path) -> None:
+    """By what the node says that had it: nobody else is asked here."""
+    add_user(secured)
+    address = cluster_address(url_as_user(secured.nodes[1], options_of(certificates)))
+    assert address is not None
+    name = shard_namespace("{crawl}", 2, 4)
+    client = ShardRedis.to(Topology(address), name)
+    await client.set(f"{name}:x", "kept")
+    target = secured.move_slot(f"{name}:x")
+    with pytest.raises(redis.ConnectionError, match="MOVED"):
+        await client.get(f"{name}:x")
+    assert await client.get(f"{name}:x") == b"kept"
+    assert client.slot.owner.address == ("127.0.0.1", target.port)
+    await client.aclose()
+
+
+async def test_certificates_are_read_once_and_again_when_they_have_changed(
+    secured: Cluster, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the CAs of a machine takes 30 ms, in which a worker stands still; it has hundreds of connections."""
+    add_user(secured)
+    mine = tmp_path / "mine"
+    shutil.copytree(certificates, mine)
+    other = certified(tmp_path / "other", "127.0.0.1")
+    settings = in_shards(url_as_user(secured.nodes[1], options_of(mine)), 8)
+    read: list[ssl.SSLContext] = []
+    make = ssl.create_default_context
+
+    def counted(*args: Any, **options: Any) -> ssl.SSLContext:
+        read.append(make(*args, **options))
+        return read[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    state = State(settings, "images")
+    await state.open()
+    for shard in state.shards:
+        await shard.scripts.lead("leader", ready=True)
+    assert len(read) == 1
+    with BlockingState.connect(settings) as blocking:
+        for there in blocking.shards:
+            assert there.redis.get(there.keys.leader) == b"leader"
+        assert len(read) == 2
+        shutil.copy(other / "ca.pem", mine / "ca.pem")
+        blocking.redis.connection_pool.disconnect()
+        await state.redis.connection_pool.disconnect()
+        with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+            blocking.redis.ping()
+        with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+            await state.scripts.lead("leader", ready=True)
+        shutil.copy(certificates / "ca.pem", mine / "ca.pem")
+        assert blocking.redis.ping()
+        assert await state.scripts.lead("leader", ready=True)
+    await state.close()
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_who_may_not_is_told_why(secured: Cluster, certificates: Path, tmp_path: Path, shards: int) -> None:
+    add_user(secured)
+    place = f"127.0.0.1:{secured.nodes[1].port}"
+    good = options_of(certificates)
+    ours, _, client = good.partition("&")
+    other = f"ssl_ca_certs={certified(tmp_path / 'other', '127.0.0.1')}/ca.pem"
+    for bad, told in (
+        (f"redis+cluster://crawl:{quote(OF_CRAWL, safe='')}@{place}", "start it, or correct REDIS_URL"),
+        (url_as_user(secured.nodes[1], client), "name the CA that has signed its certificate: ssl_ca_certs="),
+        (url_as_user(secured.nodes[1], f"{other}&{client}"), "name the CA that has signed its certificate"),
+        (url_as_user(secured.nodes[1], ours), ""),  # the server may close before its client knows why
+        (f"rediss+cluster://crawl:of-others@{place}?{good}", "correct the user and password in REDIS_URL"),
+        (f"rediss+cluster://:of-others@{place}?{good}", "correct the user and password in REDIS_URL"),
+    ):
+        settings = in_shards(bad, shards)
+        for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
+            with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
+                await connect(settings)  # type: ignore[misc]
+            assert told in str(caught.value)
+            assert "of-" not in str(caught.value)
+            assert "of@" not in str(caught.value)
+
+
+async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Path) -> None:
+    files = certified(tmp_path / "tls", "localhost")
+    with closing(secured_by(tmp_path, files)) as cluster:
+        add_user(cluster)
+        settings = in_shards(url_as_user(cluster.nodes[1], options_of(files), "localhost"))
+        with pytest.raises(
+            RedisUnavailable, match=r"another name: let nodes tell theirs \(cluster-announce-hostname"
+        ):
+            connect_blocking(settings)
+        try:
+            for node in cluster.nodes:
+                node.client.config_set("cluster-announce-hostname", "localhost")
+                node.client.config_set("cluster-preferred-endpoint-type", "hostname")
+        except redis.ResponseError:
+            pytest.skip("this redis-server is older than 7.0: its nodes have no names")
+        until(lambda: knows_names(cluster))
+        state = State(settings, "images")
+        await state.open()
+        for shard in state.shards:
+            assert await shard.scripts.lead("leader", ready=True) == 1
+        assert {owner_of(shard)[0] for shard in state.shards} == {"localhost"}
+        shard = state.shards[2]
+        target = cluster.move_slot(shard.keys.leader)
+        assert await shard.scripts.lead("leader", ready=True) == 1
+        assert owner_of(shard) == ("localhost", target.port)
+        await state.close()
+
+
+def owner_of(shard: State) -> tuple[str, int]:
+    """Return where its client finds a shard."""
+    assert isinstance(shard.redis, ShardRedis)
+    return shard.redis.slot.owner.address
+
+
+def knows_names(cluster: Cluster) -> bool:
+    """Tell whether each node gives the names of all."""
+    told = [node.client.execute_command("CLUSTER", "SLOTS") for node in cluster.nodes]
+    return all(str(one).count("localhost") >= 6 for one in told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
+    tmp_path: Path, certificates: Path, environment: dict[str, str], scrapy: Scrapy, *, encrypted: bool
+) -> None:
+    with closing(secured_by(tmp_path, certificates) if encrypted else Cluster(tmp_path)) as cluster:
+        add_user(cluster)
+        url = url_as_user(cluster.nodes[1], options_of(certificates))
+        if not encrypted:
+            url = url.replace("rediss", "redis").partition("?")[0]
+        crawl = ShardedCrawl(tmp_path, environment, cluster, 10, url)
+        shared: dict[str, Any] = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
+        try:
+            with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+                crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="3")
+                for museum in MUSEUMS:
+                    crawl.push(museum, [f"{number}.jpg" for number in range(10)])
+                crawl.finish()
+            assert crawl.ends() == Counter(crawl.pushed)
+            assert [crawl.faults(worker) for worker in (0, 1)] == [[], []]
+        finally:
+            crawl.stop()
+        for command in ("shards", "sources", "stats", "halt museum-1", "resume museum-1", "rate museum-1 2"):
+            assert scrapy(*command.split(), **shared).returncode == 0, command
+        events = tmp_path / "events.jsonl"
+        assert scrapy("events", str(events), **shared).returncode == 0
+        assert len([line for line in events.read_text().splitlines() if "identifier" in json.loads(line)]) == 90
+        denied = {row["object"] for node in cluster.nodes for row in node.client.acl_log()}
+        # What is asked for, and not needed: of CONFIG the answer may have passwords; CLIENT is only told who asks.
+        assert denied <= {"config", "config|get", "client"}
