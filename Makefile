@@ -40,7 +40,7 @@ quick: export PYTHONDONTWRITEBYTECODE =
 quick: .venv/.dev
 	$(BIN)/python -m pytest -n $(AT_ONCE) -m "not slow"
 
-# The Dockerfile built, and deploy/compose.yaml started with its image, six minutes: in the Docker engine that answers, or
+# The Dockerfile built, and deploy/compose.yaml started with its image, seven minutes: in the Docker engine that answers, or
 # in a private one (docs/deploy.md says what that takes).
 image-test: .venv/.dev
 	IMAGE_TEST=1 $(BIN)/python -m pytest -v -rs -s tests/deploy/test_image.py
