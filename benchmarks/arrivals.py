@@ -14,7 +14,7 @@ A listener may speak TLS, with the key and certificate in the file CERTIFICATE; 
 seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
 robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
 sixth is the delay of each picture (seconds). With a seventh, N, every host is a site of its own, and a source, of
-the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`.
+the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`. An eighth, true: who asks is noted.
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -57,7 +57,9 @@ class Report(TypedDict):
     """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
 
     What arrived during a lapse was noted at its end. `statuses` and `bytes` are those of the answers and their
-    bodies, by source; `epoch` is what the moments are short of Unix time; `connections` are those of all sources.
+    bodies, by source; `epoch` is what the moments are short of Unix time; `connections` are those of all sources,
+    of which `resumed` took up an earlier TLS session. `agents`: by source, the moments of the pictures by the
+    User-Agent that asked.
     """
 
     arrivals: dict[str, list[float]]
@@ -68,13 +70,16 @@ class Report(TypedDict):
     bytes: dict[str, int]
     epoch: float
     connections: int
+    resumed: int
+    agents: dict[str, dict[str, list[float]]]
 
 
 class Listener(NamedTuple):
     """One port: its address, its source (None if the path tells it), where its robots.txt leads to, if it does.
 
     `handshake` is how late it answers TLS handshakes (s), None where there is no TLS. `hangs` says how its site
-    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many.
+    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many; with
+    `agents` it is noted who asks.
     """
 
     host: str
@@ -84,6 +89,7 @@ class Listener(NamedTuple):
     hangs: str = ""
     delay: float = 0.0
     pages: int = 0
+    agents: bool = False
 
 
 def links_of(host: str, number: int, pages: int) -> list[str]:
@@ -151,7 +157,8 @@ class _Sites:
         self.bytes: dict[str, int] = {}
         self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
-        self.connections = 0
+        self.connections = self.resumed = 0
+        self.agents: dict[str, dict[str, list[float]]] = {}
         self.silent = self.away = False
         self._failed: set[tuple[str | None, str]] = set()
         self._unsaid: list[tuple[asyncio.Transport, bytes]] = []
@@ -227,6 +234,7 @@ class _Sites:
 
 
 _HOST = re.compile(rb"\r\nhost: *([^\r\n]+)", re.IGNORECASE)
+_AGENT = re.compile(rb"\r\nuser-agent: *([^\r\n]+)", re.IGNORECASE)
 
 
 class _Connection(asyncio.Protocol):
@@ -242,6 +250,8 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._sites.open.add(transport)
         self._sites.connections += 1
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        self._sites.resumed += tls is not None and bool(tls.session_reused)
         if self._sites.away:
             transport.abort()
 
@@ -262,6 +272,9 @@ class _Connection(asyncio.Protocol):
                 source = self._listener.source or path[1:].partition("/")[0]
                 answer = self._sites.answer(self._listener, path)
             self._sites.note(source, path, now)
+            if self._listener.agents and not path.endswith(ROBOTS) and (agent := _AGENT.search(head)):
+                agents = self._sites.agents.setdefault(source, {})
+                agents.setdefault(agent[1].decode("latin-1"), []).append(now)
             self._sites.note_answer(source, answer)
             if self._listener.delay and not path.endswith(ROBOTS):
                 asyncio.get_running_loop().call_later(
@@ -329,6 +342,8 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         bytes=sites.bytes,
         epoch=time.time() - time.monotonic(),
         connections=0,
+        resumed=0,
+        agents=sites.agents,
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
@@ -361,7 +376,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         if after - before - _LOOK > LAPSE_S:
             report["lapses"].append((before, after))
     stack.close()
-    report["connections"] = sites.connections
+    report["connections"], report["resumed"] = sites.connections, sites.resumed
     return report
 
 
@@ -376,7 +391,16 @@ class Sites:
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
         self.report = Report(
-            arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0, connections=0
+            arrivals={},
+            late=0.0,
+            lapses=[],
+            pictures={},
+            statuses={},
+            bytes={},
+            epoch=0.0,
+            connections=0,
+            resumed=0,
+            agents={},
         )
 
     def __enter__(self) -> Self:

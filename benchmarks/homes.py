@@ -1,12 +1,19 @@
-"""What it gains that each shard has a home: connections and look-ups of hosts, with and without.
+"""What it gains that each shard has a home: connections, handshakes and look-ups of hosts, with and without.
 
-    python -m benchmarks.homes [--sources N] [--rate R] [--seconds S] [--shards N] [--workers N]
+    python -m benchmarks.homes [--sources N] [--rate R] [--seconds S] [--workers N] [--shards N ...]
+        [--schemes http https] [--crawls without with leaving]
 
 Four workers crawl the images of 120 sources, each with a host of its own, at half a request a second each, on a
-Redis Cluster of three masters and three replicas: once as one shard, of which any worker takes any request, and
-once in 64 shards, each of which has a worker as its home. The web server counts connections, each of which would
-be a TLS handshake, and a name server the look-ups. Robots.txt are fetched once for all workers, either way. Ends
-with 1 when a seed did not end as an image. Takes some four minutes.
+Redis Cluster of three masters and three replicas. In one shard any worker takes any request. In several it is the
+same `without` homes (`benchmarks.homeless`); `with` them each shard has a worker as its home; `leaving`: so it is,
+and one worker gets a SIGTERM in the middle.
+
+The web server counts connections and, over TLS, how many of them took up an earlier session; a name server counts
+look-ups. Robots.txt are fetched once for all workers, in any case. The server knows each worker by the contact in
+its User-Agent: `kept` is the share of requests that came from the one that asked most of their source. `moved` is
+for how many sources, of the workers that stayed, another one asked most in the last ten seconds than in the ten
+before the SIGTERM. Ends with 1 when a seed did not end as an image, or a worker did not end as it should.
+A crawl takes some 25 s longer than `--seconds`.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,24 +32,29 @@ from typing import NamedTuple
 
 import redis
 
-from benchmarks.arrivals import Listener, Sites
+from benchmarks.arrivals import Listener, Report, Sites
 from benchmarks.chaos_redis import Frontier, RedisCluster
 from benchmarks.name_server import Zone, served
 from benchmarks.ours import Crawl, until
-from benchmarks.politeness import size_for
+from benchmarks.politeness import issue_certificate, size_for
 from benchmarks.redis_servers import Cluster
 
 _START_S = 90.0
 _SPARE_S = 120.0  # beyond the seconds that the rates alone ask for
+_SPAN_S = 10.0  # in which it is looked who asks most of a source
+CRAWLS = ("without", "with", "leaving")
 
 
 class Plan(NamedTuple):
-    """What is crawled: so many sources of that rate (rps), for so many seconds."""
+    """What is crawled: so many sources of that rate (rps), for so many seconds; how is one of CRAWLS."""
 
     sources: int
     rate: float
     seconds: float
     workers: int
+    scheme: str
+    shards: int
+    how: str
 
     @property
     def seeds(self) -> int:
@@ -55,14 +68,16 @@ class Plan(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a crawl took, in all, and how many seeds have ended as images."""
+    """What a crawl took, in all, how many seeds have ended as images, and how the workers have ended."""
 
-    connections: int
+    site: Report
     names: int
     images: int
+    left_at: float | None  # when a worker got its SIGTERM (`time.monotonic`)
+    codes: list[int]
 
 
-def run(plan: Plan, shards: int) -> Result:
+def run(plan: Plan) -> Result:
     """Crawl to the end."""
     names = [f"s{number}" for number in range(plan.sources)]
     zone = Zone()
@@ -71,25 +86,33 @@ def run(plan: Plan, shards: int) -> Result:
         served(zone) as name_server,
         closing(Cluster(Path(folder))) as cluster,
     ):
+        certificate, authority = issue_certificate(Path(folder), (f"{name}.example" for name in names))
         settings = {
-            "CRAWL_SHARDS": shards,
+            "CRAWL_SHARDS": plan.shards,
             "CRAWL_DNS_SERVERS": name_server,
             "CRAWL_STRAIN": False,
             "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
+            "SSL_CERT_FILE": authority,
         }
         sizes = dict.fromkeys(names, size_for(plan.rate))
+        handshake = 0.0 if plan.scheme == "https" else None
         with (
-            Sites([Listener("127.0.0.1", None)]) as sites,
+            Sites([Listener("127.0.0.1", None, handshake=handshake, agents=True)], certificate) as sites,
             Crawl(Path(folder) / "crawl", sizes, settings, redis_url=cluster.url) as crawl,
-            closing(RedisCluster(cluster, shards, "images")) as servers,
+            closing(RedisCluster(cluster, plan.shards, "images")) as servers,
         ):
             frontier = Frontier(servers, "images")
-            workers = [crawl.worker(number) for number in range(plan.workers)]
+            workers = [start(crawl, number, plan) for number in range(plan.workers)]
+            left_at: float | None = None
             try:
                 until("all workers are there", _START_S, patiently(lambda: is_complete(frontier, workers)))
                 zone.asked.clear()
                 for number in range(plan.of_each):
-                    servers.push([seed(name, number, sites.ports[0]) for name in names])
+                    servers.push([seed(plan.scheme, name, number, sites.ports[0]) for name in names])
+                if plan.how == "leaving":
+                    time.sleep(plan.seconds / 2)
+                    left_at = time.monotonic()
+                    workers[0].terminate()
                 until("all workers have ended", plan.seconds + _SPARE_S, lambda: all_ended(workers))
             except TimeoutError as error:
                 raise TimeoutError(f"{error}: {frontier.ended()} of {plan.seeds} seeds have ended") from None
@@ -98,12 +121,21 @@ def run(plan: Plan, shards: int) -> Result:
                     worker.kill()
                     worker.wait()
             images = len(frontier.events()[frontier.keys.image_events])
-        return Result(sites.report["connections"], len(zone.asked), images)
+        return Result(sites.report, len(zone.asked), images, left_at, [worker.returncode for worker in workers])
 
 
-def seed(source: str, number: int, port: int) -> str:
+def start(crawl: Crawl, number: int, plan: Plan) -> subprocess.Popen[bytes]:
+    """Start a worker that sites know by its contact."""
+    command = crawl.worker_command(number)
+    if plan.how == "without":
+        command = [sys.executable, "-m", "benchmarks.homeless", *command[command.index("crawl") :]]
+    own = {"CRAWL_CONTACT": f"mailto:worker-{number}@example.org"}
+    return subprocess.Popen(command, cwd=crawl.checkout, env=crawl.environment | own)
+
+
+def seed(scheme: str, source: str, number: int, port: int) -> str:
     """Return a line of the seed list."""
-    url = f"http://{source}.example:{port}/{source}/{number}"
+    url = f"{scheme}://{source}.example:{port}/{source}/{number}"
     return json.dumps({"url": url, "uuid": f"{source}-{number}", "source": source})
 
 
@@ -130,27 +162,77 @@ def patiently(ask: Callable[[], bool]) -> Callable[[], bool]:
     return asked
 
 
+def kept(site: Report) -> float:
+    """Return the share of requests that came from the worker that asked most of their source."""
+    counts = [[len(moments) for moments in agents.values()] for agents in site["agents"].values()]
+    return sum(map(max, counts)) / sum(map(sum, counts))
+
+
+def moved(site: Report, left_at: float) -> str:
+    """Return how many sources of the workers that stayed have moved, and of how many, as text."""
+    changed = counted = 0
+    for agents in site["agents"].values():
+        last = max(moment for moments in agents.values() for moment in moments)
+        before, after = (_most(agents, end) for end in (left_at, last))
+        if before is not None and after is not None and "worker-0@" not in before:
+            counted += 1
+            changed += before != after
+    return f"{changed} of {counted}"
+
+
+def _most(agents: dict[str, list[float]], end: float) -> str | None:
+    """Return who asked most in the span before `end`; None if nobody did."""
+    counts = {agent: sum(end - _SPAN_S < one <= end for one in moments) for agent, moments in agents.items()}
+    most = max(counts, key=lambda agent: counts[agent])
+    return most if counts[most] else None
+
+
+def show(plan: Plan, result: Result) -> None:
+    """Print a line of the table."""
+    thousands = plan.seeds / 1000
+    cells = (
+        plan.scheme,
+        str(plan.shards),
+        plan.how if plan.shards > 1 else "-",
+        f"{result.site['connections'] / thousands:.1f}",
+        f"{result.site['resumed'] / thousands:.1f}" if plan.scheme == "https" else "-",
+        f"{result.names / thousands:.1f}",
+        f"{kept(result.site):.0%}",
+        "-" if result.left_at is None else moved(result.site, result.left_at),
+        str(result.images),
+    )
+    print(_LINE.format(*cells), flush=True)
+
+
+_LINE = "{:6} {:>6}  {:8} {:>11} {:>8} {:>8} {:>5} {:>9} {:>7}"
+_TITLES = ("scheme", "shards", "homes", "connections", "resumed", "look-ups", "kept", "moved", "images")
+
+
 def main() -> int:
-    """Run both and print them side by side."""
+    """Run all crawls and print them side by side."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.homes", description=__doc__.splitlines()[0])
     parser.add_argument("--sources", type=int, default=120)
     parser.add_argument("--rate", type=float, default=0.5, help="requests a second of each")
-    parser.add_argument("--seconds", type=float, default=80.0)
-    parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--schemes", nargs="+", choices=("http", "https"), default=["http", "https"])
+    parser.add_argument("--crawls", nargs="+", choices=CRAWLS, default=list(CRAWLS))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
-    plan = Plan(options.sources, options.rate, options.seconds, options.workers)
-    print(f"{plan.seeds} seeds of {plan.sources} hosts, {plan.workers} workers", flush=True)
+    plans = [
+        Plan(options.sources, options.rate, options.seconds, options.workers, scheme, shards, how)
+        for scheme in options.schemes
+        for shards in options.shards
+        for how in (options.crawls if shards > 1 else ["without"])
+    ]
+    print(f"{plans[0].seeds} seeds of {options.sources} hosts, {options.workers} workers; a 1,000 requests:")
+    print(_LINE.format(*_TITLES), flush=True)
     good = True
-    for shards in (1, options.shards):
-        result = run(plan, shards)
-        good &= result.images == plan.seeds
-        print(
-            f"{shards:3} shards: {1000 * result.connections / plan.seeds:6.1f} connections and "
-            f"{1000 * result.names / plan.seeds:6.1f} look-ups a 1,000 requests; {result.images} images",
-            flush=True,
-        )
+    for plan in plans:
+        result = run(plan)
+        good &= result.images == plan.seeds and not any(result.codes)
+        show(plan, result)
     return 0 if good else 1
 
 

@@ -138,6 +138,8 @@ def test_a_report_that_does_not_agree_with_its_site_is_a_violation() -> None:
         bytes={"museum": 5000},
         epoch=0.0,
         connections=1,
+        resumed=0,
+        agents={},
     )
     assert disagreements("museum", told(22, 5000, 10, _200=20, _404=2), site) == []
     assert disagreements("museum", told(22, 5000, 9, _200=20, _404=2), site) == [
