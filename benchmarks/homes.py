@@ -115,6 +115,9 @@ def run(plan: Plan) -> Result:
                     workers[0].terminate()
                 until("all workers have ended", plan.seconds + _SPARE_S, lambda: all_ended(workers))
             except TimeoutError as error:
+                for log in sorted(crawl.home.glob("worker-*.log")):
+                    print(f"{log.name}:", *log.read_text().splitlines()[-20:], sep="\n    ", file=sys.stderr)
+                print(crawl.scrapy("sources", "--json"), file=sys.stderr)
                 raise TimeoutError(f"{error}: {frontier.ended()} of {plan.seeds} seeds have ended") from None
             finally:
                 for worker in workers:

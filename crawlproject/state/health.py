@@ -62,8 +62,12 @@ _FAULTS = (
         "they do",
     ),
     (
-        r"\b(NOAUTH|WRONGPASS|NOPERM)\b",
-        "Redis refuses this user: correct the user and password in REDIS_URL, or what it is allowed to do",
+        r"\b(NOAUTH|WRONGPASS)\b",
+        "Redis refuses this user: correct the user and password in REDIS_URL",
+    ),
+    (
+        r"\bNOPERM\b",
+        "Redis does not allow this user all that a crawl needs: give it the rights that docs/deploy.md names",
     ),
 )
 
@@ -118,7 +122,8 @@ def is_readonly(error: BaseException) -> bool:
 def known_fault(error: BaseException) -> str | None:
     """Return the sentence for an error that Redis itself reports, None for other errors."""
     coded = _coded(error)
-    return next((sentence for pattern, sentence in _FAULTS if re.search(pattern, coded)), None)
+    found = next((sentence for pattern, sentence in _FAULTS if re.search(pattern, coded)), None)
+    return f"{found} ({plain(error)})" if found and "NOPERM" in coded else found  # which command
 
 
 def remedy_of(error: BaseException) -> str | None:

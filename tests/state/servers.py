@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,8 +13,41 @@ from typing import NamedTuple
 
 from benchmarks.redis_servers import Cluster, Server, free_port
 from crawlproject.state import embedded
+from tests.conftest import ROOT
 
-__all__ = ["Cluster", "Pair", "Server", "SlowLine", "free_port", "speaks_tls", "tls_options"]
+__all__ = [
+    "OF_CRAWL",
+    "Cluster",
+    "Pair",
+    "Server",
+    "SlowLine",
+    "add_user",
+    "denied",
+    "free_port",
+    "speaks_tls",
+    "tls_options",
+]
+
+OF_CRAWL = "of@crawl/"  # the password of the user `crawl`, as a URL may not have it
+
+# What a user may be denied: the answer of CONFIG may have passwords, CLIENT says who asks, and nothing needs them.
+_NOT_NEEDED = {"config", "config|get", "client"}
+
+
+def add_user(*nodes: Server, more: str = "", on_cluster: bool = True) -> None:
+    """Make the user that docs/deploy.md describes, and that may do `more`."""
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    (line,) = re.findall(r"^ +redis-cli acl setuser crawl (.+)$", text, flags=re.MULTILINE)
+    rules = line.replace("'", "").replace(">PASSWORD", f">{OF_CRAWL}").split() + more.split()
+    for node in nodes:
+        node.client.acl_log_reset()
+        allowed = (rule for rule in rules if on_cluster or not rule.startswith("+cluster"))
+        assert node.client.execute_command("ACL", "SETUSER", "crawl", *allowed)
+
+
+def denied(*nodes: Server) -> set[str]:
+    """Return which commands were denied that are needed."""
+    return {row["object"] for node in nodes for row in node.client.acl_log()} - _NOT_NEEDED
 
 
 def speaks_tls() -> bool:

@@ -41,7 +41,7 @@ OOM_62 = redis.ResponseError(
         (redis.BusyLoadingError("Redis is loading the dataset in memory"), "is loading its data"),
         (redis.exceptions.MaxConnectionsError("Too many connections"), "max_connections=200"),
         (redis.ConnectionError("max number of clients reached"), "maxclients"),
-        (redis.exceptions.NoPermissionError("this user has no permissions"), "refuses this user"),
+        (redis.exceptions.NoPermissionError("this user has no permissions"), "rights that docs/deploy.md names"),
         (
             redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'. script: x"),
             "raise maxmemory",
