@@ -134,7 +134,17 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more."""
+    """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more.
+
+    So does whoever gave a connection to Redis up while its TLS handshake ended: uvloop then fails to write the
+    last of it, and calls that fatal.
+    """
+    if (
+        record.name == "asyncio"
+        and record.exc_info
+        and record.getMessage().startswith("Fatal error on SSL protocol")
+    ):
+        return "the handler is closed" not in str(record.exc_info[1])
     return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
 
 

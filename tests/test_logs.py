@@ -99,6 +99,27 @@ def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch
         logging.disable(logging.NOTSET)
 
 
+def test_a_connection_given_up_in_its_handshake_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wanted it has its time-out, and says so."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    try:
+        install(Settings({"LOG_LEVEL": "INFO"}))
+        (handler,) = logging.root.handlers
+        for said, passes in (
+            ("unable to perform operation on <TCPTransport closed=True>; the handler is closed", False),
+            ("something else", True),
+        ):
+            error = RuntimeError(said)
+            message = "Fatal error on SSL protocol\nprotocol: <uvloop.loop.SSLProtocol object>"
+            line = logging.getLogger("asyncio").makeRecord(
+                "asyncio", logging.ERROR, "f", 1, message, (), (RuntimeError, error, None)
+            )
+            assert bool(handler.filter(line)) is passes
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
     log = crawl.folder / "crawl.log"
     with_all_kinds_of_trouble(crawl, "-s", "CRAWL_LOG_FORMAT=json", "--logfile", str(log))
