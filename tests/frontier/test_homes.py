@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from benchmarks.homes import kept, moved
 from crawlproject.frontier.homes import Homes, homes
 
 
@@ -38,3 +40,17 @@ def test_a_worker_keeps_to_its_shards_and_helps_out_while_it_has_room() -> None:
     assert sum(one.has(shard) for shard in range(16)) == own + 1
     one.help_out(has_room=False)
     assert sum(one.has(shard) for shard in range(16)) == own
+
+
+def test_the_benchmark_counts_sources_that_moved_though_their_worker_stayed() -> None:
+    def asked(*spans: tuple[str, int, int]) -> dict[str, list[float]]:
+        return {f"worker-{who}@": [float(at) for at in range(first, last)] for who, first, last in spans}
+
+    agents = {
+        "left": asked(("0", 0, 20), ("1", 20, 40)),
+        "stayed": asked(("1", 0, 40), ("2", 18, 20)),
+        "moved": asked(("1", 0, 21), ("2", 21, 40)),
+    }
+    site: Any = {"agents": agents}
+    assert moved(site, 20.0) == "1 of 2"
+    assert kept(site) == (20 + 40 + 21) / (40 + 42 + 40)
