@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
+import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,15 +137,15 @@ class LogFile(logging.handlers.RotatingFileHandler):
 def _is_news(record: logging.LogRecord) -> bool:
     """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more.
 
-    So does whoever gave a connection to Redis up while its TLS handshake ended: uvloop then fails to write the
-    last of it, and calls that fatal.
+    So does whoever gave a connection to Redis up: while its TLS handshake ended, the last of which uvloop then
+    fails to write, or while its name was looked up, which fails later.
     """
-    if (
-        record.name == "asyncio"
-        and record.exc_info
-        and record.getMessage().startswith("Fatal error on SSL protocol")
-    ):
-        return "the handler is closed" not in str(record.exc_info[1])
+    if record.name == "asyncio" and record.exc_info:
+        text, error = record.getMessage(), record.exc_info[1]
+        if text.startswith("Fatal error on SSL protocol"):
+            return "the handler is closed" not in str(error)
+        if text.startswith("Future exception was never retrieved"):
+            return not isinstance(error, socket.gaierror)
     return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
 
 

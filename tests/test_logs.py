@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,23 +100,28 @@ def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch
         logging.disable(logging.NOTSET)
 
 
-def test_a_connection_given_up_in_its_handshake_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("message", "error", "passes"),
+    [
+        ("Fatal error on SSL protocol\n...", RuntimeError("unable to ...; the handler is closed"), False),
+        ("Fatal error on SSL protocol\n...", RuntimeError("something else"), True),
+        ("Future exception was never retrieved\n...", socket.gaierror(-3, "Temporary failure"), False),
+        ("Future exception was never retrieved\n...", ValueError("something else"), True),
+    ],
+)
+def test_a_connection_that_was_given_up_is_no_error(
+    message: str, error: Exception, monkeypatch: pytest.MonkeyPatch, *, passes: bool
+) -> None:
     """Whoever wanted it has its time-out, and says so."""
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
     try:
         install(Settings({"LOG_LEVEL": "INFO"}))
         (handler,) = logging.root.handlers
-        for said, passes in (
-            ("unable to perform operation on <TCPTransport closed=True>; the handler is closed", False),
-            ("something else", True),
-        ):
-            error = RuntimeError(said)
-            message = "Fatal error on SSL protocol\nprotocol: <uvloop.loop.SSLProtocol object>"
-            line = logging.getLogger("asyncio").makeRecord(
-                "asyncio", logging.ERROR, "f", 1, message, (), (RuntimeError, error, None)
-            )
-            assert bool(handler.filter(line)) is passes
+        line = logging.getLogger("asyncio").makeRecord(
+            "asyncio", logging.ERROR, "f", 1, message, (), (type(error), error, None)
+        )
+        assert bool(handler.filter(line)) is passes
     finally:
         logging.disable(logging.NOTSET)
 

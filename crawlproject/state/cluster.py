@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
@@ -62,6 +65,7 @@ class Topology:
         self.address = address
         self._nodes: list[_Address] = list(address.nodes)  # in the order in which they are asked
         random.shuffle(self._nodes)  # not all workers the same one
+        self._told: frozenset[_Address] = frozenset()  # those that the cluster itself names
         self._slots: dict[int, Slot] = {}
         self._asking = asyncio.Lock()
         self.tls = Tls(address.tls) if address.tls else None
@@ -142,6 +146,7 @@ class Topology:
         for host, port in tuple(nodes):
             one: Any = kind(host=host, port=port, retry=BlockingRetry(NoBackoff(), 0), **self._options)
             try:
+                _look_up(host, port)
                 one.connect()
                 one.send_command("CLUSTER", "SLOTS")
                 slots = one.read_response()
@@ -164,10 +169,13 @@ class Topology:
         self.ask_last(asked)
 
     def _others(self) -> list[_Address]:
-        """Return the nodes, in any order; first those that have none of the slots, as far as is known."""
+        """Return the nodes, in any order; first those that have none of the slots, as far as is known.
+
+        Last those that REDIS_URL alone names: they are the same, and the name of one that has gone may take long.
+        """
         owners = {slot.owner_address for slot in list(self._slots.values())}
-        nodes = self._nodes
-        return sorted(random.sample(nodes, len(nodes)), key=lambda node: node in owners)
+        nodes, told = self._nodes, self._told
+        return sorted(random.sample(nodes, len(nodes)), key=lambda node: (node not in told, node in owners))
 
     def _learn(self, asked: _Address, slots: Any, nodes: Any, wanted: Slot | None) -> bool:
         """Take a node's answers to CLUSTER SLOTS and CLUSTER NODES; tell whether it knows what is wanted."""
@@ -178,6 +186,7 @@ class Topology:
             addresses += there
             claim = Owner(there[0], epochs.get(_text(members[0][2]), 0), len(there) - 1)
             claims |= {number: claim for number in list(self._slots) if first <= number <= last}
+        self._told = frozenset(addresses[1:])
         self._nodes = list(dict.fromkeys((*addresses, *self._nodes)))[:_MOST_NODES]
         known = {number for number, slot in list(self._slots.items()) if slot.learn(asked, claims.get(number))}
         return len(known) == len(self._slots) if wanted is None else wanted.number in known
@@ -251,6 +260,29 @@ class Slot:
         """Return what `find` returns."""
         self.topology.find_blocking(self)
         return self.owner
+
+
+def _look_up(host: str, port: int) -> None:
+    """Look a node's name up, for no longer than it may take to answer: name servers may hang for ten seconds.
+
+    Raises:
+        TimeoutError: that was not long enough.
+        OSError: it has no address.
+
+    """
+    found: Future[Any] = Future()
+
+    def look() -> None:
+        try:
+            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            found.set_exception(error)
+
+    threading.Thread(target=look, name="look-up", daemon=True).start()
+    try:
+        found.result(_ASK_TIMEOUT_S)
+    except TimeoutError:
+        raise TimeoutError(f"the name {host} is not found within {_ASK_TIMEOUT_S:g} s") from None
 
 
 def _epochs(nodes: Any) -> dict[str, int]:

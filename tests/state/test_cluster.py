@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -14,12 +18,12 @@ from crawlproject import config
 from crawlproject.config import ClusterAddress, cluster_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import BlockingState, State, connect_blocking
-from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.cluster import ShardRedis, Topology
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
 from tests.state.servers import Cluster, Server, free_port
-from tests.waiting import until, until_async
+from tests.waiting import PATIENCE_S, until, until_async
 
 KEYS = Keys("{crawl}", "images")
 
@@ -264,3 +268,46 @@ async def moved_from(state: State, master: Server) -> bool:
     """Tell whether the connection knows another owner of its slot."""
     assert isinstance(state.redis, ShardRedis)
     return state.redis.slot.owner.address != ("127.0.0.1", master.port)
+
+
+def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
+    cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a container that has gone takes ten seconds to be unknown."""
+    asked: list[str] = []
+    look_up = socket.getaddrinfo
+
+    def noted(host: str, *args: Any, **options: Any) -> Any:
+        asked.append(host)
+        return look_up(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", noted)
+    nodes = (("localhost", cluster.nodes[1].port), ("redis-3.invalid", 6379))
+    topology = Topology(ClusterAddress(nodes, {}, {}))
+    topology.slot_of("{crawl}").find_blocking()
+    asked.clear()
+    for _ in range(20):
+        topology.follow_blocking()
+    assert set(asked) == {"127.0.0.1"}
+
+
+def test_a_name_that_hangs_holds_up_no_command(
+    cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, woken = socket.getaddrinfo, threading.Event()
+
+    def slow(host: str, *args: Any, **options: Any) -> Any:
+        if host == "redis-3":
+            woken.wait(PATIENCE_S)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return look_up(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    topology = Topology(ClusterAddress((("redis-3", 6379), ("127.0.0.1", cluster.nodes[1].port)), {}, {}))
+    topology.ask_first(("redis-3", 6379))
+    began = time.monotonic()
+    try:
+        assert topology.slot_of("{crawl}").find_blocking().address
+        assert time.monotonic() < began + 5
+    finally:
+        woken.set()
