@@ -29,7 +29,7 @@ _TURN_S = 0.5  # between two looks whether it is still another worker's turn to 
 _WAIT_S = 1  # for a seed that users push
 _RETRY_S = 1.0
 _WAYS = 8  # where in an item it says how many ways it has come,
-_FIRST_KEPT = 4  # and what a seed has there that has stayed once: see preludes/shards.lua
+_FIRST_KEPT = 4  # and what stands there when it has stayed once: see preludes/shards.lua
 
 
 class Carrier:
@@ -108,17 +108,17 @@ class Carrier:
 
 
 def _report_kept(items: Sequence[bytes]) -> None:
-    """Log which seeds a shard has kept for a while, before they are looked at again; each the first time."""
+    """Log what a shard has kept for a while, before it is looked at again; each the first time."""
     if found := [item for item in map(unpacked, items) if item[_WAYS : _WAYS + 1] == [_FIRST_KEPT]]:
         seed, name, domain = (text.decode(errors="replace") for text in found[0][2:5])
+        is_seed = found[0][1] == b"seed"
         logger.warning(
-            "Seeds have stayed for some seconds, as the shards disagree whose they are: %d, the first %s, of %s. "
-            "If this goes on, look whether each shard has a leader: %s",
+            "Seeds or links have stayed for seconds, as the shards disagree whose they are: %d, the first %s. "
+            "If that goes on, see whether each shard has a leader: %s",
             len(found),
-            printable(seed),
-            printable(domain or name),
+            f"{printable(seed)}, of {printable(domain or name)}" if is_seed else "what a page has led to",
             scrapy_command("shards"),
-            extra={"source": printable(domain or name)},
+            extra={"source": printable(domain or name)} if is_seed else {},
         )
 
 

@@ -17,9 +17,11 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 
 _LINKS, _REQUESTS = "links", "requests"  # kinds of items in an outbox
+_WAYS_BEHIND = 5  # its body, in an item: how many ways it has come
 _MOST = 512  # links in one call
 _WORKER = ""  # of requests that stand for no seed
 _IN_OTHER_SHARD = 3  # and above: the number of that shard is so much less
+_MOST_WAYS = 3  # from shard to shard, in one go: see preludes/shards.lua
 
 
 class _Foreign(Exception):
@@ -27,12 +29,18 @@ class _Foreign(Exception):
 
 
 async def send_links(
-    here: State, to: int, groups: Sequence[LinkGroup], options: Mapping[str, Any], *, most: int | None
+    here: State,
+    to: int,
+    groups: Sequence[LinkGroup],
+    options: Mapping[str, Any],
+    *,
+    most: int | None,
+    ways: int = 1,
 ) -> bool:
     """Have links wait in an outbox of `here` for shard `to`; a replica has them, too.
 
-    `options` are those of `Scripts.discover`. False if more than `most` links and requests would wait there; None:
-    no such bound.
+    `options` are those of `Scripts.discover`, `ways` how many they have come then. False if more than `most` links
+    and requests would wait there; None: no such bound.
     """
     budget = options.get("budget")
     body = {
@@ -40,22 +48,29 @@ async def send_links(
         "groups": [[one.domain, one.source, one.entries, one.digests, one.hosts] for one in groups],
     }
     count = sum(len(group.entries) for group in groups)
-    return await here.scripts.send_found(to, _LINKS, _packed(body), count=count, most=most)
+    return await here.scripts.send_found(to, _LINKS, _packed(body), count=count, most=most, ways=ways)
 
 
 async def send_requests(
-    here: State, to: int, requests: Sequence[NewRequest], options: Mapping[str, Any], *, most: int | None
+    here: State,
+    to: int,
+    requests: Sequence[NewRequest],
+    options: Mapping[str, Any],
+    *,
+    most: int | None,
+    ways: int = 1,
 ) -> bool:
     """Have requests that callbacks yielded wait there likewise; `options` are those of `Scripts.enqueue_some`."""
     body = {"options": dict(options), "requests": [astuple(request) for request in requests]}
-    return await here.scripts.send_found(to, _REQUESTS, _packed(body), count=len(requests), most=most)
+    return await here.scripts.send_found(to, _REQUESTS, _packed(body), count=len(requests), most=most, ways=ways)
 
 
 async def bring(here: State, target: State, items: Sequence[bytes]) -> list[bytes] | None:
     """Admit what was found, among items that `here` offers `target`; return them as `receive` is to take them.
 
     None if that has to wait for a leader of `target` that knows the catalogue. What proves to be for a third
-    shard goes there by the outbox. An item not written by crawlproject is marked as such.
+    shard goes there by the outbox; after some ways it stays at `here` for a while, as the shards disagree. An item
+    not written by crawlproject is marked as such.
 
     Raises:
         REDIS_TROUBLE: one of the two fails.
@@ -79,7 +94,8 @@ async def _bring_links(here: State, target: State, part: Mapping[str, Any]) -> b
         if state >= _IN_OTHER_SHARD:
             moved.setdefault(state - _IN_OTHER_SHARD, []).append(group)
     for shard, some in moved.items():
-        await send_links(here, shard, some, options, most=None)
+        to = _next(here, target, shard, part)
+        await send_links(here, to, some, options, most=None, ways=part["ways"] + 1)
     return True
 
 
@@ -92,8 +108,15 @@ async def _bring_requests(here: State, target: State, part: Mapping[str, Any]) -
     for at, shard in found.elsewhere.items():
         moved.setdefault(shard, []).append(requests[at])
     for shard, some in moved.items():
-        await send_requests(here, shard, some, options, most=None)
+        to = _next(here, target, shard, part)
+        await send_requests(here, to, some, options, most=None, ways=part["ways"] + 1)
     return True
+
+
+def _next(here: State, target: State, shard: int, part: Mapping[str, Any]) -> int:
+    """Return where something goes that `target` says is for `shard`: what has just stayed goes on."""
+    stays = part["ways"] >= _MOST_WAYS and target.number != here.number
+    return here.number if stays else shard
 
 
 def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -109,7 +132,7 @@ def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
             continue
         if "groups" not in part:
             yield part
-        elif last is not None and part["options"] == last["options"] and _links(part) + _links(last) <= _MOST:
+        elif last is not None and _alike(part, last) and _links(part) + _links(last) <= _MOST:
             last["groups"] = _joined([*last["groups"], *part["groups"]])
         else:
             if last is not None:
@@ -117,6 +140,10 @@ def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
             last = part
     if last is not None:
         yield last
+
+
+def _alike(part: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(part["options"] == other["options"] and part["ways"] == other["ways"])
 
 
 def _joined(groups: Sequence[LinkGroup]) -> list[LinkGroup]:
@@ -141,11 +168,11 @@ def _part_in(item: bytes) -> dict[str, Any] | None:
 
     """
     try:
-        _, kind, body, *_ = unpacked(item)
+        _, kind, body, *others = unpacked(item)
         if kind not in {_LINKS.encode(), _REQUESTS.encode()}:
             return None
         part: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
-        options = part["options"]
+        options, part["ways"] = part["options"], int(others[_WAYS_BEHIND])
         if kind == _LINKS.encode():
             part["groups"] = [_group(*group) for group in part["groups"]]
             part["options"] = _discover_options(**options)

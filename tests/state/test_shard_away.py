@@ -36,6 +36,7 @@ from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 from crawlproject.state.shard_status import shard_status
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for, stop_tasks
+from tests.leading import lead
 from tests.pages.reading import read
 from tests.robots_copies import keep_copy
 from tests.state.servers import Cluster
@@ -399,6 +400,42 @@ async def test_what_was_found_goes_on_to_the_shard_that_the_catalogue_says(worke
     for _ in range(2):
         await carry_all(worker)
     assert [await counted(worker, shard.number) for shard in worker.state.shards] == [1, 0, 4, 0]
+
+
+async def test_what_shards_disagree_about_stays_for_a_while(
+    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After three ways; when they agree it arrives."""
+    domain, names = domains(1)[0], [f"museum{number}" for number in range(99)]
+    here, *others = worker.state.shards[:3]
+    sources = {shard: next(name for name in names if shard_of(name, SHARDS) == shard) for shard in (1, 2)}
+
+    async def say(shard: State, source: str) -> None:
+        fence = await lead(shard)
+        await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
+
+    for shard in others:
+        await say(shard, sources[3 - shard.number])
+    options = {"high_water": 99, "refuse_unknown": False}
+    request = NewRequest(b"\x01\x00\x00\x80", digest_of("", "a"), False, None, domain)
+    assert await send_requests(here, 1, [request], options, most=None)
+    carrier = Carrier.of_shard(here)
+    for number in (1, 2, 1):
+        assert len(await here.scripts.offer(number, count=9)) == 1
+        await carrier.carry(number)
+    for number in range(SHARDS):
+        assert await here.scripts.offer(number, count=9) == []
+    assert not (await here.scripts.idleness(halted_too=False)).is_idle
+    for shard in (here, others[1]):
+        await say(shard, sources[2])
+
+    async def is_offered() -> bool:
+        return bool(await here.scripts.offer(0, count=9))
+
+    assert await until_async(is_offered)
+    await carry_all(worker)
+    assert [await counted(worker, shard.number) for shard in worker.state.shards] == [0, 0, 1, 0]
+    assert "as the shards disagree whose they are: 1, the first what a page has led to" in caplog.text
 
 
 async def test_what_others_put_into_an_outbox_ends_as_a_dead_letter(worker: FrontierScheduler) -> None:

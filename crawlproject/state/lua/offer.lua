@@ -19,7 +19,7 @@ for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
   end
 end
 
--- Whether it is a seed that this shard has sent itself, less than STAYS_US ago: its number is when.
+-- Whether it is something that this shard has sent itself, less than STAYS_US ago: its number is when.
 local function stays(item) return A.to == A.shard and item.hops > MOST_WAYS and math.abs(now - item.number) < STAYS_US end
 
 local reply, size, last = {}, 0, 0

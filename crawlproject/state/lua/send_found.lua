@@ -1,8 +1,8 @@
 -- Sends what was found on pages to a shard that is away: it waits in the outbox until it can be brought there.
 -- needs: shards
 --
--- A: to (the number of that shard); kind (`links` or `requests`), body (packed), count (how many are in it); most (how many
---    may wait here, whatever shards they are for; none: no bound); shard; shards.
+-- A: to (the number of that shard); kind (`links` or `requests`), body (packed), count (how many are in it); ways (how many
+--    they have come then); most (how many may wait here, whatever shards they are for; none: no bound); shard; shards.
 -- Reply: 1, or 0 when there is no room, and nothing was done.
 --
 -- To send the same twice does no harm: it is deduped where it arrives (state/found_elsewhere.py).
@@ -15,6 +15,6 @@ if A.most and waiting + A.count > A.most then
   if redis.call('EXISTS', unpack(keys)) > 0 or A.count > A.most then return 0 end
   waiting = 0 -- others have removed them
 end
-send(A.to, A.kind, A.body, nil, nil, nil, nil, nil, A.count)
+send(A.to, A.kind, A.body, nil, nil, nil, nil, A.ways, A.count)
 redis.call('HSET', K.crossings, 'found', text(waiting + A.count))
 return 1

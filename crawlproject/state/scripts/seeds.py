@@ -54,12 +54,16 @@ class CarrierScripts(ScriptRunner):
             for server, last in zip(taken[::2], taken[1::2], strict=True)
         }
 
-    async def send_found(self, to: int, kind: str, body: bytes, *, count: int, most: int | None) -> bool:
+    async def send_found(
+        self, to: int, kind: str, body: bytes, *, count: int, most: int | None, ways: int = 1
+    ) -> bool:
         """Send `count` links or requests that were found on pages to shard `to`; a replica has them, too.
 
-        False, and nothing is done, if with them more than `most` would be on their way from here.
+        `ways`: how many they have come then. False, and nothing is done, if with them more than `most` would be on
+        their way from here.
         """
-        return bool(await self._run_replicated("send_found", to=to, kind=kind, body=body, count=count, most=most))
+        arguments = {"to": to, "kind": kind, "body": body, "count": count, "most": most, "ways": ways}
+        return bool(await self._run_replicated("send_found", **arguments))
 
 
 class OutboxScripts(CarrierScripts):
