@@ -540,29 +540,31 @@ class FrontierScheduler(Scheduler):
         """Have new requests for a shard that is away wait in the shards of the pages that led to them.
 
         So these can end. Beyond the bound of what waits so (see ShardsScripts) they wait here, and so do start
-        requests.
-
-        Raises:
-            REDIS_TROUBLE: such a shard is away, too.
-
+        requests, and those of pages whose shard is away, too.
         """
         by_home: dict[int, list[_New]] = {}
         for new in self._new[number]:
             if new.leases and new.leases[0].shard != number:
                 by_home.setdefault(new.leases[0].shard, []).append(new)
-        for home, some in by_home.items():
-            here = self.state.shards[home]
-            for first in range(0, len(some), _ENQUEUE_BATCH):
-                part = some[first : first + _ENQUEUE_BATCH]
-                requests = [new.request for new in part]
+        await asyncio.gather(*(self._send_from(home, number, some, options) for home, some in by_home.items()))
+
+    async def _send_from(self, home: int, number: int, some: list[_New], options: Mapping[str, Any]) -> None:
+        here = self.state.shards[home]
+        for first in range(0, len(some), _ENQUEUE_BATCH):
+            part = some[first : first + _ENQUEUE_BATCH]
+            requests = [new.request for new in part]
+            try:
                 if not await send_requests(here, number, requests, options, most=here.bounds.overflow_maxlen):
-                    break
-                sent = set(map(id, part))
-                self._new[number] = deque(new for new in self._new[number] if id(new) not in sent)
-                for new in part:
-                    self._note_stored(new)
-                self.stats.inc_value("frontier/sent_to_absent_shards", len(part))
-                self.queue.lanes[home].settled.set()
+                    return
+            except REDIS_TROUBLE as error:
+                self.state.failed(error)
+                return
+            sent = set(map(id, part))
+            self._new[number] = deque(new for new in self._new[number] if id(new) not in sent)
+            for new in part:
+                self._note_stored(new)
+            self.stats.inc_value("frontier/sent_to_absent_shards", len(part))
+            self.queue.lanes[home].settled.set()
 
     def _note_stored(self, new: _New) -> None:
         self._unstored -= 1

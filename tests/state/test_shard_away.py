@@ -159,6 +159,30 @@ async def test_a_page_that_led_to_a_shard_ends_while_that_is_away(
     assert await counted(worker, there) == 450
 
 
+async def test_pages_of_a_shard_that_is_away_too_hold_up_no_others(
+    worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster
+) -> None:
+    """A node that is away has several shards: what their pages led to waits, that of other pages goes its way."""
+    owners = [cluster.owner_of(shard.keys.rates) for shard in worker.state.shards]
+    there = next(number for number in range(1, SHARDS) if owners.index(owners[number]) < number)
+    beside = owners.index(owners[there])
+    here = next(number for number in range(SHARDS) if owners[number] is not owners[there])
+    pages = [await crawled(worker, keeper, domains(shard)[0]) for shard in (beside, here)]
+    with without(cluster, worker.state.shards[there]):
+        for one in pages:
+            await callback(worker, one, f"http://{domains(there)[0]}/{one.url[7:]}")
+        with pytest.raises((RedisError, OSError)):
+            await worker._end_leases(there)
+        await worker._end_leases(here)
+        assert [lease.shard for lease in worker.queue.leases.values()] == [beside]
+        assert worker._unstored == 1
+    await until_async(lambda: _stored(worker, there))
+    await worker._end_leases(beside)
+    assert not worker.queue.leases
+    await carry_all(worker)
+    assert await counted(worker, there) == 2
+
+
 async def test_with_as_much_on_its_way_as_may_be_a_page_waits_for_what_its_callback_yields(
     worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
