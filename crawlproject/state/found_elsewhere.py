@@ -19,6 +19,7 @@ from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 _LINKS, _REQUESTS = "links", "requests"  # kinds of items in an outbox
 _WAYS_BEHIND = 5  # its body, in an item: how many ways it has come
 _MOST = 512  # links in one call
+_DIGEST_BYTES = 32  # see frontier/dupefilter.py
 _WORKER = ""  # of requests that stand for no seed
 _IN_OTHER_SHARD = 3  # and above: the number of that shard is so much less
 _MOST_WAYS = 3  # from shard to shard, in one go: see preludes/shards.lua
@@ -189,6 +190,7 @@ def _group(
 ) -> LinkGroup:
     _check(isinstance(domain, str), source is None or isinstance(source, str))
     _check(len(entries) == len(digests) == len(hosts), *(isinstance(one, bytes) for one in (*entries, *digests)))
+    _check(*(len(digest) == _DIGEST_BYTES for digest in digests))
     _check(*(host is None or isinstance(host, int) for host in hosts))
     return LinkGroup(domain, source, entries, digests, hosts)
 
@@ -197,6 +199,7 @@ def _request(
     entry: bytes, digest: bytes, again: bool, source: str | None, domain: str | None, found: bool
 ) -> NewRequest:
     _check(isinstance(entry, bytes), isinstance(digest, bytes), isinstance(again, bool), isinstance(found, bool))
+    _check(len(digest) == _DIGEST_BYTES)
     _check(*(one is None or isinstance(one, str) for one in (source, domain)), source or domain)
     return NewRequest(entry, digest, again, source, domain, found)
 

@@ -473,6 +473,7 @@ async def test_what_others_put_into_an_outbox_ends_as_a_dead_letter(worker: Fron
         msgpack.packb({"options": options}),
         msgpack.packb({"options": options, "requests": [["entry", b"", False, None, None, False]]}),
         msgpack.packb({"options": options, "requests": [[b"entry", b"", False, None, None, False]]}),
+        msgpack.packb({"options": options, "requests": [[b"entry", b"short", False, None, "a.example", False]]}),
         msgpack.packb({"options": {**options, "more": 1}, "requests": []}),
         msgpack.packb({"options": options, "groups": [[1, 2, 3, 4, 5]]}),
     ]
