@@ -122,7 +122,7 @@ def _next(here: State, target: State, shard: int, part: Mapping[str, Any]) -> in
 
 def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
     """Yield what was found, as much as one call takes; mark what is not written by crawlproject in `items`."""
-    last: dict[str, Any] | None = None  # links of several pages
+    last: dict[str, Any] | None = None  # links of several pages, to different domains
     for place, item in enumerate(items):
         try:
             part = _part_in(item)
@@ -133,8 +133,8 @@ def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
             continue
         if "groups" not in part:
             yield part
-        elif last is not None and _alike(part, last) and _links(part) + _links(last) <= _MOST:
-            last["groups"] = _joined([*last["groups"], *part["groups"]])
+        elif last is not None and _goes_with(part, last):
+            last["groups"].extend(part["groups"])
         else:
             if last is not None:
                 yield last
@@ -143,18 +143,17 @@ def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
         yield last
 
 
-def _alike(part: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return bool(part["options"] == other["options"] and part["ways"] == other["ways"])
+def _goes_with(part: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    """Tell whether links may go in one call with others; not with another page's links to the same domain.
+
+    A call is taken for a page, which has its share of what a source's pages have earned (preludes/budget.lua).
+    """
+    is_alike = part["options"] == last["options"] and part["ways"] == last["ways"]
+    return is_alike and _links(part) + _links(last) <= _MOST and _names(part).isdisjoint(_names(last))
 
 
-def _joined(groups: Sequence[LinkGroup]) -> list[LinkGroup]:
-    found: dict[tuple[str, str | None], LinkGroup] = {}
-    for group in groups:
-        one = found.setdefault((group.domain, group.source), LinkGroup(group.domain, group.source))
-        one.entries.extend(group.entries)
-        one.digests.extend(group.digests)
-        one.hosts.extend(group.hosts)
-    return list(found.values())
+def _names(part: Mapping[str, Any]) -> set[tuple[str | None, str]]:
+    return {(group.source, group.domain) for group in part["groups"]}
 
 
 def _links(part: Mapping[str, Any]) -> int:

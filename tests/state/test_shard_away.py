@@ -462,6 +462,23 @@ async def test_what_shards_disagree_about_stays_for_a_while(
     assert "as the shards disagree whose they are: 1, the first what a page has led to" in caplog.text
 
 
+async def test_each_page_has_its_share_of_the_budget_when_its_links_arrive(worker: FrontierScheduler) -> None:
+    """Of what good pages have earned each page takes a part, as if it had just been read."""
+    here, there = worker.state.shards[:2]
+    domain = domains(1)[0]
+    redis: Any = there.redis
+    await redis.hset(f"{there.keys.counts_of}good_pages", domain, 10)
+    options = {"high_water": 99, "refuse_unknown": False, "overflow_maxlen": 99, "overflow_stored": False}
+    more = {"budget": Budget(1, 2, 99, 9), "most_outstanding": None, "sitemaps": None}
+    for page in "ab":
+        links = LinkGroup(domain, None, [b"\x01\x00\x01\x80"] * 5)
+        links.digests.extend(digest_of("", f"{page}{number}") for number in range(5))
+        links.hosts.extend([None] * 5)
+        assert await send_links(here, 1, [links], {**options, **more}, most=None)
+    await carry_all(worker)
+    assert await counted(worker, 1) == (1 + 2) + 2
+
+
 async def test_what_others_put_into_an_outbox_ends_as_a_dead_letter(worker: FrontierScheduler) -> None:
     here, there = worker.state.shards[:2]
     good = [NewRequest(b"\x01\x00\x00\x80", digest_of("", "a"), False, None, domains(1)[0])]
