@@ -120,8 +120,7 @@ def divide(config: Config, target_config: Config, project: Sequence[str], say: S
         if has_broken_off:
             say("a division that broke off is begun anew")
         try:
-            layouts.check()
-            _clear(source, target)
+            _clear(source, target, layouts.check)
             say(f"copying {reshard.memory_of(source) / 1e6:.0f} MB of {', '.join(spiders) or 'nothing'}")
             division = opened.enter_context(closing(Division(source, target, spiders, layouts.check)))
             division.copy()
@@ -182,16 +181,21 @@ def give_up(config: Config, target_config: Config) -> GivenUp:
         layouts = opened.enter_context(closing(reshard.Layouts(source, target)))
         layouts.check_unfinished()
         layouts.begin()
-        deleted = _clear(source, target)
+        deleted = _clear(source, target, layouts.check)
         layouts.give_up()
     return GivenUp(target_config.shards, deleted)
 
 
-def _clear(source: BlockingState, target: BlockingState) -> int:
-    """Delete what a division that broke off has written; return how many keys of shards that was."""
+def _clear(source: BlockingState, target: BlockingState, check: Callable[[], None]) -> int:
+    """Delete what a division that broke off has written; return how many keys of shards that was.
+
+    `check` raises when another process has taken the division over.
+    """
     if not source.is_on_cluster:  # else operators' rates are where they were
-        asyncio.run(_delete_rates(target.config, reshard.noted_rates(target)))
-    return reshard.clear(target)
+        rates = reshard.noted_rates(target)
+        check()
+        asyncio.run(_delete_rates(target.config, rates))
+    return reshard.clear(target, check)
 
 
 async def _delete_rates(config: Config, rates: dict[str, str]) -> None:

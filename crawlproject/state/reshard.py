@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -537,14 +537,15 @@ def noted_rates(target: BlockingState) -> dict[str, str]:
     return found
 
 
-def clear(target: BlockingState) -> int:
+def clear(target: BlockingState, check: Callable[[], None]) -> int:
     """Delete what a division that broke off has brought to the shards, however many they were to be.
 
-    Return how many keys that was.
+    Return how many keys that was. `check` raises when they are no longer for this process to delete.
     """
     deleted = 0
     for client, keys in _keys_in_shards(target):
         for page in pages(keys):
+            check()
             with client.pipeline(transaction=False) as pipe:
                 for key in page:
                     pipe.unlink(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,33 @@ async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
         await on_one_redis.divide()
     assert taken_over[0].requests == 240
     assert not any("broke off, and" in said for said in on_one_redis.heard)
+    after = await on_one_redis.open()
+    assert await urls_of_all(after) == ALL
+    await after.close()
+
+
+@pytest.mark.parametrize("begun_anew", [False, True])
+async def test_one_that_hung_deletes_nothing_of_the_one_that_has_taken_over(
+    on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, begun_anew: bool
+) -> None:
+    """While it was taking away what an earlier one had copied; the other one has ended, and workers may crawl."""
+    crawl = await crawl_of(on_one_redis)
+    await fill(crawl)
+    await crawl.close()
+    await break_off(on_one_redis, monkeypatch)
+    monkeypatch.setattr(reshard, "_GONE_S", 0.0)  # it has not said anything for so long
+    pages = reshard.pages
+
+    def hang(items: Iterable[Any]) -> Iterator[list[Any]]:
+        monkeypatch.setattr(reshard, "pages", pages)
+        first, *others = pages(items, 10)
+        yield first
+        on_one_redis.divide_blocking()
+        yield from others
+
+    monkeypatch.setattr(reshard, "pages", hang)
+    with pytest.raises(FrontierInUse, match="another scrapy reshard has taken the division over"):
+        await (on_one_redis.divide() if begun_anew else on_one_redis.give_up())
     after = await on_one_redis.open()
     assert await urls_of_all(after) == ALL
     await after.close()
