@@ -277,6 +277,8 @@ def _look_up(host: str, port: int) -> None:
             found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             found.set_exception(error)
+        except UnicodeError:
+            found.set_exception(OSError(f"{host} is no name of a host"))
 
     threading.Thread(target=look, name="look-up", daemon=True).start()
     try:

@@ -311,3 +311,8 @@ def test_a_name_that_hangs_holds_up_no_command(
         assert time.monotonic() < began + 5
     finally:
         woken.set()
+
+
+def test_a_name_that_cannot_be_one_is_named() -> None:
+    with pytest.raises(RedisUnavailable, match=r"node\.\.example is no name of a host"):
+        connect_blocking(config.load({"REDIS_URL": "redis+cluster://node..example:7000"}))
