@@ -272,8 +272,8 @@ class FoundPipeline:
     ) -> bool:
         """Admit the links of an item, letting others have their turn; count in `decided` those settled here.
 
-        False: some found no room, or were over the budget, and might be admitted later. `sitemaps` is as in
-        `Discovery.admit`.
+        False: some found no room, or were over the budget, or may be where they arrive, and might be admitted
+        later. `sitemaps` is as in `Discovery.admit`.
 
         Raises:
             _Stopping: the shutdown grace is over.
@@ -284,7 +284,7 @@ class FoundPipeline:
             found = await self._admitted(frontier, part, sitemaps, _shard_of(item))
             if found.sent:
                 self.crawler.stats.inc_value("links/sent_to_absent_shards", found.sent)
-            all_stored = all_stored and not found.over_budget + found.without_room
+            all_stored = all_stored and not found.over_budget + found.without_room + found.sent
             if decided is not None:
                 for name, number in found.uncounted.items():
                     decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number

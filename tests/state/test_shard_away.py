@@ -349,6 +349,22 @@ async def test_pages_with_links_to_a_shard_end_while_that_is_away(
     assert await counted(worker, there) == 1 + 1 + 8 + 1  # the page, its link, those of the others
 
 
+async def test_links_on_their_way_do_not_count_as_stored(
+    worker: FrontierScheduler, keeper: LeaseKeeper, cluster: Cluster
+) -> None:
+    """They may find no room where they arrive: so their sitemap is to be read again, though it does not change."""
+    here, there = places(cluster, worker)
+    found = FoundPipeline(worker.crawler)
+    found.open_spider()
+    url = f"http://{domains(there)[0]}/a"
+    item = page(await crawled(worker, keeper, domains(here)[0]), url)
+    with without(cluster, worker.state.shards[there]):
+        assert not await found._admit(item, found.links, iter([Link(url, LISTED)]))
+        assert worker.stats.get_value("links/sent_to_absent_shards") == 1
+    await carry_all(worker)
+    assert await found._admit(item, found.links, iter([Link(url, LISTED)]))
+
+
 async def test_links_for_another_spider_wait_beside_its_frontier(
     worker: FrontierScheduler, cluster: Cluster
 ) -> None:
