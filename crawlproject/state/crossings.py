@@ -81,8 +81,6 @@ class Carrier:
         """
         target = self._state.shards[shard]
         while items := await self._scripts.offer(shard, count=_CHUNK):
-            if self._of_shard and shard == self._state.number:
-                _report_kept(items)
             known = await bring(self._state, target, items) if self._of_shard else items
             taken = known and await target.scripts.receive(
                 self._outbox,
@@ -93,6 +91,8 @@ class Carrier:
             if not taken:  # it has no leader that knows the catalogue
                 await asyncio.sleep(_RETRY_S)
                 return
+            if self._of_shard and shard == self._state.number:
+                _report_kept(items)
             if not await self._scripts.forget_sent(shard, taken):
                 fields = " or ".join(f"from:{self._outbox}{server and ':'}{server}" for server in taken)
                 raise ResponseError(
@@ -108,7 +108,7 @@ class Carrier:
 
 
 def _report_kept(items: Sequence[bytes]) -> None:
-    """Log what a shard has kept for a while, before it is looked at again; each the first time."""
+    """Log what a shard has kept for a while, and has just looked at again; each the first time."""
     if found := [item for item in map(unpacked, items) if item[_WAYS : _WAYS + 1] == [_FIRST_KEPT]]:
         seed, name, domain = (text.decode(errors="replace") for text in found[0][2:5])
         is_seed = found[0][1] == b"seed"

@@ -291,6 +291,16 @@ async def test_a_seed_that_goes_to_and_fro_is_kept_and_named_once(
     assert await db.llen(second.keys.outbox_of + "1") == 1
     assert not caplog.records
     caplog.set_level("WARNING")
+    pulse = await db.get(second.keys.pulse)
+    await db.delete(second.keys.pulse)  # without a leader it goes nowhere
+
+    async def is_offered() -> bool:
+        return bool(await second.scripts.offer(1, count=9))
+
+    assert await until_async(is_offered, 15)
+    for _ in range(2):
+        await carriers[1].carry(1)
+    await db.set(second.keys.pulse, pulse)
     own = crawl.domains[1]
     assert await second.scripts.set_rates(crawl.fences[1], [(own, 5.0, 5.0)], {"b.example": own})
 
