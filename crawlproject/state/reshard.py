@@ -6,6 +6,7 @@ was: a division that breaks off is begun anew, by the same command. Every key of
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import threading
@@ -421,8 +422,11 @@ class Layouts:
 
     def _stay(self) -> None:
         while not self._closing.wait(_ALIVE_EVERY_S):
-            with suppress(CrawlprojectError, *REDIS_TROUBLE):  # `check` raises them, too
-                self._say_alive()
+            with suppress(*REDIS_TROUBLE):  # before long `check` raises them, too
+                try:
+                    self._say_alive()
+                except FrontierInUse:
+                    self._sure_at = -math.inf  # `check` raises it at once
 
     def _say_alive(self) -> None:
         began = time.monotonic()

@@ -202,6 +202,30 @@ async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
     await after.close()
 
 
+async def test_one_that_was_suspended_knows_it_soon(on_one_redis: Before, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock stood still, too: what says that it is alive finds out that another one has taken over."""
+    monkeypatch.setattr(reshard, "_ALIVE_EVERY_S", 0.05)
+    await (await crawl_of(on_one_redis)).close()
+    with (
+        BlockingState.connect(on_one_redis.config, divides=True) as source,
+        BlockingState.connect(on_one_redis.after, divides=True) as target,
+        closing(reshard.Layouts(source, target)) as layouts,
+    ):
+        assert not layouts.begin()
+        layouts.check()
+        source_redis: Any = source.redis
+        source_redis.hset(source.keys.layout, "divider", "another")
+
+        def has_noticed() -> bool:
+            try:
+                layouts.check()
+            except FrontierInUse:
+                return True
+            return False
+
+        until(has_noticed, 5)
+
+
 @pytest.mark.parametrize("begun_anew", [False, True])
 async def test_one_that_hung_deletes_nothing_of_the_one_that_has_taken_over(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, begun_anew: bool
