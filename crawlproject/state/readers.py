@@ -7,14 +7,15 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import redis
 from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState
-from crawlproject.state.cluster import has_replica
+from crawlproject.state.cluster import has_replica, topology_of
 from crawlproject.state.health import plain
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
@@ -115,14 +116,33 @@ class StreamReader:
 
         Raises:
             Overtaken: another process has taken the lease.
+            redis.ConnectionError: what was read is not there any more.
 
         """
         places: dict[Any, Any] = dict(self.last)
         answer = self._redis.xread(places, count=_BATCH, block=int(block_s * 1000) or None)
         entries = list(entries_of(answer))
-        if entries and has_replica(self._redis):
-            self._refused(self._scripts.note(self.name, self._holder, {}, replicated=True))
+        if entries and topology_of(self._redis) is not None:
+            if has_replica(self._redis):
+                self._refused(self._scripts.note(self.name, self._holder, {}, replicated=True))
+            self._check_kept(entries)
         return entries
+
+    def _check_kept(self, entries: Iterable[EventEntry]) -> None:
+        """Check that the node which has said that its replica has all is one that has what was read.
+
+        A master that hung, and was replaced meanwhile, carries out what had come to it before it hears of that:
+        events of these calls are lost, and come again.
+
+        Raises:
+            redis.ConnectionError: it is another one.
+
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            for stream, last in {entry.stream: entry.id for entry in entries}.items():
+                pipe.xrange(stream, last, last)
+            if not all(pipe.execute()):
+                raise redis.ConnectionError("another node has taken over, without what was read last")
 
     def noted_length(self, reader: str) -> int | None:
         """Return how long this file was when its last events were noted under another name, None if never."""

@@ -27,6 +27,7 @@ from crawlproject.sinks.sharded_lines import ShardedEventFile
 from crawlproject.sinks.webdataset import WebDatasetForm
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import StreamReader, readers
+from crawlproject.state.streams import entries_of
 from crawlproject.storage.parts import FolderParts, S3Parts
 from tests.kafka_broker import Broker
 from tests.sinks.events import image
@@ -367,6 +368,32 @@ def test_notes_do_not_send_their_script_each_time(cluster: Cluster, state: Block
 
 
 @pytest.mark.slow
+def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_in_the_file(
+    state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it wakes it may carry out calls that have waited, and answer a reader; the other one has none of that."""
+    path = tmp_path / "events.jsonl"
+    shard, real = state.shards[1], redis.Redis.xread
+    emit(state, range(4))
+    assert drain(state, path) == 4
+    emit(state, [4, 5, 5 + SHARDS])
+
+    def xread(client: redis.Redis, *args: Any, **options: Any) -> Any:
+        answer = real(client, *args, **options)
+        for entry in entries_of(answer):
+            if entry.stream == shard.keys.image_events:
+                shard.redis.xdel(entry.stream, entry.id)  # as if the next call were answered by another node
+        return answer
+
+    monkeypatch.setattr(redis.Redis, "xread", xread)
+    assert drain(state, path) == 1
+    assert numbers(path) == [0, 1, 2, 3, 4]
+    monkeypatch.undo()
+    emit(state, [5])
+    assert drain(state, path) == 1
+    assert numbers(path) == [0, 1, 2, 3, 4, 5]
+
+
 def test_what_ends_without_a_shard_says_so(cluster: Cluster, state: BlockingState, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     emit(state, range(8))
