@@ -2,7 +2,7 @@
 
 Who carries it (crossings.py) admits it there as if it were found just then, within the budgets and bounds of that
 shard, unless it was seen. All of that may happen twice, as when a worker dies in between: what was admitted is
-known then.
+known then, and of requests to be stored seen or not it is noted how far they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest
 
 _LINKS, _REQUESTS = "links", "requests"  # kinds of items in an outbox
-_WAYS_BEHIND = 5  # its body, in an item: how many ways it has come
+_SERVER_BEHIND, _WAYS_BEHIND = 4, 5  # its body, in an item: who has numbered it; how many ways it has come
 _MOST = 512  # links in one call
 _DIGEST_BYTES = 32  # see frontier/dupefilter.py
 _WORKER = ""  # of requests that stand for no seed
@@ -102,7 +102,8 @@ async def _bring_links(here: State, target: State, part: Mapping[str, Any]) -> b
 
 async def _bring_requests(here: State, target: State, part: Mapping[str, Any]) -> bool:
     requests, options = part["requests"], part["options"]
-    found = await target.scripts.enqueue_some(_WORKER, requests, **options)
+    once = (f"shard:{here.number}:{part['server']}", part["number"])
+    found = await target.scripts.enqueue_some(_WORKER, requests, once=once, **options)
     if found is None:
         return False
     moved: dict[int, list[NewRequest]] = {}
@@ -168,7 +169,7 @@ def _part_in(item: bytes) -> dict[str, Any] | None:
 
     """
     try:
-        _, kind, body, *others = unpacked(item)
+        number, kind, body, *others = unpacked(item)
         if kind not in {_LINKS.encode(), _REQUESTS.encode()}:
             return None
         part: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
@@ -177,6 +178,7 @@ def _part_in(item: bytes) -> dict[str, Any] | None:
             part["groups"] = [_group(*group) for group in part["groups"]]
             part["options"] = _discover_options(**options)
         else:
+            part["number"], part["server"] = int(number), others[_SERVER_BEHIND].decode()
             part["requests"] = [_request(*request) for request in part["requests"]]
             part["options"] = _enqueue_options(**options)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, msgpack.exceptions.UnpackException):

@@ -91,7 +91,7 @@ class Keys:
         """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; how much that was `found` on
         pages is among those on their way; how many seeds it `kept` a while, as they had gone to and fro; `from:` +
         outbox + `:` + server to the number of the last one taken that this server (of its run ID the beginning)
-        has numbered there.
+        has numbered there; `brought:` + the same to that of the last requests which were stored as found on pages.
         """
         return self._of_spider("crossings")
 

@@ -14,17 +14,17 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
-from redis.asyncio import Redis
+from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import MovedError
 
-from crawlproject.config import cluster_address
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.cluster import ShardRedis, replicated
+from crawlproject.state.cluster import ShardRedis, replicated, topology_of
 from crawlproject.state.shards import shard_of
+from crawlproject.state.tls import Encrypted
 
 T = TypeVar("T")
 
@@ -309,11 +309,14 @@ class ScatteredValues:
     """Strings in any slots of a Redis Cluster: one pipeline for each node that has some."""
 
     def __init__(self, state: State) -> None:
-        address = cluster_address(state.config.redis_url or "")
-        if address is None:
+        topology = topology_of(state.redis)
+        if topology is None:
             raise ValueError("not on a Redis Cluster")
-        self._known = list(address.nodes)
-        self._options: dict[str, Any] = {**address.credentials, **address.tls}
+        self._known = list(topology.address.nodes)
+        self._options: dict[str, Any] = {
+            **topology.connection_options,
+            "connection_class": Encrypted if topology.tls else Connection,
+        }
         self._clients: dict[tuple[str, int], Redis] = {}
         self._away: dict[tuple[str, int], float] = {}  # nodes that do not answer, until when they are left alone
         self._table: list[_Range] = []
@@ -412,7 +415,7 @@ class ScatteredValues:
     def _client(self, node: tuple[str, int]) -> Redis:
         if node not in self._clients:
             host, port = node
-            self._clients[node] = Redis(
+            pool = ConnectionPool(
                 host=host,
                 port=port,
                 socket_connect_timeout=_TIMEOUT_S,
@@ -420,6 +423,7 @@ class ScatteredValues:
                 retry=Retry(NoBackoff(), 0),
                 **self._options,
             )
+            self._clients[node] = Redis.from_pool(pool)
         return self._clients[node]
 
 

@@ -21,6 +21,7 @@ from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import BlockingState, State, connect_blocking
 from crawlproject.state.cluster import ShardRedis, Topology
 from crawlproject.state.shards import shard_namespace
+from crawlproject.state.users_keys import write_users_rate
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.conftest import certified
@@ -114,6 +115,7 @@ async def test_certificates_are_read_once_and_again_when_they_have_changed(
     await state.open()
     for shard in state.shards:
         await shard.scripts.lead("leader", ready=True)
+    await write_users_rate(state, "museum", "2")
     assert len(read) == 1
     with BlockingState.connect(settings) as blocking:
         for there in blocking.shards:
@@ -126,6 +128,8 @@ async def test_certificates_are_read_once_and_again_when_they_have_changed(
             blocking.redis.ping()
         with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
             await state.scripts.lead("leader", ready=True)
+        with pytest.raises(redis.ConnectionError, match="does not answer"):
+            await write_users_rate(state, "museum", "3")
         shutil.copy(certificates / "ca.pem", mine / "ca.pem")
         assert blocking.redis.ping()
         assert await state.scripts.lead("leader", ready=True)

@@ -478,6 +478,21 @@ async def test_what_shards_disagree_about_stays_for_a_while(
     assert "as the shards disagree whose they are: 1, the first what a page has led to" in caplog.text
 
 
+async def test_a_request_to_be_stored_seen_or_not_arrives_once(worker: FrontierScheduler) -> None:
+    """As with dont_filter, however often it is brought: carriers die, and calls are lost."""
+    here, there = worker.state.shards[:2]
+    options = {"high_water": 99, "refuse_unknown": False}
+    request = NewRequest(b"\x01\x00\x00\x80", digest_of("", "a"), True, None, domains(1)[0])
+    for count in (1, 2):
+        assert await send_requests(here, 1, [request], options, most=None)
+        items = await here.scripts.offer(1, count=9)
+        for _ in range(2):  # a carrier that died then
+            assert await bring(here, there, items) == items
+        assert await there.scripts.receive("shard:0", items, high_water=99, refuse_unknown=False)
+        await carry_all(worker)  # what that carrier has not forgotten
+        assert await counted(worker, 1) == count
+
+
 async def test_each_page_has_its_share_of_the_budget_when_its_links_arrive(worker: FrontierScheduler) -> None:
     """Of what good pages have earned each page takes a part, as if it had just been read."""
     here, there = worker.state.shards[:2]

@@ -9,6 +9,8 @@
 --    one the source is known already), at least one of them, entries, digests (of a request, for the seen filter),
 --    found (true: on a page; it is no seed), again (true: seen or not), dead (of a seed that could not be understood,
 --    the reason), known (true: the crawl had seen it before it was divided). The first item stands for the seed taken first.
+--    once (none, or the items are of an outbox, from where they may come twice: whose it is, and their number there. What was
+--    to be stored seen or not is stored the first time).
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
 --    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
 --    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
@@ -55,6 +57,8 @@ open_seen_filter()
 
 local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
 local forwarded, elsewhere = 0, {}
+local once = A.once and 'brought:' .. A.once[1]
+local is_repeated = once and (number(redis.call('HGET', K.crossings, once), 0) or 0) >= number(A.once[2], 0)
 local batches, batch_of = {}, {} -- what is to be stored, by queue
 local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
 local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -133,7 +137,7 @@ for index = 1, A.count do
     if not (A.known and A.known[index]) then new, key = mark_seen(A.digests[index], A.found[index]) end
     if not new then
       reject(seed, entry, source, wrong(key))
-    elseif new == 0 and not A.again[index] then
+    elseif new == 0 and (is_repeated or not A.again[index]) then
       duplicates = duplicates + 1
     else
       register_source(source)
@@ -163,6 +167,7 @@ for source, count in pairs(beyond) do
 end
 for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
 if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
+if once and not is_repeated then redis.call('HSET', K.crossings, once, A.once[2]) end
 for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do add(K.totals, name, count) end
 local dropped = 0
 for source, count in pairs(excluded_of) do

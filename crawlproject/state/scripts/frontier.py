@@ -414,11 +414,13 @@ class FrontierScripts(SeenScripts):
         overflow_maxlen: int = 0,
         dead_maxlen: int = 0,
         refuse_unknown: bool,
+        once: tuple[str, int] | None = None,
     ) -> Enqueued | None:
         """Do what `enqueue` does with a batch of which some may be for other shards.
 
         With several shards those that were found, not seeds, are here for a lease that may end in another one, so
-        a replica has them first.
+        a replica has them first. `once`: they are of this outbox, where they have this number, and may come again:
+        then those that are to be stored seen or not are stored the first time alone.
         """
         rows = [item.packed() for item in items]
         if self._before is not None:
@@ -438,6 +440,7 @@ class FrontierScripts(SeenScripts):
             overflow_maxlen=overflow_maxlen,
             dead_maxlen=dead_maxlen,
             refuse_unknown=refuse_unknown,
+            once=once and [once[0], str(once[1])],
         )
         if not reply:
             return None
