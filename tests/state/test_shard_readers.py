@@ -371,7 +371,7 @@ def test_notes_do_not_send_their_script_each_time(cluster: Cluster, state: Block
 def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_in_the_file(
     state: BlockingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When it wakes it may carry out calls that have waited, and answer a reader; the other one has none of that."""
+    """When it wakes it may carry out calls that waited, and answer a reader; the other one has none of that."""
     path = tmp_path / "events.jsonl"
     shard, real = state.shards[1], redis.Redis.xread
     emit(state, range(4))
