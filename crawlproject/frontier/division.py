@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,15 +198,21 @@ def _clear(source: BlockingState, target: BlockingState, check: Callable[[], Non
     return reshard.clear(target, check)
 
 
-async def _delete_rates(config: Config, rates: dict[str, str]) -> None:
-    if not rates:
-        return
-    state = State(config, "images")
+@asynccontextmanager
+async def _opened(config: Config, spider: str = "images") -> AsyncIterator[State]:
+    """Open a crawl that is being divided."""
+    state = State(config, spider)
     await state.open(divides=True)
     try:
-        await delete_rates(state, rates)
+        yield state
     finally:
         await state.close()
+
+
+async def _delete_rates(config: Config, rates: dict[str, str]) -> None:
+    if rates:
+        async with _opened(config) as state:
+            await delete_rates(state, rates)
 
 
 async def _prepare(config: Config, spiders: Sequence[str]) -> None:
@@ -217,16 +223,12 @@ async def _prepare(config: Config, spiders: Sequence[str]) -> None:
 
     """
     for spider in spiders:
-        state = State(config, spider)
-        await state.open(divides=True)
-        try:
+        async with _opened(config, spider) as state:
             await recount(state)
             await _take_back(state)
             await forget_dropped(state)
             if state.is_shard:
                 await _take_in(state)
-        finally:
-            await state.close()
 
 
 async def _take_back(state: State) -> None:
@@ -252,18 +254,9 @@ async def _take_in(state: State) -> None:
 async def _finish(config: Config, division: Division, overrides: dict[str, str]) -> None:
     """Have the sources of each shard be due, and operators find the rates that they have set."""
     for spider in {spider for spider, _ in division.counts}:
-        state = State(config, spider)
-        await state.open(divides=True)
-        try:
+        async with _opened(config, spider) as state:
             for shard in state.shards:
                 await reschedule(shard, sorted(division.counts[spider, shard.number].sources))
-        finally:
-            await state.close()
-    if not overrides:
-        return
-    state = State(config, "images")
-    await state.open(divides=True)
-    try:
-        await note_taken_rates(state, overrides)
-    finally:
-        await state.close()
+    if overrides:
+        async with _opened(config) as state:
+            await note_taken_rates(state, overrides)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -242,7 +242,7 @@ class UsersRates:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._values.close()
+        await self._values.aclose()
 
 
 async def write_users_rate(state: State, source: str, value: str | None) -> None:
@@ -254,11 +254,8 @@ async def write_users_rate(state: State, source: str, value: str | None) -> None
     """
     if not state.is_shard:
         return
-    values = ScatteredValues(state)
-    try:
+    async with aclosing(ScatteredValues(state)) as values:
         await values.write(state.keys.users_override_rate_of + source, value)
-    finally:
-        await values.close()
 
 
 async def note_taken_rates(state: State, rates: Mapping[str, str]) -> None:
@@ -268,15 +265,12 @@ async def note_taken_rates(state: State, rates: Mapping[str, str]) -> None:
         REDIS_TROUBLE: a node does not answer.
 
     """
-    values = ScatteredValues(state)
-    try:
+    async with aclosing(ScatteredValues(state)) as values:
         for source, value in rates.items():
             shard = state.shard_for(source)
             redis: Any = shard.redis
             await redis.hset(shard.keys.told_of + "override_rate", _raw(source), value)
             await values.write(shard.keys.users_override_rate_of + source, value)
-    finally:
-        await values.close()
 
 
 async def delete_rates(state: State, rates: Mapping[str, str]) -> None:
@@ -286,8 +280,7 @@ async def delete_rates(state: State, rates: Mapping[str, str]) -> None:
         REDIS_TROUBLE: a node does not answer.
 
     """
-    values = ScatteredValues(state)
-    try:
+    async with aclosing(ScatteredValues(state)) as values:
         keys = {state.keys.users_override_rate_of + source: value for source, value in rates.items()}
         found = await values.read(keys)
         for key, value in keys.items():
@@ -295,8 +288,6 @@ async def delete_rates(state: State, rates: Mapping[str, str]) -> None:
                 raise redis.ConnectionError(f"the node of the Redis Cluster that has {key} does not answer")
             if found[key] == _raw(value):
                 await values.write(key, None)
-    finally:
-        await values.close()
 
 
 class _Range(NamedTuple):
@@ -365,7 +356,7 @@ class ScatteredValues:
             self._table = []
         raise redis.ConnectionError(f"the node of the Redis Cluster that has {key} does not answer")
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all connections."""
         for client in self._clients.values():
             await client.aclose()

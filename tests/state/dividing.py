@@ -112,6 +112,13 @@ async def fill(one: State, count: int = 20, **bounds: Any) -> None:
     assert reply.admitted == count * len(DOMAINS)
 
 
+async def fill_closed(before: Before) -> None:
+    """Fill a crawl that nobody works on then."""
+    crawl = await crawl_of(before)
+    await fill(crawl)
+    await crawl.close()
+
+
 async def lease_all(shard: State, worker: str = "w", most: int = 10_000) -> list[tuple[str, bytes]]:
     """Lease what a shard has; return ids and requests."""
     await shard.scripts.heartbeat(worker, join=True, timeout=60, max_deliveries=3)

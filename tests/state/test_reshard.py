@@ -33,6 +33,7 @@ from tests.state.dividing import (
     end_some,
     enqueue,
     fill,
+    fill_closed,
     request,
     urls_of_all,
 )
@@ -179,9 +180,7 @@ async def test_a_second_one_is_refused_beside_the_first(
 async def test_one_that_hung_leaves_it_to_the_one_that_has_taken_over(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     monkeypatch.setattr(reshard, "_GONE_S", 0.0)  # it has not said anything for so long
     copy = Division._copy
     taken_over: list[division.Divided] = []
@@ -231,9 +230,7 @@ async def test_one_that_hung_deletes_nothing_of_the_one_that_has_taken_over(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, begun_anew: bool
 ) -> None:
     """While it was taking away what an earlier one had copied; the other one has ended, and workers may crawl."""
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     await break_off(on_one_redis, monkeypatch)
     monkeypatch.setattr(reshard, "_GONE_S", 0.0)  # it has not said anything for so long
     pages = reshard.pages
@@ -450,9 +447,7 @@ async def test_only_what_has_broken_off_is_given_up(before: Before, crawl: State
 
 
 async def test_one_that_is_at_work_is_not_given_up(on_one_redis: Before, monkeypatch: pytest.MonkeyPatch) -> None:
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     refused: list[str] = []
     copy = Division._copy
 
@@ -477,9 +472,7 @@ async def test_one_is_given_up_where_it_was_to_go(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Another Redis Cluster may have a crawl of that name."""
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     await break_off(on_one_redis, monkeypatch)
     with closing(Cluster(tmp_path)) as other:
         other.owner_of("{crawl:2}:x").client.set("{crawl:2}:images:outstanding", 3)
@@ -501,9 +494,7 @@ async def test_a_master_that_dies_meanwhile_breaks_it_off(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have lost what it had got: begun anew, all is there."""
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     cluster = on_one_redis.cluster
     victims: list[Server] = []
     copy = Division._copy

@@ -44,6 +44,7 @@ from tests.state.dividing import (
     end_some,
     enqueue,
     fill,
+    fill_closed,
     lease_all,
     request,
     urls_of_all,
@@ -432,9 +433,7 @@ async def test_keys_that_a_scan_yields_twice_count_once(
 
 
 async def test_a_node_that_evicts_keys_breaks_it_off(on_one_redis: Before) -> None:
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     node = on_one_redis.cluster.owner_of("{crawl:1}:x").client
     node.config_set("maxmemory-policy", "allkeys-random")
     for number in range(3000):
@@ -472,9 +471,7 @@ async def test_what_is_missing_in_the_shards_in_the_end_breaks_it_off(
     on_one_redis: Before, monkeypatch: pytest.MonkeyPatch, name: str, where: str, said: str
 ) -> None:
     """It is counted there, whatever the division believes to have written."""
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     copy = Division._copy
 
     lost: list[bytes] = []
@@ -499,9 +496,7 @@ async def test_what_is_missing_in_the_shards_in_the_end_breaks_it_off(
 async def test_while_the_filter_of_before_is_away_nothing_is_taken_in_and_what_is_queued_goes_on(
     on_one_redis: Before, scrapy: Scrapy
 ) -> None:
-    crawl = await crawl_of(on_one_redis)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(on_one_redis)
     await on_one_redis.divide()
     after = await on_one_redis.open()
     cluster = on_one_redis.cluster

@@ -15,7 +15,7 @@ from crawlproject.frontier import division
 from crawlproject.state import embedded
 from crawlproject.state.client import BlockingState
 from crawlproject.state.reshard_copy import Division
-from tests.state.dividing import ALL, Before, crawl_of, end_some, fill, urls_of_all
+from tests.state.dividing import ALL, Before, crawl_of, end_some, fill, fill_closed, urls_of_all
 from tests.state.servers import Cluster, Pair, Server, speaks_tls, tls_options
 from tests.waiting import until
 
@@ -47,9 +47,7 @@ async def test_one_behind_sentinels_whose_master_is_replaced_meanwhile(
     """It breaks off: on another server a scan leaves out keys. Begun anew, all is there."""
     assert cluster_url
     before = Before(pair.url, cluster)
-    crawl = await crawl_of(before)
-    await fill(crawl)
-    await crawl.close()
+    await fill_closed(before)
     copy = Division._copy
     killed: list[Server] = []
 

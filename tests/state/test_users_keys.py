@@ -428,7 +428,7 @@ async def test_values_are_read_from_all_nodes(cluster: Cluster, shard: State) ->
     assert len({cluster.owner_of(key).port for key in keys}) == 3
     found = await values.read([*keys, "some:list", "none"])
     assert found == {**{key: key.encode() for key in keys}, "some:list": b"", "none": b""}
-    await values.close()
+    await values.aclose()
 
 
 async def test_each_shard_has_the_halts_of_its_sources_and_all_exclusions(

@@ -9,7 +9,7 @@ from redis import Redis as BlockingRedis
 from redis.commands.core import Script
 from redis.exceptions import NoScriptError
 
-from crawlproject.state.cluster import REPLICATED_MS, check_replicated, has_replica
+from crawlproject.state.cluster import REPLICATED_MS, check_replicated
 from crawlproject.state.keys import Keys
 from crawlproject.state.script_text import ScriptText
 from crawlproject.state.scripts.runner import packed
@@ -89,8 +89,8 @@ class ReaderScripts:
         Return None, or who has taken the lease since: then nothing was done. Succeeds when Redis is out of memory,
         too, and then drops what all readers have read.
 
-        `replicated`: wait until a replica has all that was written so far, if the master has one; on a Redis
-        Cluster alone.
+        `replicated`: wait until a replica has all that was written so far; on a Redis Cluster alone, of a master
+        that has one.
         """
         kind, *rest = self._run(
             "note_read",
@@ -127,7 +127,7 @@ class ReaderScripts:
             self._loaded[verb] = self._client.register_script(text.text), text.keys
         script, keys = self._loaded[verb]
         reply: list[bytes | int]
-        if replicated and has_replica(self._client):
+        if replicated:
             args = packed(arguments)
             try:
                 reply, confirmed = self._confirmed("EVALSHA", str(script.sha), keys, args)
