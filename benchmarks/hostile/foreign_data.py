@@ -104,9 +104,6 @@ TYPES = {
     **dict.fromkeys(
         [
             "delayed_of",
-            "due_fast",
-            "due_mid",
-            "due_slow",
             *DUE_SETS,
             "paced",
             "spiders",
@@ -701,7 +698,7 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "dead_refusals", "spill_fault", "due_fast", "due_mid", "due_slow"}:  # only tried
+    if name in {"data_fault", "dead_refusals", "spill_fault"}:  # only tried
         assert refused == set(), refused
         return
     assert refused, "nothing was refused"

@@ -133,23 +133,6 @@ class Keys:
         return self._of_spider("places")
 
     @property
-    def due_fast(self) -> str:
-        """Sorted set: where a former version had its sources of 10 rps and more; they leave it. Then a string,
-        which keeps workers of that version away.
-        """
-        return self._of_spider("due:fast")
-
-    @property
-    def due_mid(self) -> str:
-        """Sorted set: the same for its sources of 1 to 10 rps."""
-        return self._of_spider("due:mid")
-
-    @property
-    def due_slow(self) -> str:
-        """Sorted set: the same for its slower ones."""
-        return self._of_spider("due:slow")
-
-    @property
     def paced(self) -> str:
         """Sorted set: sources by when this spider may send to them (µs), where it keeps a delay of its own."""
         return self._of_spider("paced")

@@ -65,7 +65,7 @@ SEEN = _names("seen_of seen_bloom_of seen_meta")  # to where all shards ask (see
 ITS_OWN = _names("quarantine readers pack_folder")
 # Counted or made anew, of nobody who is there, or not the shard's.
 ANEW = _names(
-    """outstanding overflow spilled packs dead_refusals places due_fast due_mid due_slow packs_dead spill_fault
+    """outstanding overflow spilled packs dead_refusals places packs_dead spill_fault
     texts_of quarantine_turn workers resting leases_of processing_of dropped robots_of robots_stored robots_size
     robots_fetch_of pulse leader fence catalogue_readings paused data_fault ordered_by_of sample feeders carrier
     crossings outbox_of outbox_sequence seeds_received seeds_out seeds_sequence layout users_seeds users_halted

@@ -3,7 +3,7 @@
 -- needs: queues, shards
 -- types: list quarantine seeds, zset workers
 -- few: zset due_20 due_10 due_00 due_21 due_11 due_01 due_22 due_12 due_02 due_23 due_13 due_03 due_24 due_14 due_04
--- reads: outstanding overflow due_fast due_mid due_slow lease_sequence
+-- reads: outstanding overflow lease_sequence
 --
 -- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
 -- Reply: 1 or 0. With several shards {1 or 0, how much this one has sent to others, and received, the number of its last
@@ -16,10 +16,8 @@ local function is_idle()
   local workers = redis.call('ZRANGE', K.workers, 0, -1)
   if not A.halted_work then
     -- The count may be too low where others have put requests there, or taken some away.
-    local former = redis.call('TYPE', K.due_fast).ok == 'zset' and 1 or 0 -- else it keeps workers of former versions away
-    local due = former + redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
-      K.due_14, K.due_13, K.due_12, K.due_11, K.due_10, K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-      K.due_mid, K.due_slow)
+    local due = redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
+      K.due_14, K.due_13, K.due_12, K.due_11, K.due_10, K.due_04, K.due_03, K.due_02, K.due_01, K.due_00)
     if due > 0 then return false end
     if redis.call('LLEN', K.quarantine) > 0 then return false end
     for _, worker in ipairs(workers) do

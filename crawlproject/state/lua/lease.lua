@@ -2,7 +2,6 @@
 -- needs: clock_guard, belonging, circuit_changes, due, turns, exclusions, pause, shards
 -- reads: outstanding pulse paused lease_sequence overflow spilled workers dead quarantine quarantine_turn places
 -- reads: due_24 due_23 due_22 due_21 due_20 due_14 due_13 due_12 due_11 due_10 due_04 due_03 due_02 due_01 due_00
--- reads: due_fast due_mid due_slow
 -- reads: rates slots halted
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
@@ -211,20 +210,6 @@ local function give(source, slot, interval, rate, entries)
   set_slot(source, slot - step + interval)
   if A.pace > 0 then set_pace(source, slot - step + A.pace) end
   return slot
-end
-
--- Sources that stand in the due sets of a former version, some at a call: they come to where they belong. Then the name of
--- one of those sets is taken, so that workers of former versions do nothing but complain of its type: they would crawl what
--- the present seen filter knows, and what is excluded.
-local function take_over_former()
-  if redis.call('TYPE', K.due_fast).ok == 'string' then return end
-  for _, former in ipairs({K.due_fast, K.due_mid, K.due_slow}) do
-    local found = attempt('ZPOPMIN', former, 500) or {}
-    for position = 1, #found, 2 do schedule(found[position]) end
-  end
-  if redis.call('EXISTS', K.due_fast, K.due_mid, K.due_slow) == 0 then
-    redis.call('SET', K.due_fast, 'keeps workers of former versions away: stop them')
-  end
 end
 
 local function save()
@@ -471,7 +456,6 @@ for _ = 1, was_read and MOST_ROUNDS or 0 do
   if not read_round(left, shares) and left == before then break end
 end
 
-take_over_former()
 save()
 for place in pairs(reading.inhabited) do
   local first = number(redis.call('ZRANGE', DUE[place], 0, 0, 'WITHSCORES')[2])

@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
-import pytest
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
@@ -121,37 +118,6 @@ async def test_the_tiers_keep_their_shares(state: State) -> None:
     reply = await lease(state, want=40, room=30)
     given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
     assert given["fast"] == 20
-
-
-async def test_what_stands_in_the_sets_of_a_former_version_goes_on(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 20), ("archive", 0.2), ("gone", 5))
-    await put(state, [entry("a"), entry("b", priority=4)])
-    await put(state, [entry("c")], "archive")
-    former = {"museum": state.keys.due_fast, "archive": state.keys.due_slow, "gone": state.keys.due_mid}
-    for source, key in former.items():
-        await db(state).zadd(key, {source: 5})
-    await db(state).delete(*state.keys.due, state.keys.places)
-    assert not await state.scripts.idle()
-    found: list[str] = []
-    while len(found) < 3:
-        found += names(await lease(state))
-    assert found.index("b") < found.index("a")
-    assert sorted(found) == ["a", "b", "c"]
-    assert await db(state).type(former.pop("museum")) == b"string"
-    assert not await db(state).exists(*former.values())
-    assert await stands(state) == {}
-
-
-async def test_a_former_version_can_put_nothing_into_its_sets_any_more(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 20))
-    await lease(state)
-    with pytest.raises(ResponseError, match="WRONGTYPE"):  # with which all its scripts begin, or soon end
-        await db(state).zadd(state.keys.due_fast, {"museum": 5})
-    assert await state.scripts.idle()
-    await put(state, [entry("a")])
-    assert names(await lease(state)) == ["a"]
 
 
 async def test_a_source_in_wrong_sets_is_leased_once_and_leaves_those_that_are_read(state: State) -> None:
