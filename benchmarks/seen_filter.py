@@ -27,7 +27,7 @@ from crawlproject.state.scripts.runner import packed
 
 KEYS = Keys("crawl", "pages")
 SCRIPT = ScriptText(str(Path(__file__).with_name("mark_seen")), KEYS)
-LAYOUTS = {"2^20 sets": None, "exact": 0.0, "bloom:0.01": 0.01, "bloom:0.001": 0.001}
+LAYOUTS = {"exact": 0.0, "bloom:0.01": 0.01, "bloom:0.001": 0.001}
 _BATCH, _SIZE = 500, 32
 _STRANGERS = 1_000_000  # that are looked up, at most as many as there are
 
@@ -77,12 +77,10 @@ def _cpu(client: Any) -> float:
     return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
-def measure(client: Any, rate: float | None, count: int, capacity: int) -> Cost:
-    """Fill the filter of an empty Redis with `count` requests; `rate`: of CRAWL_SEEN_LINKS, None: 2^20 sets."""
+def measure(client: Any, rate: float, count: int, capacity: int) -> Cost:
+    """Fill the filter of an empty Redis with `count` requests; `rate`: of CRAWL_SEEN_LINKS."""
     client.flushall()
-    if rate is None:
-        client.hset(KEYS.seen_meta, "exact", "sets")
-    marks = Marks(client, SeenRules(capacity, rate or 0.0))
+    marks = Marks(client, SeenRules(capacity, rate))
     marks.call(b"", what="nothing")
     calls, _ = _during(marks, "calls", min(count, 200_000), "nothing")
     empty = client.info("memory")["used_memory"]

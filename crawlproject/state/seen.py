@@ -7,7 +7,6 @@ from typing import Any
 
 import redis
 
-from crawlproject.config import SeenRules
 from crawlproject.state.client import State
 from crawlproject.texts import printable
 
@@ -25,14 +24,7 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
         printable((value or b"").decode(errors="replace").strip(), 200) for value in kept
     )
     rules, warnings = state.config.seen, []
-    if exact == "sets":
-        said = "in the sets of a crawl that an older version began"
-        if rules.seen_capacity != SeenRules().seen_capacity:
-            warnings.append(
-                f"CRAWL_SEEN_CAPACITY={rules.seen_capacity} changes nothing: this crawl was begun by an older "
-                "version, and keeps what it has seen in its sets; one under another CRAWL_NAMESPACE heeds it"
-            )
-    elif not exact:
+    if not exact:
         said = f"not begun; exact, for {rules.seen_capacity} requests at first"
     else:
         said = f"exact, {_generations(exact.split(), exact_count)}"

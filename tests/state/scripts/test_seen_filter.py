@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -144,41 +143,6 @@ def test_a_change_of_settings_loses_nothing_that_was_seen(client: Any) -> None:
     larger = marks(client, 10**6)
     mark_all(larger, "d", 15_000, is_link=False)
     assert meta(client)["exact"] == "1000 4000 16000 1000000"
-
-
-# A crawl that an older version began
-
-
-def older_address(url: str) -> tuple[str, int]:
-    """Return bucket and member, as the version before generations computed them."""
-    number = int.from_bytes(hashlib.blake2b(f"\n{url}".encode(), digest_size=8).digest())
-    return f"{number >> 44:05x}", number & ((1 << 44) - 1)
-
-
-def older_sadd(client: Any, state: State, url: str) -> Any:
-    bucket, member = older_address(url)
-    return client.sadd(state.keys.seen_of + bucket, member)
-
-
-@pytest.mark.parametrize("left", ["admitted", "duplicates", "outstanding"])
-async def test_a_crawl_that_an_older_version_began_goes_on(state: State, left: str) -> None:
-    await rule(state)
-    for url in URLS[:100]:
-        await older_sadd(db(state), state, url)
-    if left == "outstanding":
-        await db(state).set(state.keys.outstanding, 0)
-    else:
-        await db(state).hset(state.keys.totals, left, 100)
-    reply = await enqueue(state, URLS)
-    assert (reply.admitted, reply.duplicates) == (100, 100)
-    assert await db(state).hgetall(state.keys.seen_meta) == {b"exact": b"sets"}
-    # A worker of the older version knows all of that, and what it adds is known to the others.
-    assert [await older_sadd(db(state), state, url) for url in URLS] == [0] * 200
-    await older_sadd(db(state), state, "https://museum.org/later.jpg")
-    assert (await enqueue(state, ["https://museum.org/later.jpg"])).duplicates == 1
-    assert await state.scripts.was_seen(digest_of("", URLS[0])) == "exact"
-    _, warnings = await seen_filter_notes(state)
-    assert warnings == []
 
 
 async def test_a_new_crawl_has_an_exact_filter_even_when_its_first_seeds_are_refused(state: State) -> None:
@@ -347,15 +311,6 @@ async def test_the_log_warns_of_a_redis_that_keeps_only_smaller_sets_small(state
     finally:
         await db(state).config_set("set-max-intset-entries", 512)
     assert warning.startswith("set-max-intset-entries of this Redis is 128: ")
-
-
-async def test_the_log_says_that_an_older_crawl_heeds_no_capacity(state: State, redis_url: str) -> None:
-    await db(state).hset(state.keys.seen_meta, "exact", "sets")
-    one = await opened(redis_url, CRAWL_SEEN_CAPACITY=1000)
-    said, (warning,) = await seen_filter_notes(one)
-    assert said == "Seen filter: in the sets of a crawl that an older version began"
-    assert warning.startswith("CRAWL_SEEN_CAPACITY=1000 changes nothing: ")
-    await one.close()
 
 
 @pytest.mark.parametrize("value", [b"", b" ", b"\xff\n", b"x/y z", b"9" * 400, b"1/2/3/nan", b"10000000"])

@@ -9,13 +9,11 @@
 --    exact: generations of sets of integers. The first 32 bits choose the set, 400 members each when a generation is
 --       full, the next 32 are the member: 4 bytes, as long as Redis keeps sets of up to 512 integers (its
 --       set-max-intset-entries) in order. Members are Poisson distributed, so that none in a hundred million gets there.
---    sets: what crawlproject kept before it had generations, 2^20 sets of 44 bits; a crawl that began so goes on so,
---       because workers of that version may be at work, too.
 --    bloom: generations of blocked Bloom filters: blocks of 64 bytes in 64 strings. For links alone: a false positive is a
 --       link that is never crawled, and an operator's seed must not be one.
 -- A generation that is full is followed by one of four times its capacity; of Bloom filters with half its rate, so that
--- all together keep to seen_rate. K.seen_meta holds what is needed to find anything again: `exact`, `sets` or the
--- capacity of each generation; `bloom`, the capacity, blocks in a string, probes and rate of each; and how many are in
+-- all together keep to seen_rate. K.seen_meta holds what is needed to find anything again: `exact`, the capacity
+-- of each generation; `bloom`, the capacity, blocks in a string, probes and rate of each; and how many are in
 -- the last one of each, which only scripts count, and so nobody else at the same time.
 
 local BUCKET, GROWTH = 400, 4
@@ -29,7 +27,6 @@ end
 
 -- The generation that a word in K.seen_meta stands for, at its place, counted from 0.
 local function generation_of(kind, word, place)
-  if kind == 'exact' and word == 'sets' then return {word = word, capacity = math.huge} end
   local capacity, blocks, probes = word:match(kind == 'exact' and '^(%d+)$' or '^(%d+)/(%d+)/(%d+)/')
   capacity, blocks, probes = number(capacity, 1), number(blocks, 1), number(probes, 1)
   if not capacity then broken_seen_filter() end
@@ -47,16 +44,11 @@ local function generations_in(kind, words)
   return found
 end
 
--- Reads how what was seen is kept, once a script. Returns whether that is noted; if not, there are at most `sets`.
+-- Reads how what was seen is kept, once a script.
 local function read_seen_filter()
   local kept = read('hash', 'HMGET', K.seen_meta, 'exact', 'exact_count', 'bloom', 'bloom_count')
-  local is_noted = (kept[1] or ''):find('%S') ~= nil
-  seen_filter = {
-    exact = generations_in('exact', is_noted and kept[1] or 'sets'),
-    bloom = generations_in('bloom', kept[3] or ''),
-  }
+  seen_filter = {exact = generations_in('exact', kept[1] or ''), bloom = generations_in('bloom', kept[3] or '')}
   seen_filter.exact.count, seen_filter.bloom.count = number(kept[2], 0) or 0, number(kept[4], 0) or 0
-  return is_noted
 end
 
 -- The share of false positives in blocks that hold `mean` on average.
@@ -106,24 +98,16 @@ local function add_generation(kind)
   redis.call('HSET', K.seen_meta, kind, table.concat(words, ' '), kind .. '_count', 0)
 end
 
--- To be called before the first write of a script that marks. A crawl without K.seen_meta is new, or has `sets`: then it
--- has admitted something, or known it.
+-- To be called before the first write of a script that marks.
 local function open_seen_filter()
-  if read_seen_filter() then return end
-  local counts = redis.call('HMGET', K.totals, 'admitted', 'duplicates')
-  if counts[1] or counts[2] or redis.call('EXISTS', K.outstanding) == 1 then
-    redis.call('HSET', K.seen_meta, 'exact', 'sets')
-  else
-    seen_filter.exact = {count = 0}
-    add_generation('exact')
-  end
+  read_seen_filter()
+  if #seen_filter.exact == 0 then add_generation('exact') end
 end
 
 -- The key and the member that stand for a request.
 local function exact_place(generation, digest)
   local high, low = struct.unpack('>I4i4', digest)
-  if generation.buckets then return generation.first .. string.format('%x', high % generation.buckets), low end
-  return K.seen_of .. string.format('%05x', math.floor(high / 4096)), text(high % 4096 * 2 ^ 32 + low % 2 ^ 32)
+  return generation.first .. string.format('%x', high % generation.buckets), low
 end
 
 -- Whether a request is new to a Bloom filter, 1 or 0, in which it is then noted if this `adds`; nil and the key at fault.
@@ -178,7 +162,7 @@ local function mark_seen(digest, is_link)
     key, member = exact_place(exact[#exact], digest)
     new = attempt('SADD', key, member)
   end
-  if new == 1 and own[#own].word ~= 'sets' then own.count, own.has_changed = own.count + 1, true end
+  if new == 1 then own.count, own.has_changed = own.count + 1, true end
   return new, key
 end
 
@@ -187,7 +171,7 @@ local function forget_seen(digest)
   local exact = seen_filter.exact
   for place, generation in ipairs(exact) do
     local key, member = exact_place(generation, digest)
-    if attempt('SREM', key, member) == 1 and place == #exact and generation.buckets then
+    if attempt('SREM', key, member) == 1 and place == #exact then
       exact.count, exact.has_changed = math.max(exact.count - 1, 0), true
     end
   end
