@@ -32,7 +32,7 @@ from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.status import reporter as monitors
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot_reader import SnapshotReader
-from crawlproject.terminal.live import View
+from crawlproject.terminal.table import View
 
 _CHUNK = 200
 
@@ -154,7 +154,7 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
 
 async def look_on(state: State) -> None:
     """Print what `scrapy top` costs, on a terminal of 120 columns and 50 lines."""
-    snapshot_reader, view = SnapshotReader(state), View("images of benchmark", "trouble", (), cut_off=True)
+    snapshot_reader, view = SnapshotReader(state), View("images of benchmark", "trouble", cut_off=True)
     console = Console(file=io.StringIO(), width=120, height=50, force_terminal=True)
     await snapshot_reader.look()
     reading, drawing, theirs = [], [], []
@@ -162,7 +162,7 @@ async def look_on(state: State) -> None:
         before, theirs_before = _own_cpu(), await _cpu(state)
         made = await snapshot_reader.look()
         assert made is not None
-        view.show(made)
+        view.snapshot = made
         reading.append(_own_cpu() - before)
         theirs.append(await _cpu(state) - theirs_before)
         before = _own_cpu()

@@ -6,16 +6,27 @@ import argparse
 import asyncio
 import io
 import math
+import signal
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from crawlproject import cli
+from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.state.health import fault_of, plain
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.texts import one_line
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from crawlproject.terminal.table import View
+
 SORTS = ("trouble", "rate", "work", "failed", "eta", "name")  # those of terminal/table.py
 
 _WIDE = 2000  # columns where no terminal bounds them
+_FIRST_S = 1.0  # at most, between the first two samples, and between two attempts while Redis fails
 
 
 def _interval(text: str) -> float:
@@ -30,7 +41,7 @@ def _interval(text: str) -> float:
 
 class Command(cli.Command):
     """Show what the whole crawl is doing and the status of each source, those in trouble and the busiest first,
-    until q or Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, it prints
+    until Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, it prints
     one table. With SOURCE, it lists only those.
     """
 
@@ -71,19 +82,47 @@ class Command(cli.Command):
                 return
             from rich.console import Console  # here: it would slow every command
 
-            from crawlproject.terminal.live import View, watch
+            from crawlproject.terminal.table import View
 
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows the rest
             terminal = sys.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else _WIDE, highlight=False)
             live = terminal and not opts.once and not console.is_dumb_terminal
-            view = View(f"{opts.spider} of {state.config.namespace}", opts.sort, names, cut_off=live)
+            view = View(f"{opts.spider} of {state.config.namespace}", opts.sort, cut_off=live)
             if live:
-                await watch(snapshot_reader, view, opts.interval)
+                await _watch(snapshot_reader, view, opts.interval, console)
                 return
-            view.show(await _snapshot(snapshot_reader, opts.interval))
+            view.snapshot = await _snapshot(snapshot_reader, opts.interval)
             console.print(view)
+
+
+async def _watch(snapshot_reader: SnapshotReader, view: View, interval: float, console: Console) -> None:
+    """Show a sample every `interval` seconds until Ctrl-C, SIGTERM or SIGHUP; while Redis fails, the last one."""
+    from rich.live import Live
+
+    left = asyncio.Event()
+    looks = asyncio.ensure_future(_look(snapshot_reader, view, interval, left))
+
+    def leave() -> None:
+        left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
+        looks.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, leave)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
+    with Live(view, console=console, screen=True, refresh_per_second=2), suppress(asyncio.CancelledError):
+        await looks
+
+
+async def _look(snapshot_reader: SnapshotReader, view: View, interval: float, left: asyncio.Event) -> None:
+    while not left.is_set():
+        try:
+            view.snapshot, view.fault = await snapshot_reader.look() or view.snapshot, ""
+        except REDIS_TROUBLE as error:
+            fault, detail = fault_of(error), plain(error)
+            view.fault = fault if detail in fault else f"{fault} ({detail})"
+        await asyncio.sleep(min(interval, _FIRST_S) if view.fault or view.snapshot is None else interval)
 
 
 async def _snapshot(snapshot_reader: SnapshotReader, interval: float) -> Snapshot:

@@ -136,7 +136,7 @@ async def crawl(frontier: Frontier) -> None:
     await frontier.redis.sadd(frontier.state.keys.halted, "museum")
 
 
-async def test_the_crawl_is_shown_until_q(
+async def test_the_crawl_is_shown_until_ctrl_c(
     environment_of_terminals: dict[str, str], frontier: Frontier, state: State
 ) -> None:
     await crawl(frontier)
@@ -151,10 +151,8 @@ async def test_the_crawl_is_shown_until_q(
         assert "OPEN" in rows["broken"] and "500:6" in rows["broken"] and "circuit open for" in rows["broken"]
         assert "slowed" in rows["busy"] and "slowed to 50 % by status 429" in rows["busy"]
         assert " 100 " in rows["busy"] and " 50 " in rows["busy"]
-        await frontier.settle("flickr", ["200"] * 10, **IMAGES)
-        terminal.until(lambda text: "█" in text)  # the rate over time
         assert any(char.fg == "red" for line in terminal.screen.buffer.values() for char in line.values())
-        terminal.press(b"q")
+        terminal.press(b"\x03")
         assert terminal.end() == 0
     leader = await frontier.redis.get(state.keys.leader)
     assert leader == b"leader"
@@ -163,17 +161,12 @@ async def test_the_crawl_is_shown_until_q(
     assert await frontier.redis.exists(state.keys.sample) == 0
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "term", "hup"])
-async def test_it_can_be_left_in_every_way(
-    environment_of_terminals: dict[str, str], frontier: Frontier, how: str
-) -> None:
+@pytest.mark.parametrize("how", ["term", "hup"])
+async def test_signals_end_it(environment_of_terminals: dict[str, str], frontier: Frontier, how: str) -> None:
     await frontier.catalogue({"museum": 5.0})
     with top(environment_of_terminals) as terminal:
         terminal.until(lambda text: "reading" in text)
-        if how == "ctrl-c":
-            terminal.press(b"\x03")
-        else:
-            terminal.process.send_signal(signal.SIGTERM if how == "term" else signal.SIGHUP)
+        terminal.process.send_signal(signal.SIGTERM if how == "term" else signal.SIGHUP)
         assert terminal.end() == 0
 
 
@@ -209,28 +202,7 @@ async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
         terminal.resize(150, 40)
         os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
         text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "reason" in text)
-        terminal.press(b"q")
-        assert terminal.end() == 0
-
-
-async def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_takes_it_again(
-    environment_of_terminals: dict[str, str], frontier: Frontier
-) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    with top(environment_of_terminals, "--interval", "0.5") as terminal:
-        terminal.until(lambda text: "museum" in text)
-        os.kill(terminal.process.pid, signal.SIGTSTP)
-        deadline = time.monotonic() + 10
-        while Path(f"/proc/{terminal.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < deadline
-            terminal.read(0.02)
-        terminal.read(0.05)
-        assert termios.tcgetattr(terminal.theirs) == terminal.before
-        assert terminal.said.count(b"\x1b[?1049l") == 1
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.until(lambda text: terminal.said.count(b"\x1b[?1049h") == 2 and "museum" in text)
-        assert termios.tcgetattr(terminal.theirs) != terminal.before
-        terminal.press(b"q")
+        terminal.press(b"\x03")
         assert terminal.end() == 0
 
 
@@ -245,7 +217,7 @@ async def test_names_of_strangers_are_shown_and_do_nothing(
         assert "[red]x" not in text
         assert "NOTHING GOES OUT: ?]0;owned?[red]full?[2J" in text
         assert terminal.screen.title == ""
-        terminal.press(b"q")
+        terminal.press(b"\x03")
         assert terminal.end() == 0
 
 
@@ -256,7 +228,7 @@ async def test_without_colours_nothing_is_coloured(
     with top(environment_of_terminals | {"NO_COLOR": "1"}) as terminal:
         terminal.until(lambda text: "HALTED" in text)
         assert {char.fg for line in terminal.screen.buffer.values() for char in line.values()} == {"default"}
-        terminal.press(b"q")
+        terminal.press(b"\x03")
         assert terminal.end() == 0
 
 
@@ -272,11 +244,10 @@ async def test_it_outlives_a_restart_of_redis(environment_of_terminals: dict[str
             terminal.until(lambda text: "museum" in text)
             server.kill()
             text = terminal.until(lambda text: "Redis does not answer" in text)
-            assert "s ago" in text.splitlines()[0]
             assert "museum" in text  # what was read last
             server.start()
-            terminal.until(lambda text: "does not answer" not in text and "museum" in text and "s ago" not in text)
-            terminal.press(b"q")
+            terminal.until(lambda text: "does not answer" not in text and "museum" in text)
+            terminal.press(b"\x03")
             assert terminal.end() == 0
         await state.close()
     finally:
@@ -293,7 +264,7 @@ async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
             server.process.send_signal(signal.SIGSTOP)
             time.sleep(1)
             began = time.monotonic()
-            terminal.press(b"q")
+            terminal.press(b"\x03")
             assert terminal.end() == 0
             assert time.monotonic() - began < 3
     finally:
