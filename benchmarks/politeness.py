@@ -32,7 +32,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -55,6 +55,7 @@ from benchmarks.politeness_scenarios import (
     Source,
     scenarios,
 )
+from benchmarks.set_clock import Clocks
 from crawlproject import config
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
 from crawlproject.state.client import State
@@ -220,11 +221,13 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
         if (names := Listener("127.0.0.1", None, hangs="names")) in ports:
             settings["CRAWL_DNS_SERVERS"] = ports[names]
-        crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
+        clocks = Clocks(Path(folder)) if scenario.sets_clocks else None
+        with clocks.inherited("redis") if clocks else nullcontext():
+            crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
         if halted := [source.name for source in scenario.sources if source.halted]:
             crawl.redis.sadd(KEYS.halted, *halted)
-        workers = stack.enter_context(Workers(crawl, scenario)).processes
+        workers = stack.enter_context(Workers(crawl, scenario, clocks=clocks)).processes
         seeds = seeds_of(scenario, ports)
         if halted:
             feed(crawl, seeds)
@@ -233,7 +236,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
                 for keys, part in shared_out(scenario, seeds[number : number + 1000]):
                     crawl.redis.lpush(keys.seeds, *part)
         until("an image is done", _START_S, lambda: crawl.redis.xlen(KEYS.image_events))
-        going = Run(crawl, workers, scenario.seconds)
+        going = Run(crawl, workers, scenario.seconds, clocks)
         if scenario.disturb is not None:
             scenario.disturb(going)
         hanging = {source.name for source in scenario.sources if source.hangs}
@@ -381,7 +384,9 @@ class Workers:
         scenario: Scenario,
         urls: Sequence[str] = (),
         shards: Sequence[tuple[Any, Keys]] = (),
+        clocks: Clocks | None = None,
     ) -> None:
+        self._clocks = clocks
         self._crawl = crawl
         self._scenario = scenario
         self._urls = urls
@@ -393,6 +398,8 @@ class Workers:
         try:
             for number in range(self._scenario.workers):
                 environ = crawl.environment
+                if self._clocks is not None:
+                    environ |= self._clocks.environment(f"worker-{number}")
                 if hours:
                     environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
                 if self._urls:

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from benchmarks.arrivals import Listener
 from benchmarks.ours import Crawl, until
+from benchmarks.set_clock import Clocks
 from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
@@ -69,11 +71,14 @@ class Source:
 class Run:
     """A crawl under way, for those who disturb it; they name outages and what is to be judged differently."""
 
-    def __init__(self, crawl: Crawl, workers: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    def __init__(
+        self, crawl: Crawl, workers: list[subprocess.Popen[bytes]], seconds: float, clocks: Clocks | None = None
+    ) -> None:
         self.crawl = crawl
         self.redis: Any = crawl.redis
         self.workers = workers
         self.seconds = seconds
+        self._clocks = clocks
         self.outages: list[Outage] = []
         self.silences: list[tuple[float, float]] = []  # in which no request may arrive
         self.resumed_at = math.inf  # when those halted from the beginning were resumed
@@ -104,6 +109,12 @@ class Run:
         assert leader is not None
         return leader, self.process_of(leader)
 
+    @property
+    def clocks(self) -> Clocks:
+        """The clocks of Redis (`redis`) and of each worker (`worker-0`, ...)."""
+        assert self._clocks is not None
+        return self._clocks
+
     def wait_for_takeover(self, former: bytes) -> float:
         """Wait until another than `former` leads; return when that was seen."""
         until("another worker leads", _TAKEOVER_S, lambda: self.leader() not in {None, former})
@@ -123,6 +134,7 @@ class Scenario:
     seconds: float = 24.0
     disturb: Disturbance | None = None
     skew_hours: tuple[float, ...] = ()  # of each worker's clock
+    sets_clocks: bool = False  # while it runs
     settings: Mapping[str, object] = field(default_factory=dict)
     second: int = 0  # of the workers, that crawl for a second spider, which gets every other seed
     losses: bool = False  # requests may have been sent by processes that could not count them any more
@@ -210,6 +222,78 @@ def killed_redis(run: Run) -> None:
     os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
     embedded.ensure(run.crawl.home / "redis")
     run.outages.append(Outage(at, time.monotonic(), patience=4))
+
+
+STEPS = (0.1, 0.5, 1.0, 2.0, 2.5, 5.0, 60.0, 3600.0)
+SUSPENDS = (0.5, 1.0, 2.5, 5.5, 12.0, 30.0)
+_REST_S = 6.0  # between two jumps of a clock
+
+
+def set_clock(run: Run, steps: Sequence[float] = STEPS, apart: Sequence[float] = ()) -> None:
+    """Set Redis' clock forward by each of `steps` (s), and back; with `apart`, each only for so long."""
+    for number, step in enumerate(sign * step for step in steps for sign in (1, -1)):
+        time.sleep(_REST_S)
+        run.clocks.move("redis", wall=step)
+        if apart:
+            time.sleep(apart[number % len(apart)])
+            run.clocks.move("redis", wall=-step)
+
+
+def suspend_worker(run: Run, suspends: Sequence[float] = SUSPENDS) -> None:
+    """Suspend the machine of a worker for each of `suspends` (s): its monotonic clock stands still, too."""
+    for seconds in suspends:
+        time.sleep(_REST_S)
+        _, leading = run.leading()
+        number = next(number for number, process in enumerate(run.workers) if process is not leading)
+        run.workers[number].send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        run.clocks.move(f"worker-{number}", monotonic=-seconds)
+        run.workers[number].send_signal(signal.SIGCONT)
+
+
+def suspend_redis(run: Run, suspends: Sequence[float] = SUSPENDS, *, clock_stops: bool) -> None:
+    """Suspend Redis for each of `suspends` (s); `clock_stops`: its clock, too, as in a paused virtual machine."""
+    for seconds in suspends:
+        time.sleep(_REST_S)
+        process = run.redis.info("server")["process_id"]
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(seconds)
+        if clock_stops:
+            run.clocks.move("redis", wall=-seconds)
+        os.kill(process, signal.SIGCONT)
+
+
+def jumping_clocks() -> list[Scenario]:
+    """Return crawls whose clocks jump; how much of a rate is used is judged where one jumps once."""
+    jumping = tuple(replace(source, may_wait=True) for source in (*PAIR, Source("slow", 1), Source("rare", 0.2)))
+    ways: dict[str, tuple[float, Disturbance]] = {
+        "clock-set-once": (60, partial(set_once, step=2.0)),
+        "clock-set-back-once": (60, partial(set_once, step=-2.0)),
+        "clock-set": (105, set_clock),
+        "clock-set-and-back": (200, partial(set_clock, apart=(1, 4, 12))),
+        "worker-suspended": (100, suspend_worker),
+        "redis-suspended": (100, partial(suspend_redis, clock_stops=False)),
+        "redis-paused": (100, partial(suspend_redis, clock_stops=True)),
+    }
+    return [
+        *(
+            Scenario(
+                name,
+                PAIR if seconds == 60 else jumping,
+                seconds=seconds,
+                disturb=way,
+                sets_clocks=True,
+                losses=True,
+            )
+            for name, (seconds, way) in ways.items()
+        ),
+    ]
+
+
+def set_once(run: Run, step: float) -> None:
+    """Set Redis' clock forward by `step` (s), or back."""
+    time.sleep(run.seconds / 2)
+    run.clocks.move("redis", wall=step)
 
 
 def lowered_override(run: Run) -> None:
@@ -406,5 +490,6 @@ def scenarios() -> list[Scenario]:
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
         *(hanging_sources(count, 60) for count in (4, 30, 200)),
         hanging_hosts(300, 60),
+        *jumping_clocks(),
         Scenario("slow-answers", (Source("slow", 180, delay=2),), workers=1, seconds=40),
     ]

@@ -102,6 +102,10 @@ class Stopped(CrawlprojectError, IgnoreRequest):
     """The worker shuts down and aborts a request, which goes back to the frontier."""
 
 
+class Paused(CrawlprojectError, IgnoreRequest):
+    """This worker stood still during a download that failed: the request goes back to the frontier, uncounted."""
+
+
 class StorageDown(CrawlprojectError):
     """No thumbnail, or no page, can be stored at the moment; `str(error)` names the storage and the remedy."""
 

@@ -34,9 +34,7 @@ REQUESTED = "requested"  # Requested: what a request for a robots.txt has sent
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
 TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
-FETCH_TIME = (
-    "fetch_time"  # float: seconds that the last download took, to the last byte of the response or to its failure
-)
+FETCH_TIME = "fetch_time"  # float: seconds of the last download, to its last byte or its failure; None: not known
 HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that keep exchanges
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crawlproject import engine
 from crawlproject.errors import ConfigError
+from crawlproject.state.clock import uptime
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
     from crawlproject.net.resolver import Resolver
     from crawlproject.robots.cache import RobotsCache
     from crawlproject.state.client import State
+
+
+PAUSES_EVERY_S = 0.25
+_PAUSE_S = 1.0  # by which the loop is late; less is ordinary on a busy machine
+
+logger = logging.getLogger(__name__)
 
 
 class Leasing:
@@ -45,6 +54,31 @@ class Leasing:
         """Lease again, unless there is another reason not to."""
         self._reasons.remove(reason)
         self.wanted.set()
+
+
+class Pauses:
+    """The times in which this worker stood still: stopped, its machine suspended, or its loop held up for seconds.
+
+    A download under way then says nothing about its site: neither a failure nor how long it took.
+    """
+
+    def __init__(self) -> None:
+        self._seen, self._until = uptime(), -math.inf
+
+    def look(self) -> None:
+        """Note that the loop runs; to be called each `PAUSES_EVERY_S`."""
+        now = uptime()
+        if now - self._seen > PAUSES_EVERY_S + _PAUSE_S:
+            self._until = asyncio.get_running_loop().time()
+            logger.warning(
+                "This worker stood still for %.1f s: what was under way does not count", now - self._seen
+            )
+        self._seen = now
+
+    def overlap(self, began: float) -> bool:
+        """Tell whether this worker stood still after `began` (`loop.time()`)."""
+        self.look()
+        return began <= self._until
 
 
 class Shutdown:
@@ -73,6 +107,7 @@ class Worker:
     download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown
+    pauses: Pauses = field(default_factory=Pauses)
     joined: set[int] = field(default_factory=set)  # shards that have it among their workers, as far as it knows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from PIL import Image
 
 from crawlproject.politeness.slots import tolerance
 from crawlproject.state.keys import Keys
-from demo.gallery import Arrival, Fault, Gallery, set_faults
+from demo.gallery import ANY_PATH, Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
 from tests.kafka_broker import Broker
@@ -161,6 +162,26 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one = Crawl(tmp_path, environment, redis_url)
     yield one
     one.stop()
+
+
+def test_what_a_stopped_worker_misses_is_not_charged_to_the_sites(crawl: Crawl) -> None:
+    photos = crawl.source("photos", 20, pictures=60)
+    set_faults(photos, {ANY_PATH: {"delay": 1.5}})
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{number}.jpg" for number in range(60)))
+        crawl.start(DOWNLOAD_TIMEOUT="3", CRAWL_CIRCUIT_SAMPLES="5")
+        for stop in (1, 2):
+            crawl.until(lambda stop=stop: len(crawl.arrivals("photos")) > 25 * stop)  # type: ignore[misc]
+            crawl.workers[0].send_signal(signal.SIGSTOP)
+            time.sleep(5)
+            crawl.workers[0].send_signal(signal.SIGCONT)
+        crawl.finish()
+        assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(60))
+        assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
+        assert crawl.redis.hget(KEYS.counts_of + "error_timeout", "photos") is None
+        assert crawl.redis.hget(KEYS.counts_of + "retried", "photos") is None
+        assert crawl.redis.hget(KEYS.circuit_of + "photos", "slowed") in {None, b"", b"0"}
+        assert crawl.log().count("stood still for 5.") == 2
 
 
 def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:

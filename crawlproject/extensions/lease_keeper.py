@@ -58,7 +58,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
-from crawlproject.worker import worker_of
+from crawlproject.worker import PAUSES_EVERY_S, worker_of
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class LeaseKeeper:
         self.worker = worker_of(self.crawler)
         self._differed: dict[int, bool] = {}  # by shard
         self._loops = Loops(self.worker.state)
+        self._loops.start(self._look_for_pauses)
         self._loops.start(*(partial(self._beat, shard) for shard in self.worker.state.shards))
         self._one_item_each = getattr(self.worker.spider, "one_item_each", False)
         if self._one_item_each:
@@ -326,6 +327,10 @@ class LeaseKeeper:
         self.worker.lease_queue.settle(lease, settlement)
 
     # Beside the items
+
+    async def _look_for_pauses(self) -> None:
+        await asyncio.sleep(PAUSES_EVERY_S)
+        self.worker.pauses.look()
 
     async def _beat(self, state: State) -> None:
         """Tell a shard that this worker is alive; learn which others are not, and whether this one had lapsed."""

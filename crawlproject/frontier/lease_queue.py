@@ -139,7 +139,7 @@ class LeaseQueue:
     def _next(self, now: float, missed: list[Lease]) -> Request | None:
         while self._waiting and self._waiting[0].slot <= now:
             *_, lease, request, in_time = heapq.heappop(self._waiting)
-            if not lease.is_fresh(now):
+            if not (lease.is_fresh(now) and self.lanes[lease.shard].state.clock.permits(lease.slot)):
                 self.stats.inc_value("frontier/slots_missed")
                 if in_time and not lease.revoked:
                     self.pace.miss()
@@ -314,8 +314,12 @@ class LeaseQueue:
         """
         for lease in self.leases.values():
             lease.revoked |= lease.source in sources
-        stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
-        self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
+        self._return_waiting(lambda lease: lease.source in sources)
+
+    def _return_waiting(self, returns: Callable[[Lease], bool]) -> None:
+        """Return those leases that have not started and that `returns` holds for."""
+        stopped = sorted((waiting for waiting in self._waiting if returns(waiting.lease)), reverse=True)
+        self._waiting = [waiting for waiting in self._waiting if not returns(waiting.lease)]
         heapq.heapify(self._waiting)
         for waiting in stopped:  # the last first, so that they keep their order
             self.give_back(waiting.lease)
@@ -373,6 +377,8 @@ class LeaseQueue:
                 urls.append((request.url, lease.source))
             for stray in reply.strays:
                 self._send_home(stray, lane)
+            if not lane.state.clock.permits(arrived):
+                self._return_waiting(lambda lease: lease.shard == shard)
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)

@@ -40,6 +40,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.clock import local_time
 from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.found_elsewhere import send_requests
 from crawlproject.state.over_shards import shown
@@ -262,6 +263,8 @@ class FrontierScheduler(Scheduler):
             )
             if reply.alive:
                 self.worker.joined.add(shard.number)
+            if await shard.scripts.alive(timeout=self.config.heartbeat_timeout) != [self.state.worker_id]:
+                shard.clock.doubt(local_time())
 
         if self.state.count == 1:
             await join(self.state)
@@ -398,6 +401,9 @@ class FrontierScheduler(Scheduler):
         if not self._homes.has(shard):
             await self._end_leases(shard)
             await asyncio.sleep(_LEASE_EVERY_S)
+            return
+        if (doubt := self.state.shards[shard].clock.valid_from - local_time()) > 0:
+            await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
             return
         is_full = not self.queue.may_fill(shard) or self.worker.download_budget.over_soft_limit
         if is_full or engine.is_busy(self.crawler):

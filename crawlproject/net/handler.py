@@ -15,14 +15,14 @@ from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
-from crawlproject.errors import MemoryShort, StaleConnection, Stopped, TlsFailed
-from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, REQUESTED, SLOT, TLS_FAILURE, Requested
+from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
+from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, REQUESTED, SLOT, TLS_FAILURE, Lease, Requested
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
 from crawlproject.net.heads import Heads
 from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
-from crawlproject.politeness.outcomes import of_exception
+from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.worker import Worker, worker_of
@@ -58,6 +58,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         Raises:
             MemoryShort: the bodies under way exceed their budget, and this body was chosen to be aborted.
+            Paused: the download failed after this worker stood still.
             SlotMissed: the request came here from the gate too late, or its connection was made too late.
             Stopped: the worker shuts down and cannot wait for the response.
             TlsFailed: no secure connection could be made.
@@ -93,21 +94,20 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 raise Stopped(f"aborted: {request.url}") from None
             raise
         except Exception as error:
-            result = "network" if isinstance(error, StaleConnection) else of_exception(error).noted or result
-            if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
-                raise TlsFailed(failure) from error
+            cause = _cause_of(error, worker, began)
+            result = "network" if isinstance(cause, StaleConnection) else of_exception(cause).noted or result
+            if cause is not error:
+                raise cause from error
             raise
         finally:
             del self._under_way[request]
             worker.download_budget.end(body)
-            ended = asyncio.get_running_loop().time()
-            if lease is not None:
-                lease.fetched = ended
-            waited = 0.0 if leave is None else leave.waited  # for a slot, not for the site
-            request.meta[FETCH_TIME] = ended - began - waited
+            request.meta[FETCH_TIME] = _time_taken(worker, began, leave, lease)
             await _note(worker, request, leave, result, body.received)
-        if waited:
-            request.meta["download_latency"] -= waited
+        if request.meta[FETCH_TIME] is None:
+            request.meta.pop("download_latency", None)
+        elif leave is not None:
+            request.meta["download_latency"] -= leave.waited
         if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
             request.meta[TLS_FAILURE] = failure
         return response
@@ -156,6 +156,25 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is not None:
             self._stop.cancel()
         await super().close()
+
+
+def _cause_of(error: Exception, worker: Worker, began: float) -> Exception:
+    """Return why a download that began at `began` has failed: `error`, or what is behind it."""
+    if worker.pauses.overlap(began) and of_exception(error).sample is Sample.ERROR:
+        return Paused(f"this worker stood still meanwhile ({type(error).__name__}: {error})")
+    if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
+        return TlsFailed(failure)
+    return error
+
+
+def _time_taken(worker: Worker, began: float, leave: Passage | None, lease: Lease | None) -> float | None:
+    """Return the seconds that a download took, without those for a slot; None if this worker stood still."""
+    if worker.pauses.overlap(began):
+        return None
+    ended = asyncio.get_running_loop().time()
+    if lease is not None:
+        lease.fetched = ended
+    return ended - began - (0.0 if leave is None else leave.waited)
 
 
 async def _note(worker: Worker, request: Request, leave: Passage | None, result: str, received: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.clock import MICROS
+from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.shards import SourceElsewhere
 from crawlproject.worker import Shutdown
 
@@ -43,7 +43,6 @@ async def try_send_slot(
         RedisError, OSError: as the client does (`REDIS_TROUBLE`).
 
     """
-    loop = asyncio.get_running_loop()
     calls = calls or nullcontext()
     shard, hops = state.shard_for(source or domain or ""), 0
     while hops < _MOST_HOPS:
@@ -55,10 +54,10 @@ async def try_send_slot(
             continue
         if slot is None:
             return NotYet(wait)
-        ahead = slot.moment - loop.time()
+        ahead = slot.moment - local_time()
         await asyncio.sleep(max(ahead, 0))
         confirmed = ahead <= HORIZON_S or await shard.scripts.confirm(slot, host=host)
-        if confirmed and loop.time() <= slot.latest:
+        if confirmed and local_time() <= slot.latest and shard.clock.permits(slot.moment):
             return slot
     return NotYet(_TRY_AGAIN_S)
 
@@ -113,20 +112,20 @@ class Passage:
     @property
     def is_open(self) -> bool:
         """Whether the request may be written now."""
-        now = asyncio.get_running_loop().time()
-        return now <= self._slot.latest if self._lease is None else self._lease.is_fresh(now)
+        now, clock = local_time(), self._state.clock
+        in_time = now <= self._slot.latest if self._lease is None else self._lease.is_fresh(now)
+        return in_time and clock.permits(self._slot.moment)
 
     def use(self) -> None:
         """Note that the request is being written."""
-        late = asyncio.get_running_loop().time() - self._slot.moment
+        late = local_time() - self._slot.moment
         self.sent = self._slot.at + round(late * MICROS)
         if self._lease is not None:
             self._lease.sent = True
 
     async def renew(self) -> bool:
         """Exchange the slot that was missed for one that comes soon, wait for it, and tell whether it came."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = local_time()
         if self._lease is not None and self._lease.revoked:
             return False
         try:
@@ -142,9 +141,9 @@ class Passage:
             return False
         if slot is None:
             return False
-        await asyncio.sleep(max(slot.moment - loop.time(), 0))
+        await asyncio.sleep(max(slot.moment - local_time(), 0))
         self._slot = slot
         if self._lease is not None:
             self._lease.at, self._lease.latest = slot.at, slot.latest
-        self.waited += loop.time() - began
+        self.waited += local_time() - began
         return self.is_open

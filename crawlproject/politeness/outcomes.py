@@ -21,6 +21,7 @@ from crawlproject.errors import (
     MemoryShort,
     NoNameServer,
     OptedOut,
+    Paused,
     RobotsDisallowed,
     RobotsOptOut,
     RobotsUnreachable,
@@ -141,8 +142,7 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
     RobotsUnreachable: Outcome(Becomes.RETRY, Sample.NONE, "robots"),
     IgnoreRequest: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "refused"),  # AddressRefused, too many redirects
     MemoryShort: INTERNAL_FAULT,
-    NoNameServer: STOPPED,
-    Stopped: STOPPED,
+    **dict.fromkeys((NoNameServer, Paused, Stopped), STOPPED),
     BaseException: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "ours"),  # not foreseen: a fault of this program
 }
 

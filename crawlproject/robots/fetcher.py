@@ -14,7 +14,7 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from w3lib.url import safe_url_string
 
-from crawlproject.errors import AddressRefused, Excluded, NoNameServer, SlotMissed
+from crawlproject.errors import AddressRefused, Excluded, NoNameServer, Paused, SlotMissed, Stopped
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
@@ -108,7 +108,7 @@ class RobotsFetcher:
                 self._places -= 1
         except AddressRefused as error:
             return _refused(str(error))
-        except NoNameServer:  # nothing was requested
+        except (NoNameServer, Paused, Stopped):  # this worker's fault
             return Fetched("", wait=_NO_NAME_SERVER_S)
         except Exception as error:  # whatever a download can meet, and a Location can be
             own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words

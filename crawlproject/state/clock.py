@@ -2,59 +2,97 @@
 
 from __future__ import annotations
 
+import math
+import time
+
+from crawlproject.politeness.slots import DOUBT_S
+
 MICROS = 1_000_000
 _WINDOW_S = 5.0  # seconds
+_BOOT_CLOCK = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
+)  # Linux' clock that goes on in a suspended machine
 
-# By how much a second the slots that follow may come sooner than those before them. With 2 % more slots in a
-# second, each used as late as politeness/slots.py allows, 28 ms are left for the way to the site.
-_SLEW = 0.02
-
-# More than a reply can take (state/client.py): a fall by more is a step of Redis' clock, after which the scripts
-# let nothing out until what had its slot is out (clock_guard.lua).
-_STEP_S = 6.0
+# By how much slots may come sooner, within a second, than those before them: with a slot used as late as
+# politeness/slots.py allows, at least 30 ms are left for the way to the site.
+_TOLERATED_S = 0.02
 
 
 class RedisClock:
-    """Maps Redis `TIME` (microseconds) to this worker's monotonic clock (seconds).
+    """Maps the crawl's time (Redis `TIME` in µs, see clock.lua) to this worker's monotonic clock (seconds).
 
-    Every reply says when its script ran, and arrives some time later: `received - ran` is the difference between
-    the clocks plus the time that the reply took. The smallest value of the last five to ten seconds is the best
-    estimate of the difference (the filter of NTP, RFC 5905 section 10), and never too small: a slot is never used
+    A script that was called at `sent`, ran at `ran`, and answered at `received` bounds the difference between the
+    clocks: at least `sent - ran`, at most `received - ran`. The estimate is the smallest upper bound of the last
+    five to ten seconds (the filter of NTP, RFC 5905 section 10). It is never too small, so that no slot is used
     early. A reply that a busy reactor reads late has no effect.
 
-    A lower estimate, because the way from Redis got shorter, or its clock was set forward, is approached slowly
-    (slewed): taken over at once, it would bring slots together. When Redis' clock is set back, scripts report how
-    far the crawl's time is ahead of it (see clock.lua), and the estimate starts again.
+    Doubt voids. A reply may contradict the estimate by more than 20 ms: a clock was set, a machine was suspended,
+    or the path to Redis became shorter. Slots given out before and after it would come together. So slots before
+    `valid_from` are void, and nothing goes out for `DOUBT_S`. By then the earlier slots of all workers are over.
+    A worker that joins others calls `doubt` itself: their clocks may have jumped just before.
     """
 
     def __init__(self) -> None:
-        self._since = self._received = float("-inf")
+        self.valid_from = float("-inf")
+        self._since = self._marked = float("-inf")
         self._recent = self._previous = float("inf")
-        self._ahead: int | None = None
-        self._difference = float("-inf")
+        self._difference = self._mark = float("inf")
+        self._suspended = _suspended()
 
-    def observe(self, ran: int, received: float, ahead: int = 0) -> float:
-        """Learn from a script that ran at `ran` (Redis, µs) and whose reply came at `received` (here, s).
+    def doubt(self, now: float) -> None:
+        """Void all slots until `DOUBT_S` after `now` (`local_time`)."""
+        self.valid_from = now + DOUBT_S
 
-        `ahead` (µs) is how far the crawl's time is ahead of the server's; return by how many seconds it has grown.
+    def observe(self, sent: float, ran: int, received: float) -> float:
+        """Learn from a script: called at `sent` and answered at `received` (here, s), run at `ran` (Redis, µs).
+
+        Return 0.0, or, if it raises doubt, the seconds by which Redis' clock went ahead of this one: negative if
+        it fell behind.
         """
-        grown = 0 if self._ahead is None else ahead - self._ahead
-        self._ahead = ahead
-        if grown:
-            self._since = float("-inf")
-            self._previous = float("inf")
-        if received - self._since > _WINDOW_S:
-            fresh = received - self._since <= 2 * _WINDOW_S
-            self._previous = self._recent if fresh else float("inf")
-            self._recent = float("inf")
+        least, most = sent - ran / MICROS, received - ran / MICROS
+        if received - self._marked > 1.0:
+            self._mark, self._marked = self._difference, received
+        moved = self._mark - most if most < self._mark - _TOLERATED_S else min(self._difference - least, 0.0)
+        is_contradicted = abs(moved) > _TOLERATED_S
+        if is_contradicted or received - self._since > 2 * _WINDOW_S:
+            self._recent = self._previous = self._mark = most
             self._since = received
-        self._recent = min(self._recent, received - ran / MICROS)
-        estimate = min(self._recent, self._previous)
-        if 0 < self._difference - estimate < _STEP_S and not grown:
-            estimate = max(estimate, self._difference - _SLEW * (received - self._received))
-        self._difference, self._received = estimate, received
-        return max(grown, 0) / MICROS
+        elif received - self._since > _WINDOW_S:
+            self._previous, self._recent = self._recent, most
+            self._since = received
+        self._recent = min(self._recent, most)
+        self._difference = min(self._recent, self._previous)
+        self._suspended = max(self._suspended, _suspended())
+        if not is_contradicted or math.isinf(moved):  # infinite at the first estimate
+            return 0.0
+        self.doubt(received)
+        return moved
 
     def local(self, moment: int) -> float:
         """Return `moment` (Redis, µs) on the local clock; `observe` must have been called before."""
         return moment / MICROS + self._difference
+
+    def permits(self, slot: float) -> bool:
+        """Tell whether a slot (local clock, s) is free of doubt.
+
+        While a machine is suspended its monotonic clock stands still, and other workers send: waking raises doubt.
+        """
+        if _suspended() - self._suspended > _TOLERATED_S:
+            self._suspended = _suspended()
+            self.doubt(local_time())
+        return slot >= self.valid_from
+
+
+def local_time() -> float:
+    """Return the present moment on the event loop's clock, which tells only when its present round began."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def uptime() -> float:
+    """Return the seconds since this machine started, those in which it was suspended included."""
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+def _suspended() -> float:
+    """Return the seconds for which this machine was suspended since its start, or slightly less."""
+    return uptime() - local_time()

@@ -22,6 +22,7 @@ from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.pace import MOST_A_CALL
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
+from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.slots import HORIZON_S, MAX_LATE_S, tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.spiders.images import ImagesSpider
@@ -120,6 +121,24 @@ async def test_requests_come_out_at_their_slots(state: State) -> None:
     assert slots[1] - slots[0] > 0.02 - 1e-3
     assert slots[2] - slots[1] > 0.02 - 1e-3
     assert worker.queue.pop() is None
+
+
+async def test_doubt_about_the_time_returns_what_waits_and_lets_nothing_out(state: State) -> None:
+    worker = Worker(state)
+    await worker.ready(rate=50)
+    await worker.look_up()
+    await worker.put(*map(str, range(30)))
+    await worker.queue.fill()
+    (request,) = await worker.popped(1)
+    state.clock.doubt(asyncio.get_running_loop().time())
+    assert not Passage.of_lease(state, request.meta[LEASE], "museum.localhost").is_open  # not even in flight
+    await worker.queue.fill()
+    assert len(worker.queue) == 0
+    await worker.queue.flush()
+    assert await worker.redis.hlen(state.keys.leases_of + state.worker_id) == 1
+    assert worker.stat("frontier/returned") >= 10
+    state.clock.valid_from = 0.0
+    assert [r.meta["identifier"] for r in await worker.popped(3)] == ["1", "2", "3"]
 
 
 async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:

@@ -19,14 +19,14 @@ local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
 local pulse = strings(K.pulse)
 local source = source_of(A.source, A.domain)
-if is_excluded(source) or is_host_excluded(A.host) then return {moment(), '', source, '0', text(UNKNOWN_US), 1} end
-if is_elsewhere(source) then return {moment(), '', source, '0', '0', 2} end
+if is_excluded(source) or is_host_excluded(A.host) then return {text(now), '', source, '0', text(UNKNOWN_US), 1} end
+if is_elsewhere(source) then return {text(now), '', source, '0', '0', 2} end
 look_up({source})
 register_source(source)
 local rate, held, circuit = effective_rate(source), held_until(source), circuit_of(source)
 local interval = interval_of(rate)
 
-local function none_before(at) return {moment(), '', source, '0', text(math.max(at - now, 1000)), 0} end
+local function none_before(at) return {text(now), '', source, '0', text(math.max(at - now, 1000)), 0} end
 
 if not pulse or not interval or is_halted(source) then return none_before(now + UNKNOWN_US) end
 if resume > now or held > 0 then return none_before(math.max(resume, held)) end
@@ -52,4 +52,4 @@ save_slots()
 if distance then
   redis.call('SET', turn_key, text(slot + distance), 'PX', text((slot + distance - now) / 1000 + 1000))
 end
-return {moment(), text(slot), source, string.format('%.17g', rate), '0', 0}
+return {text(now), text(slot), source, string.format('%.17g', rate), '0', 0}

@@ -34,7 +34,7 @@ local outstanding, pulse, unread, sequence, overflow, tails =
 outstanding, overflow = counter(K.outstanding, outstanding), counter(K.overflow, overflow)
 tails = overflow - counter(K.spilled, tails)
 if overflow == 0 then setmetatable(has.apart, {__index = function() return false end}) end -- none is to be looked for
-local reply = {moment(), {'ok', ''}, outstanding, ''}
+local reply = {text(now), {'ok', ''}, outstanding, ''}
 
 -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
 sequence = math.max(counter(K.lease_sequence, sequence), now)
@@ -176,7 +176,7 @@ require_type('hash', leases)
 
 -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
 keep_time()
-reply[1] = moment()
+reply[1] = text(now)
 if resume > now then
   reply[4] = text(resume)
   return reply

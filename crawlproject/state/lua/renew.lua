@@ -14,7 +14,7 @@
 
 local source, pulse = A.source, strings(K.pulse)
 look_up({source})
-local none = {moment(), '', ''}
+local none = {text(now), '', ''}
 local rate = effective_rate(source)
 local interval = interval_of(rate)
 if not pulse or resume > now or not interval or held_until(source) > 0 then return none end
@@ -41,4 +41,4 @@ keep_time()
 set_slot(source, math.max(last or 0, slot + interval))
 save_slots()
 save_paces()
-return {moment(), text(slot), string.format('%.17g', rate)}
+return {text(now), text(slot), string.format('%.17g', rate)}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from redis.exceptions import ResponseError
 
 from crawlproject.models import Requested
-from crawlproject.state.clock import MICROS
+from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts.runner import columns, texts
 from crawlproject.state.scripts.seen import SeenScripts
@@ -522,6 +522,7 @@ class FrontierScripts(SeenScripts):
         never to one that `helps`: it is not the home of this shard.
         `high_water`: what the sources' shares are parts of.
         """
+        sent = local_time()
         ran, state, outstanding, due, *grants = await self._run(
             "lease",
             worker=worker,
@@ -537,7 +538,7 @@ class FrontierScripts(SeenScripts):
             high_water=high_water,
             **({"helps": True} if helps else {}),
         )
-        self._observe(ran)
+        self._observe(sent, ran)
         kind, reason = texts(state)
         given = list(zip(*(grants[n::4] for n in range(4)), strict=True))
         return LeaseReply(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +13,9 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, RedisError
 
 from crawlproject.config import CircuitRules, SeenRules
+from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
-from crawlproject.state.clock import MICROS, RedisClock
+from crawlproject.state.clock import MICROS, RedisClock, local_time
 from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
@@ -137,11 +137,15 @@ class ScriptRunner:
             loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
         return loaded
 
-    def _observe(self, ran: bytes) -> None:
-        moment, ahead = ran.split()
-        back = self._clock.observe(int(moment), asyncio.get_running_loop().time(), int(ahead))
-        if back:
-            logger.warning("The clock of Redis was set back by %.0f s: the crawl keeps its own time", back)
+    def _observe(self, sent: float, ran: bytes) -> None:
+        moved = self._clock.observe(sent, int(ran), local_time())
+        if moved:
+            logger.warning(
+                "Redis' clock went %s this machine's by %.3f s: nothing goes out for %g s",
+                "ahead of" if moved > 0 else "behind",
+                abs(moved),
+                DOUBT_S,
+            )
 
 
 def columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit
-from crawlproject.state.clock import MICROS
+from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 from crawlproject.state.shards import SourceElsewhere
@@ -146,6 +146,7 @@ class SourceScripts(ScriptRunner):
         """
         target = {"source": source, "domain": domain}
         target = {name: value for name, value in target.items() if value is not None}
+        sent = local_time()
         ran, slot, payer, rate, wait, excluded = await self._run(
             "acquire",
             **target,
@@ -154,7 +155,7 @@ class SourceScripts(ScriptRunner):
             horizon=int(_ACQUIRE_HORIZON_S * MICROS),
             share=_OTHERS_SHARE,
         )
-        self._observe(ran)
+        self._observe(sent, ran)
         if excluded == _ELSEWHERE:
             raise SourceElsewhere(payer.decode(errors="surrogateescape"))
         if excluded:
@@ -186,6 +187,7 @@ class SourceScripts(ScriptRunner):
         held or excluded, or has changed its state since. The request goes to `host`, and has the lease `lease` of
         `worker`, or none.
         """
+        sent = local_time()
         ran, moment, rate = await self._run(
             "renew",
             source=slot.source,
@@ -196,7 +198,7 @@ class SourceScripts(ScriptRunner):
             worker=worker,
             lease=lease,
         )
-        self._observe(ran)
+        self._observe(sent, ran)
         if not moment:
             return None
         return Slot(slot.source, self._clock.local(int(moment)), int(moment), float(rate), LATE_S)

@@ -6,7 +6,7 @@
 -- somebody sets it, or after a fail-over to a host with another. `seen` is the latest moment of the crawl's time
 -- that a leader or a lease has seen. Where the server is behind, time stands still until one of them notes by how
 -- much the crawl is `ahead`: slots, delays, holds and heartbeats keep their meaning, and no source gets more than
--- its rate. A clock that is set forward lets time pass quickly; clock_guard.lua says what follows from that.
+-- its rate. A clock that is set forward lets time pass quickly: each worker finds that out (state/clock.py).
 -- heartbeat.lua takes care that no worker loses its leases because of it.
 
 local CENTURY = 3e15
@@ -18,6 +18,3 @@ local seen, ahead = number(kept[1], 0) or 0, number(kept[2], 0) or 0
 if seen > server_time + CENTURY then seen = 0 end
 if ahead > CENTURY then ahead = 0 end
 local now = math.max(server_time + ahead, seen)
-
--- When a script ran, for the clocks of the workers; they begin anew where `ahead` has changed.
-local function moment() return text(now) .. ' ' .. text(ahead) end
