@@ -8,23 +8,19 @@ import time
 from crawlproject.politeness.slots import DOUBT_S
 
 MICROS = 1_000_000
-_WINDOW_S = 5.0  # seconds
-_BOOT_CLOCK = getattr(
+_UPTIME = getattr(
     time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
-)  # Linux' clock that goes on in a suspended machine
-
-# By how much slots may come sooner, within a second, than those before them: with a slot used as late as
-# politeness/slots.py allows, at least 30 ms are left for the way to the site.
-_TOLERATED_S = 0.02
+)  # Linux' clock that a suspended machine does not stop
+_DRIFT = 0.001  # more than two clocks drift apart
+_MOST_S = 0.02  # that slots may come sooner, within a second, than those before: politeness/slots.py leaves 50 ms
 
 
 class RedisClock:
     """Maps the crawl's time (Redis `TIME` in µs, see clock.lua) to this worker's monotonic clock (seconds).
 
     A script that was called at `sent`, ran at `ran`, and answered at `received` bounds the difference between the
-    clocks: at least `sent - ran`, at most `received - ran`. The estimate is the smallest upper bound of the last
-    five to ten seconds (the filter of NTP, RFC 5905 section 10). It is never too small, so that no slot is used
-    early. A reply that a busy reactor reads late has no effect.
+    clocks: at least `sent - ran`, at most `received - ran`. The smallest upper bound is the estimate, never too
+    small, so that no slot is used early.
 
     Doubt voids. A reply may contradict the estimate by more than 20 ms: a clock was set, a machine was suspended,
     or the path to Redis became shorter. Slots given out before and after it would come together. So slots before
@@ -33,10 +29,8 @@ class RedisClock:
     """
 
     def __init__(self) -> None:
-        self.valid_from = float("-inf")
-        self._since = self._marked = float("-inf")
-        self._recent = self._previous = float("inf")
-        self._difference = self._mark = float("inf")
+        self.valid_from = self._received = self._marked = -math.inf
+        self._difference = self._mark = math.inf  # now, and a second ago or less
         self._suspended = _suspended()
 
     def doubt(self, now: float) -> None:
@@ -52,19 +46,15 @@ class RedisClock:
         least, most = sent - ran / MICROS, received - ran / MICROS
         if received - self._marked > 1.0:
             self._mark, self._marked = self._difference, received
-        moved = self._mark - most if most < self._mark - _TOLERATED_S else min(self._difference - least, 0.0)
-        is_contradicted = abs(moved) > _TOLERATED_S
-        if is_contradicted or received - self._since > 2 * _WINDOW_S:
-            self._recent = self._previous = self._mark = most
-            self._since = received
-        elif received - self._since > _WINDOW_S:
-            self._previous, self._recent = self._recent, most
-            self._since = received
-        self._recent = min(self._recent, most)
-        self._difference = min(self._recent, self._previous)
+        moved = self._mark - most if most < self._mark - _MOST_S else min(self._difference - least, 0.0)
+        drifted, self._received = _DRIFT * (received - self._received), received
         self._suspended = max(self._suspended, _suspended())
-        if not is_contradicted or math.isinf(moved):  # infinite at the first estimate
+        if abs(moved) <= _MOST_S:
+            self._difference = min(self._difference + drifted, most)
             return 0.0
+        self._difference = self._mark = most
+        if math.isinf(moved):
+            return 0.0  # the first estimate
         self.doubt(received)
         return moved
 
@@ -77,7 +67,7 @@ class RedisClock:
 
         While a machine is suspended its monotonic clock stands still, and other workers send: waking raises doubt.
         """
-        if _suspended() - self._suspended > _TOLERATED_S:
+        if _suspended() - self._suspended > _MOST_S:
             self._suspended = _suspended()
             self.doubt(local_time())
         return slot >= self.valid_from
@@ -90,7 +80,7 @@ def local_time() -> float:
 
 def uptime() -> float:
     """Return the seconds since this machine started, those in which it was suspended included."""
-    return time.clock_gettime(_BOOT_CLOCK)
+    return time.clock_gettime(_UPTIME)
 
 
 def _suspended() -> float:

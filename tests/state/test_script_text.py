@@ -37,8 +37,8 @@ def test_a_script_finds_all_functions_that_it_calls(verb: str) -> None:
 
 def test_constants_stand_as_numbers() -> None:
     text = ScriptText("lease", KEYS).text
-    assert "LONGEST_SILENCE_US" not in text
-    assert "now - seen > 3000000" in text
+    assert "DOUBT_US" not in text
+    assert "resume = now + 1500000" in text
 
 
 def test_only_scripts_that_give_or_keep_slots_look_which_server_it_is() -> None:
