@@ -55,11 +55,6 @@ def _place_in(reference: bytes) -> _Place | None:
     return found and _Place(found[1].decode(), int(found[2]), int(found[3]), found[4].decode(), int(found[5]))
 
 
-def _named(source: str) -> bytes:
-    """Return what stands before a source's requests in an extent."""
-    return source.encode(errors="surrogateescape")
-
-
 class Overflow:
     """Spills the tails of a frontier's sources to a store, and refills their windows from there.
 
@@ -143,7 +138,7 @@ class Overflow:
     def _write(self, pack: str, tails: list[Tail]) -> list[Extent]:
         body, extents, offset = [], [], 0
         for tail in tails:
-            blob = compressed([_named(tail.source), *tail.entries])
+            blob = compressed([tail.source.encode(errors="surrogateescape"), *tail.entries])
             extents.append(Extent.of(tail, offset, len(blob)))
             body.append(blob)
             offset += len(blob)
@@ -239,7 +234,7 @@ class Overflow:
         except (FileNotFoundError, ValueError):
             return None
         is_whole = (len(entries), digest_of(entries)) == (place.requests, place.digest)
-        return entries if is_whole and (source is None or name == _named(source)) else None
+        return entries if is_whole and source in {None, name.decode(errors="surrogateescape")} else None
 
     async def _is_lost(self, reference: bytes) -> bool:
         """Tell whether an extent that could not be read counts as lost: not before the last of `TRIES`.
