@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from crawlproject.state import overflow as state_of_overflow
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Extent, Tail, Wanted
+from crawlproject.state.scripts import Extent, Tail, Wanted, digest_of
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import Packs, compressed, decompressed, probe
 from crawlproject.threads import in_thread
@@ -29,7 +30,8 @@ _SWEPT_A_CALL = 500
 _STORE_TIMEOUT_S = 40.0  # for one read or write, including a second attempt by the client
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0  # while the store is down: less than a fault is remembered
 _MOST_DROPPED = 5_000  # that wait for their places in the seen filter to be given up
-_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):(\d{1,12}):(\d{1,9}):(\d{1,9})")
+TRIES = 10  # to read an extent, two seconds apart or more, before it counts as lost
+_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):(\d{1,12}):(\d{1,9}):([0-9a-f]{40}):(\d{1,9})")
 _MARK = ".store"  # in the folder of a frontier's packs: this is the store that they are in
 
 
@@ -43,13 +45,14 @@ class _Place(NamedTuple):
     pack: str
     offset: int
     length: int
+    digest: str
     requests: int
 
 
 def _place_in(reference: bytes) -> _Place | None:
     """Return what a reference says, None if it was not written by crawlproject."""
     found = _REFERENCE.fullmatch(reference)
-    return found and _Place(found[1].decode(), *(int(number) for number in found.groups()[1:]))
+    return found and _Place(found[1].decode(), int(found[2]), int(found[3]), found[4].decode(), int(found[5]))
 
 
 class Overflow:
@@ -70,6 +73,7 @@ class Overflow:
         self._fault = ""
         self._retry_s = _RETRY_S
         self._removed: list[str] = []
+        self._tries: Counter[bytes] = Counter()  # of extents that could not be read
 
     # Steps of loops.Loops
 
@@ -134,7 +138,7 @@ class Overflow:
     def _write(self, pack: str, tails: list[Tail]) -> list[Extent]:
         body, extents, offset = [], [], 0
         for tail in tails:
-            blob = compressed(tail.entries)
+            blob = compressed([tail.source.encode(errors="surrogateescape"), *tail.entries])
             extents.append(Extent.of(tail, offset, len(blob)))
             body.append(blob)
             offset += len(blob)
@@ -150,8 +154,10 @@ class Overflow:
         """
         found = await self._scripts.refill_take(most=_SOURCES_A_CALL)
         for wanted in found:
-            entries = await self._read(wanted.reference)
+            entries = await self._read(wanted.reference, wanted.source)
             if entries is None:
+                if not await self._is_lost(wanted.reference):
+                    continue
                 self._tell_lost(wanted)
             await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.bounds.high_water)
         if found:
@@ -174,7 +180,10 @@ class Overflow:
         reference = await state_of_overflow.dropped_extent(self._state, self._keys, _MOST_DROPPED)
         if reference is None:
             return 0
-        await self._scripts.drop_extent(reference, await self._read(reference) or [])
+        entries = await self._read(reference)
+        if entries is None and not await self._is_lost(reference):
+            return 0
+        await self._scripts.drop_extent(reference, entries or [])
         return 1
 
     async def sweep(self) -> int:
@@ -212,8 +221,8 @@ class Overflow:
                 "had, make that file"
             )
 
-    async def _read(self, reference: bytes) -> list[bytes] | None:
-        """Return the requests of an extent, None if they are lost."""
+    async def _read(self, reference: bytes, source: str | None = None) -> list[bytes] | None:
+        """Return the requests of an extent; None if other bytes come, or it is another source's."""
         place = _place_in(reference)
         if place is None:
             return None
@@ -221,14 +230,33 @@ class Overflow:
             blob = await self._in_store(
                 lambda: self._packs.read(place.pack, place.offset, place.length), (FileNotFoundError,)
             )
-            entries = decompressed(blob)
-        except FileNotFoundError:
-            await self._check_store(place.pack.partition("/")[0])
-            await self._in_store(lambda: probe(self._packs))
+            name, *entries = decompressed(blob)
+        except (FileNotFoundError, ValueError):
             return None
-        except ValueError:
-            return None
-        return entries if len(entries) == place.requests else None
+        is_whole = (len(entries), digest_of(entries)) == (place.requests, place.digest)
+        return entries if is_whole and source in {None, name.decode(errors="surrogateescape")} else None
+
+    async def _is_lost(self, reference: bytes) -> bool:
+        """Tell whether an extent that could not be read counts as lost: not before the last of `TRIES`.
+
+        Raises:
+            StoreTrouble: the store fails, gives other bytes than were written, or is another one. Nothing is lost.
+
+        """
+        place = _place_in(reference)
+        if place is None:
+            return True
+        await self._check_store(place.pack.partition("/")[0])
+        await self._in_store(lambda: probe(self._packs))
+        self._tries[reference] += 1
+        if self._tries[reference] == 1:
+            logger.warning(
+                "An extent in %s cannot be read as it was written, trying again: %s", self._packs.place, place.pack
+            )
+        if self._tries[reference] < TRIES:
+            return False
+        del self._tries[reference]
+        return True
 
     async def _in_store(self, work: Callable[[], T], passing: tuple[type[Exception], ...] = ()) -> T:
         """Run blocking work of the store in a thread.

@@ -24,7 +24,9 @@ _SOURCES_A_CALL = 100
 _ATTEMPTS = 3
 _OF_LINKS = 3  # priorities: 0 to 2
 _LINE = re.compile(rb"\d+ \d+( \d+)?")  # of the ledger
-_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:(\d+)")  # to an extent (preludes/extents.lua)
+_REFERENCE = re.compile(
+    rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:[0-9a-f]{40}:(\d+)"
+)  # to an extent (preludes/extents.lua)
 _COUNTERS = ("outstanding", "overflow", "spilled")
 # How much is under each of these prefixes, by their names in Keys.
 COUNTED = {

@@ -14,6 +14,7 @@ from crawlproject.state.script_text import ScriptText
 from crawlproject.state.scripts.runner import packed
 from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
+TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # at most this many sources can have that part of the overflow
 _WAIT_S = 1
@@ -98,10 +99,12 @@ async def await_seed(state: State) -> bool:
     """Wait a second at most for a seed, and tell whether there is one. Nothing is moved.
 
     The one blocking command that a worker sends: it hears of a seed at once. The command takes the last seed and
-    puts it back to its place: carried out late, when the worker has been given up, it does no harm.
+    puts it back to its place: carried out late, when the worker has been given up, it does no harm. Where seeds
+    wait already, none is sent here.
     """
     seeds = state.keys.seeds
-    return await state.redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
+    waiting: Any = await state.redis.llen(seeds)
+    return bool(waiting) or await state.redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
 
 
 async def has_taken(state: State) -> bool:

@@ -90,7 +90,8 @@ class S3Packs(S3Storage):
                 return b""
             raise
         body: bytes = found["Body"].read()
-        return body
+        is_part = found["ResponseMetadata"]["HTTPStatusCode"] == 206
+        return body if is_part else body[offset : offset + length]
 
     def exists(self, name: str) -> bool:
         """Tell whether the object is there."""
@@ -121,8 +122,11 @@ def open_packs(uri: str, settings: Any) -> Packs:
 
 
 def probe(packs: Packs) -> None:
-    """Try whether the store takes something as large as a small pack."""
-    packs.write(PROBE, bytes(PROBE_SIZE))
+    """Try whether the store takes something as large as a small pack, and gives a part of it; else an OSError."""
+    data = bytes(range(256)) * (PROBE_SIZE // 256)
+    packs.write(PROBE, data)
+    if packs.read(PROBE, 1000, 100) != data[1000:1100]:
+        raise OSError("a part of what was written is read as something else")
 
 
 def compressed(entries: Sequence[bytes]) -> bytes:

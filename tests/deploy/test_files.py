@@ -21,6 +21,7 @@ import yaml
 
 from crawlproject import config
 from crawlproject.config import SETTINGS, cluster_address
+from crawlproject.politeness.addresses import _GLOBAL_V6, _SPECIAL_NETWORKS, AddressGuard
 from crawlproject.state import embedded
 from tests.deploy.engine import NO_COMPOSE, composer
 from tests.waiting import until
@@ -399,12 +400,11 @@ def test_kustomize_builds_what_kubectl_would_apply(folder: str) -> None:
         kubernetes_validate.validate(one, "1.31", strict=True)
 
 
-def test_the_network_policies_let_the_pods_out_to_the_public_web_and_nobody_in_but_prometheus() -> None:
+def test_the_network_policies_let_nobody_in_but_prometheus() -> None:
     policies = {name: one["spec"] for (kind, name), one in manifests().items() if kind == "NetworkPolicy"}
     assert policies.keys() == {"nothing", "crawl", "metrics", "redis", "redis-cluster", "crawl-to-redis"}
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert policies["metrics"]["ingress"][0]["ports"] == [{"port": 9410, "protocol": "TCP"}]
-    (rule,) = [one for one in policies["crawl"]["egress"] if {"port": 443, "protocol": "TCP"} in one["ports"]]
     # The nodes of Redis reach each other and name servers, and only workers, monitor and the job reach them.
     assert {peer for rule in policies["redis"]["egress"] for one in rule["to"] for peer in one} == {
         "podSelector",
@@ -415,20 +415,48 @@ def test_the_network_policies_let_the_pods_out_to_the_public_web_and_nobody_in_b
         {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": names}]}}
         for names in [["redis", "redis-cluster", "worker", "monitor"]]
     ] + [{"podSelector": {"matchLabels": {"app": "redis"}}}]
-    kept: list[Any] = []
-    for block in rule["to"]:
-        network = ipaddress.ip_network(block["ipBlock"]["cidr"])
-        outside = [ipaddress.ip_network(one) for one in block["ipBlock"].get("except", [])]
-        kept.append((network, outside))
 
-    def passes(address: str) -> bool:
-        one = ipaddress.ip_address(address)
-        return any(one in network and not any(one in other for other in outside) for network, outside in kept)
 
-    for private in ("10.1.2.3", "127.0.0.1", "169.254.169.254", "172.20.0.1", "192.168.1.1", "fd00::1", "fe80::1"):
-        assert not passes(private)
-    for public in ("1.1.1.1", "93.184.215.14", "2606:4700::1"):
-        assert passes(public)
+def blocks_open_by_the_guard() -> list[dict[str, Any]]:
+    """Return what the network policy lets through, by the table of the address guard."""
+    closed: list[Any] = [network for _, network in _SPECIAL_NETWORKS]
+    nat64 = ipaddress.ip_network("64:ff9b::/96")
+    closed += [
+        ipaddress.ip_network((int(nat64[0]) + int(network[0]), 96 + network.prefixlen))
+        for network in closed
+        if network.version == 4
+    ]
+
+    def block(cidr: Any) -> dict[str, Any]:
+        inside = [one for one in closed if one.version == cidr.version and one.subnet_of(cidr)]
+        found = [str(one) for one in ipaddress.collapse_addresses(inside)]
+        return {"ipBlock": {"cidr": str(cidr), "except": found}}
+
+    return [block(cidr) for cidr in (ipaddress.ip_network("0.0.0.0/0"), _GLOBAL_V6, nat64)]
+
+
+def test_the_network_policies_let_out_to_the_public_web_alone_as_the_address_guard_does() -> None:
+    """What the policy lists is what the guard refuses, at both sides of each end of each network of either."""
+    policy = manifests()["NetworkPolicy", "crawl"]["spec"]
+    (rule,) = [one for one in policy["egress"] if {"port": 443, "protocol": "TCP"} in one["ports"]]
+    expected = blocks_open_by_the_guard()
+    assert rule["to"] == expected, f"put into network.yaml\n{yaml.safe_dump(expected, sort_keys=False)}"
+    blocks = [
+        (ipaddress.ip_network(block["cidr"]), [ipaddress.ip_network(one) for one in block["except"]])
+        for block in (one["ipBlock"] for one in rule["to"])
+    ]
+    networks = {network for _, network in _SPECIAL_NETWORKS}.union(*([cidr, *inside] for cidr, inside in blocks))
+    tried = {
+        type(end)(int(end) + step)
+        for network in networks
+        for end in (network[0], network[-1])
+        for step in (-1, 0, 1)
+        if 0 <= int(end) + step < 2**end.max_prefixlen
+    }
+    guard = AddressGuard()
+    for address in tried:
+        passes = any(address in cidr and not any(address in one for one in inside) for cidr, inside in blocks)
+        assert passes == (guard.refusal([address], 443) is None), address
 
 
 @pytest.mark.parametrize(

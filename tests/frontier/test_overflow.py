@@ -21,7 +21,7 @@ from crawlproject import config
 from crawlproject.frontier.codec import url_of
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dropped import drop_queued, forget_dropped
-from crawlproject.frontier.overflow import Overflow, StoreTrouble
+from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
@@ -97,6 +97,13 @@ async def crawled(state: State, overflow: Overflow, site: str = SITE, count: int
 
     await until_async(is_done)
     return urls
+
+
+async def read_often(state: State, overflow: Overflow) -> None:
+    """Try to read the first extent of the source as often as it takes to be given up."""
+    for _ in range(TRIES):
+        await db(state).sadd(state.keys.refill_ready, SITE)
+        await overflow.refill()
 
 
 async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs: FolderPacks) -> None:
@@ -184,6 +191,7 @@ async def test_a_lost_pack_is_counted_and_the_crawl_ends(
     lost = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
     await spilled(overflow)
     packs.remove(lost)
+    await read_often(crawl, overflow)
     urls = await crawled(crawl, overflow)
     assert urls == [url(n) for n in range(300) if not 12 <= n < 12 + 64]
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
@@ -200,11 +208,14 @@ async def test_a_broken_pack_is_counted_and_the_crawl_ends(
     await overflow.spill()
     name = next(iter(await db(crawl).hkeys(crawl.keys.packs))).decode()
     packs.write(name, broken)
+    await read_often(crawl, overflow)
     assert len(await crawled(crawl, overflow)) == 36
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
 
 
-@pytest.mark.parametrize("reference", [b"nonsense", b"../../etc/passwd:0:100:3", b"a/1-b:0:99:999999999", b"\xff"])
+@pytest.mark.parametrize(
+    "reference", [b"nonsense", b"../../etc/passwd:0:100:3", b"a/1-b:0:99:" + b"0" * 40 + b":999999999", b"\xff"]
+)
 async def test_a_reference_that_others_have_written_leads_nowhere(
     crawl: State, packs: FolderPacks, reference: bytes
 ) -> None:
@@ -422,8 +433,7 @@ async def test_commands_count_what_is_in_the_store(crawl: State, packs: FolderPa
     assert said("stats")["seeds_waiting"] == 2 * 488
     reference = await db(crawl).lindex(f"{crawl.keys.extents_of}1:{SITE}", 0)
     packs.remove(reference.decode().partition(":")[0])
-    await db(crawl).sadd(crawl.keys.refill_ready, SITE)
-    await overflow.refill()
+    await read_often(crawl, overflow)
     assert said("stats")["overflow_lost"] == 64
     left = said("purge", "--json", SITE)["waiting"]
     assert left == 500 - 64
@@ -492,8 +502,53 @@ async def test_an_object_that_is_missing_is_lost_but_not_with_its_whole_bucket(c
     with pytest.raises(StoreTrouble):
         await Overflow(crawl, packs_in(gate, "another")).refill()
     packs.remove(lost)
+    await read_often(crawl, overflow)
     assert await crawled(crawl, overflow) == [url(n) for n in range(300) if not 12 <= n < 12 + 64]
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["whole", "lie", "short"])
+async def test_a_store_that_answers_with_other_bytes_loses_and_mixes_nothing(
+    crawl: State, gate: Gate, mode: str
+) -> None:
+    packs = packs_in(gate, "packs")
+    packs.client.create_bucket(Bucket="packs")
+    overflow = Overflow(crawl, packs)
+    sites = ("site0.example", "site1.example")
+    for site in sites:
+        await discover(crawl, 12 + 64, site)
+    assert await overflow.spill() == 2 * 64  # in one pack
+    gate.mode = mode
+    faults = set()
+    for _ in range(2 * TRIES):
+        await db(crawl).sadd(crawl.keys.refill_ready, *sites)
+        try:
+            await overflow.refill()
+        except StoreTrouble as error:
+            faults.add(str(error).partition(":")[0])
+    # Which is the right bytes with some behind them, for the extent at the beginning of the pack.
+    read = {"whole": 2, "lie": 1, "short": 0}[mode]
+    assert await counters(crawl) == (2 * 12 + 64 * read, 64 * (2 - read), 64 * (2 - read))
+    assert faults == (set() if mode == "whole" else {"CRAWL_OVERFLOW_STORE=s3"})
+    gate.mode = "pass"
+    await db(crawl).hset(crawl.keys.rates, sites[1], "100000")
+    urls = await crawled(crawl, overflow, sites[0])
+    for site in sites:
+        assert [one for one in urls if site in one] == [url(n, site) for n in range(12 + 64)]
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
+
+
+async def test_an_extent_of_another_source_is_none_of_this_one(crawl: State, packs: FolderPacks) -> None:
+    overflow = Overflow(crawl, packs)
+    other = "library.example"
+    await discover(crawl, 12 + 64)
+    await discover(crawl, 12 + 64, other)
+    assert await overflow.spill() == 2 * 64
+    await db(crawl).rename(f"{crawl.keys.extents_of}1:{other}", f"{crawl.keys.extents_of}1:{SITE}")
+    await read_often(crawl, overflow)
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
+    assert await counters(crawl) == (2 * 12, 64, 64)
 
 
 # Killed

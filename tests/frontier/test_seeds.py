@@ -463,6 +463,18 @@ async def test_nothing_moves_while_nothing_has_room(crawl: State) -> None:
     assert after["rdb_changes_since_last_save"] == before["rdb_changes_since_last_save"]
 
 
+async def test_a_line_beyond_a_mebibyte_is_a_dead_letter_and_keeps_no_seed_back(crawl: State) -> None:
+    redis: Any = crawl.redis
+    first, second = lines("archive", 2)
+    await redis.lpush(crawl.keys.seeds, first, b"x" * 2_000_000, b"\0junk", second)
+    reader = reader_of(crawl)
+    while await redis.llen(crawl.keys.seeds):
+        await reader.read()
+    assert await redis.llen(crawl.keys.queue_of + "0:archive") == 2
+    reasons = [letter[b"reason"].decode()[:12] for _, letter in await redis.xrange(crawl.keys.dead)]
+    assert reasons == ["a line of 2.", "URL with spa"]
+
+
 async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: State) -> None:
     redis: Any = crawl.redis
     await redis.set(crawl.keys.outstanding, 397)

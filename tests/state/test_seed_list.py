@@ -1,12 +1,18 @@
-"""The seed list: waiting for a seed moves none, and what has room is told."""
+"""The seed list: waiting for a seed moves none, what has room is told, and long lines hold nobody up."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+import msgpack
+import pytest
 
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import OutboxScripts
 from tests.waiting import until_async
 
 
@@ -38,3 +44,61 @@ async def test_room_is_what_the_settings_leave(state: State) -> None:
     assert await seed_list.room(state) == (1_000_000, 1_000_000)
     await redis.mset({state.keys.outstanding: 1_000_001, state.keys.overflow: 999_999})
     assert await seed_list.room(state) == (0, 1)
+
+
+Taker = Callable[[State], Awaitable[list[bytes]]]
+USERS = Keys("{users}", "images", "crawl")
+
+
+async def by_the_worker(state: State) -> list[bytes]:
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    seeds = await state.scripts.take_seeds("w", 200)
+    redis: Any = state.redis
+    await redis.delete(state.keys.processing_of + "w")
+    return seeds
+
+
+async def to_a_shard_and_on(state: State) -> list[bytes]:
+    users = OutboxScripts(state.redis, USERS, state.clock, shard=(0, 2))
+    redis: Any = state.redis
+    if seeds := await users.peek_seeds("w", 500):
+        assert await users.split_seeds(seeds, [1] * len(seeds))
+    items = await users.offer(1, count=500)
+    await redis.ltrim(USERS.outbox_of + "1", len(items), -1)
+    return [msgpack.unpackb(item, raw=True)[2] for item in items]
+
+
+async def to_another_slot(state: State) -> list[bytes]:
+    users = OutboxScripts(state.redis, USERS, state.clock)
+    chunk = await users.send_seeds(1000)
+    if chunk is None:
+        return []
+    await users.ack_seeds(chunk.number)
+    return list(chunk.seeds)
+
+
+async def cpu_ms(redis: Any) -> float:
+    """Return the processor time of Redis' main thread: what a script took, whatever else this machine does."""
+    used = await redis.info("cpu")
+    return 1000 * float(used["used_cpu_user_main_thread"] + used["used_cpu_sys_main_thread"])
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("take", [by_the_worker, to_a_shard_and_on, to_another_slot])
+async def test_long_lines_hold_redis_no_longer_than_they_took_to_push(state: State, take: Taker) -> None:
+    """They are not read: a zero byte and their length take their place. A hundred of 10 MB held it for 4.4 s."""
+    redis: Any = state.redis
+    seeds = state.keys.seeds if take is by_the_worker else USERS.users_seeds
+    long, large, short = b"x" * 10_000_000, b"y" * 1_048_576, b"http://a/"
+    pushed = [short] * 250 + [long] * 9 + [large] * 9 + [short, long]
+    pushing, holding, taken = [], [], []
+    before = await cpu_ms(redis)
+    for seed in pushed:
+        await redis.lpush(seeds, seed)
+        pushing.append(-before + (before := await cpu_ms(redis)))
+    while some := await take(state):
+        holding.append(-before + (before := await cpu_ms(redis)))
+        taken += some
+    assert [seed if seed[:1] != b"\0" else long for seed in taken] == pushed
+    assert all(10_000_000 <= int(seed[1:]) < 12_600_000 for seed in taken if seed[:1] == b"\0")
+    assert max(holding) < sorted(pushing)[-5]  # no call takes longer than it took to push one such line

@@ -28,6 +28,7 @@ class Gate:
     """An HTTP proxy on a port of its own. `mode` is what it does with requests:
 
     "pass"; "slow" (a second later); "hang" (no answer, until the mode changes); "drop" (the connection is closed);
+    "whole" (ignores Range, as HTTP allows); "lie" (so, but with the status of a part); "short" (half of a body);
     a status of `ERRORS` (S3's own error for it). `refuse` and `listen` close and open the port itself.
     """
 
@@ -102,10 +103,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         connection = http.client.HTTPConnection(gate.target, timeout=20)
-        connection.request(self.command, self.path, body, dict(self.headers))
+        headers = {
+            name: value for name, value in self.headers.items() if name != "Range" or mode not in {"whole", "lie"}
+        }
+        connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         data = answer.read()
-        self.send_response(answer.status)
+        if mode == "short" and self.command == "GET":
+            data = data[: len(data) // 2]
+        self.send_response(206 if mode == "lie" and "Range" in self.headers else answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
                 self.send_header(name, value)

@@ -12,21 +12,22 @@ local STAYS_US = 5000000 -- as often as the shards look for a newer catalogue
 
 local key = K.outbox_of .. A.to
 require_type('list', key)
-for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
-  if not item_in(packed) then
-    redis.call('LREM', key, 1, packed)
-    send(A.to, 'foreign', packed)
-  end
-end
-
 -- Whether it is something that this shard has sent itself, less than STAYS_US ago: its number is when.
 local function stays(item) return A.to == A.shard and item.hops > MOST_WAYS and math.abs(now - item.number) < STAYS_US end
 
 local reply, size, last = {}, 0, 0
-for _, packed in ipairs(redis.call('LRANGE', key, 0, A.count - 1)) do
-  local item = item_in(packed)
-  if size >= A.size or not item or stays(item) then break end
-  reply[#reply + 1], size, last = packed, size + #packed, item.number
+while #reply < A.count and size < A.size do
+  local packed = redis.call('LINDEX', key, #reply) -- one by one: each may have a megabyte
+  local item = packed and item_in(packed)
+  if packed and not item then
+    redis.call('LREM', key, 1, packed)
+    send(A.to, 'foreign', packed)
+    size = size + #packed
+  elseif item and not stays(item) then
+    reply[#reply + 1], size, last = packed, size + #packed, item.number
+  else
+    break
+  end
 end
 if last == 0 then return {} end
 redis.call('SET', K.outbox_sequence, text(math.max(outbox.last, last)))

@@ -1,4 +1,5 @@
 -- Returns the seeds that users have pushed and that come next, the first one at the head; they stay where they are.
+-- needs: next_seeds
 -- types: list users_seeds
 -- reads: carrier
 --
@@ -7,12 +8,6 @@
 
 local carrier = strings(K.carrier)
 if carrier and carrier ~= A.worker and redis.call('PTTL', K.carrier) >= 0 then return {} end
-local waiting, size, found = redis.call('LRANGE', K.users_seeds, -A.count, -1), 0, {}
-if #waiting == 0 then return {} end
-redis.call('SET', K.carrier, A.worker, 'PX', A.ttl)
-for index = #waiting, 1, -1 do
-  if size >= A.size then break end
-  found[#found + 1] = waiting[index]
-  size = size + #waiting[index]
-end
+local found = next_seeds(K.users_seeds, K.outbox_of .. 'next', A.count, A.size)
+if #found > 0 then redis.call('SET', K.carrier, A.worker, 'PX', A.ttl) end
 return found

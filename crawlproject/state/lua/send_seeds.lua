@@ -1,5 +1,5 @@
 -- Returns the chunk of seeds that the shard is to take next; makes one of what users have pushed, if there is none.
--- needs: outbox
+-- needs: next_seeds, outbox
 -- types: list users_seeds seeds_out, string seeds_sequence
 --
 -- A: count, size (seeds in a chunk, and bytes beyond which it takes no further one).
@@ -19,17 +19,13 @@ if head then
     error('WRONGTYPE ' .. K.seeds_out .. ' does not hold chunks of seeds: remove it', 0)
   end
 else
-  local waiting, size = redis.call('LRANGE', K.users_seeds, -A.count, -1), 0
+  local waiting = next_seeds(K.users_seeds, K.seeds_out .. ':next', A.count, A.size)
   if #waiting == 0 then return {} end
   -- Not below the clock: a sequence that was forgotten goes on above the former one.
   local now = redis.call('TIME')
   local server = (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
   chunk = {string.format('%.0f:%s', math.max(last + 1, now[1] * 1000000 + now[2]), server)}
-  for index = #waiting, 1, -1 do
-    if size >= A.size then break end
-    chunk[#chunk + 1] = waiting[index]
-    size = size + #waiting[index]
-  end
+  for _, seed in ipairs(waiting) do chunk[#chunk + 1] = seed end
   redis.call('RPUSH', K.seeds_out, cmsgpack.pack(chunk))
   redis.call('LTRIM', K.users_seeds, 0, -#chunk)
 end

@@ -17,8 +17,8 @@ for index, source in ipairs(A.sources) do
   local head = not is_late and attempt('LLEN', references) and attempt('LRANGE', list, 0, count - 1) or {}
   if #head == count and redis.sha1hex(table.concat(head, '\n')) == A.digests[index] then
     redis.call('LTRIM', list, count, -1) -- first: Redis never denies it, and then not the rest either
-    redis.call('RPUSH', references, string.format('%s:%s:%s:%s', A.pack, text(A.offsets[index]), text(A.lengths[index]),
-      text(count)))
+    redis.call('RPUSH', references, string.format('%s:%s:%s:%s:%s', A.pack, text(A.offsets[index]), text(A.lengths[index]),
+      A.digests[index], text(count)))
     reply[index], committed, requests = 1, committed + 1, requests + count
     note_tail(source, list)
   end

@@ -1,13 +1,12 @@
 -- Moves seeds that users have pushed into the outboxes to the shards that they are for.
--- needs: shards
+-- needs: next_seeds, shards
 -- types: list users_seeds
 --
--- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); shards.
+-- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); size (as they were peeked at); shards.
 -- Reply: 1, or 0 when others come next by now: some worker was faster, or this call is late.
 
 local count = #A.to
-local waiting, seeds = redis.call('LRANGE', K.users_seeds, -count, -1), {}
-for index = #waiting, 1, -1 do seeds[#seeds + 1] = waiting[index] end
+local seeds = next_seeds(K.users_seeds, K.outbox_of .. 'next', count, A.size)
 if #seeds < count or redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return 0 end
 local checked = {}
 for _, shard in ipairs(A.to) do

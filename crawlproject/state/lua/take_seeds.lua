@@ -1,5 +1,5 @@
 -- Fills this worker's processing list with seeds from the seed list.
--- needs: seeds
+-- needs: next_seeds, seeds
 -- types: list seeds, zset workers
 --
 -- A: worker; count (seeds on it at most); size (bytes of them, beyond which no further one is taken).
@@ -11,14 +11,10 @@ if not redis.call('ZSCORE', K.workers, A.worker) then
   return_seeds(A.worker)
   return {}
 end
-local seeds, size, taken = processing_list(A.worker), 0, {}
+local seeds, size = processing_list(A.worker), 0
 for _, seed in ipairs(seeds) do size = size + #seed end
-local waiting = #seeds < A.count and size < A.size and redis.call('LRANGE', K.seeds, #seeds - A.count, -1) or {}
-for index = #waiting, 1, -1 do
-  if size >= A.size then break end
-  seeds[#seeds + 1], taken[#taken + 1] = waiting[index], waiting[index]
-  size = size + #waiting[index]
-end
+local taken = next_seeds(K.seeds, K.processing_of .. 'next', A.count - #seeds, A.size - size)
+for _, seed in ipairs(taken) do seeds[#seeds + 1] = seed end
 if #taken > 0 then
   redis.call('LPUSH', K.processing_of .. A.worker, unpack(taken))
   redis.call('LTRIM', K.seeds, 0, -#taken - 1)

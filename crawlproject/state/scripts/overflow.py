@@ -25,6 +25,11 @@ class SpillReply(NamedTuple):
     tails: list[Tail]
 
 
+def digest_of(entries: Sequence[bytes]) -> str:
+    """Return the SHA-1 of the requests of an extent, by which a tail's head and what the store has are known."""
+    return hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest()
+
+
 class Extent(NamedTuple):
     """A tail's head in a pack: its SHA-1 (of the requests, joined by newlines), and where it lies, in bytes."""
 
@@ -38,8 +43,7 @@ class Extent(NamedTuple):
     @classmethod
     def of(cls, tail: Tail, offset: int, length: int) -> Extent:
         """Return the extent of a tail that lies there."""
-        digest = hashlib.sha1(b"\n".join(tail.entries), usedforsecurity=False).hexdigest()
-        return cls(tail.source, tail.rank, digest, offset, length, len(tail.entries))
+        return cls(tail.source, tail.rank, digest_of(tail.entries), offset, length, len(tail.entries))
 
 
 class Wanted(NamedTuple):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from crawlproject.state.scripts.runner import ScriptRunner
 
 _TURN_MS = 3_000  # that the turn of a worker that carries lasts
+_CHUNK_BYTES = 1_000_000  # beyond which no further seed or request is taken: Redis would be held for too long
 
 
 class Chunk(NamedTuple):
@@ -26,7 +27,7 @@ class CarrierScripts(ScriptRunner):
         found: list[int] = await self._run("waiting", worker=worker, ttl=_TURN_MS)
         return found
 
-    async def offer(self, to: int, *, count: int, size: int = 1_000_000) -> list[bytes]:
+    async def offer(self, to: int, *, count: int, size: int = _CHUNK_BYTES) -> list[bytes]:
         """Return what is next on its way to shard `to`, packed; a replica has it, too.
 
         It is `count` seeds and requests at most, and with `size` bytes no further one.
@@ -69,7 +70,7 @@ class CarrierScripts(ScriptRunner):
 class OutboxScripts(CarrierScripts):
     """What is called where users push seeds."""
 
-    async def peek_seeds(self, worker: str, count: int, size: int = 1_000_000) -> list[bytes]:
+    async def peek_seeds(self, worker: str, count: int, size: int = _CHUNK_BYTES) -> list[bytes]:
         """Return the seeds that come next, which stay where they are; none while another worker divides them."""
         seeds: list[bytes] = await self._run("peek_seeds", worker=worker, ttl=_TURN_MS, count=count, size=size)
         return seeds
@@ -77,9 +78,9 @@ class OutboxScripts(CarrierScripts):
     async def split_seeds(self, seeds: Sequence[bytes], to: Sequence[int]) -> bool:
         """Move seeds into the outboxes to their shards; False if others come next by now."""
         digest = hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest()
-        return bool(await self._run("split_seeds", digest=digest, to=list(to)))
+        return bool(await self._run("split_seeds", digest=digest, to=list(to), size=_CHUNK_BYTES))
 
-    async def send_seeds(self, count: int, size: int = 1_000_000) -> Chunk | None:
+    async def send_seeds(self, count: int, size: int = _CHUNK_BYTES) -> Chunk | None:
         """Return the chunk that comes next, which a replica has, too; None without seeds.
 
         A new one has `count` seeds at most, and with `size` bytes no further one.

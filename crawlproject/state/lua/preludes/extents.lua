@@ -2,8 +2,8 @@
 -- needs: clock, queues
 -- types: hash packs, zset packs_dead
 --
--- A reference to an extent is `folder/seconds-random:offset:length:requests`: the name of the pack, with the time at which
--- it was begun, and where in it the extent lies. A pack whose extents are all gone is kept for another hour: Redis may
+-- A reference to an extent is `folder/seconds-random:offset:length:digest:requests`: the name of the pack, with the time at
+-- which it was begun, where in it the extent lies, and the SHA-1 of its requests, joined by newlines. A pack whose extents are all gone is kept for another hour: Redis may
 -- come back with an older state, and want them.
 
 local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1

@@ -45,7 +45,7 @@ local function extents_of(source) return {K.extents_of .. '0:' .. source, K.exte
 
 -- How many requests an extent holds; 0 for what was not written by crawlproject.
 local function requests_in(reference)
-  return reference:find('^[%w_-]+/%d+%-%x+:%d+:%d+:%d+$') and number(reference:match('%d+$'), 0) or 0
+  return reference:find('^[%w_-]+/%d+%-%x+:%d+:%d+:%x+:%d+$') and number(reference:match('%d+$'), 0) or 0
 end
 
 -- The place of a request's priority among these.
