@@ -36,6 +36,7 @@ from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
+from crawlproject.net.route import Route
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
@@ -218,6 +219,7 @@ class FrontierScheduler(Scheduler):
             spider=spider,
             state=self.state,
             resolver=self.resolver,
+            route=Route(self.crawler, self.state, self.shutdown),
             robots=self.robots,
             lease_queue=self.queue,
             homes=self._homes,
@@ -327,6 +329,7 @@ class FrontierScheduler(Scheduler):
             await carrier.stop()
         if self._outbox is not None:
             await self._outbox.close()
+        self.worker.route.circuit.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
