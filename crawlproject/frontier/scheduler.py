@@ -219,7 +219,7 @@ class FrontierScheduler(Scheduler):
             spider=spider,
             state=self.state,
             resolver=self.resolver,
-            route=Route(self.crawler, self.state, self.shutdown),
+            route=Route(self.crawler, self.state),
             robots=self.robots,
             lease_queue=self.queue,
             homes=self._homes,
