@@ -40,6 +40,7 @@ from crawlproject.net.route import Route
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.agreement import disagreements
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.found_elsewhere import send_requests
@@ -232,7 +233,7 @@ class FrontierScheduler(Scheduler):
         if joined is not None:
             kept, warnings = await seen_filter_notes(joined)
             logger.info("%s", kept)
-            for warning in warnings:
+            for warning in (*warnings, *await disagreements(joined)):
                 logger.warning("%s", warning)
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
