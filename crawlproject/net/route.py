@@ -6,6 +6,7 @@ import asyncio
 import errno
 import math
 import os
+import random
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable
@@ -33,6 +34,7 @@ _SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _FROM_AFAR = {None, errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT}
 _ROOT_SERVER = ("198.41.0.4", "2001:503:ba3e::2:30")  # looked up in the routing table only
 _SEVERAL = 3  # domains that have answered before: if none does now, the fault is not theirs
+_REMEMBERED = 16  # domains that failed, and as many that answered
 _PATIENCE_S = 3.0  # that a failure waits for a response of another domain
 _TRIAL_S = 5.0  # for a trial connection; TCP repeats a lost packet after 1 s and 3 s
 _POLL_S = 0.1
@@ -43,9 +45,9 @@ class Route:
 
     A download that fails without a response is this worker's fault where its own stack has no socket or no route.
     Otherwise the failure waits for a response of another domain. Where none comes in time, the worker tries to
-    connect to the domains that have failed since the last response, and to the three that answered last. If none
-    of several lets it connect, all of which have answered some worker before, this worker is at fault, else the
-    site. A worker that knows fewer than three such domains cannot tell, and blames the site.
+    connect to three domains that have failed since the last response, and to three of the last that answered. If
+    none of several lets it connect, all of which have answered some worker before, this worker is at fault, else
+    the site. A worker that knows fewer than three such domains cannot tell, and blames the site.
 
     A fault of this worker pauses leasing until a trial succeeds. A trial connection carries no request.
     """
@@ -74,7 +76,8 @@ class Route:
             response = await download
         except Exception as error:
             if of_exception(error).kind in {"connect", "timeout"}:
-                self._failed[domain] = (request.url, source)
+                if len(self._failed) < _REMEMBERED:
+                    self._failed[domain] = (request.url, source)
                 await self._judge(error, began)
             raise
         finally:
@@ -85,7 +88,7 @@ class Route:
         self._peer = response.ip_address
         self._answered[domain] = (request.url, source)
         self._answered.move_to_end(domain)
-        if len(self._answered) > _SEVERAL:
+        if len(self._answered) > _REMEMBERED:
             self._answered.popitem(last=False)
         return response
 
@@ -98,9 +101,9 @@ class Route:
         """
         now = asyncio.get_running_loop().time
         failed_at = now()
-        number = _errno_of(error)
+        number: Any = getattr(error, "osError", None)  # of Twisted's ConnectError, which Scrapy passes on
         if number in _SHORTAGE or (number not in _FROM_AFAR and self._stack_fault()):
-            self._trip(os.strerror(number or 0))
+            self._trip(os.strerror(number))
         while not self.circuit.outage and self._answered_at < failed_at:
             if len({*self._under_way, *self._failed, *self._answered}) < _SEVERAL:
                 break
@@ -130,9 +133,9 @@ class Route:
             except REDIS_TROUBLE as error:
                 self._state.failed(error)
                 raise NoRoute("neither a site nor Redis can be reached") from error
-            domains = [*self._failed, *self._answered]
-            if len(set(domains)) >= _SEVERAL and await self._trial():
-                self._trip(f"none of {', '.join(dict.fromkeys(domains))}")
+            domains = list(dict.fromkeys([*self._failed, *self._answered]))
+            if len(domains) >= _SEVERAL and await self._trial():
+                self._trip(f"{', '.join(domains[:_SEVERAL])} and others")
 
     def _trip(self, why: str) -> None:
         self.circuit.trip(
@@ -148,7 +151,8 @@ class Route:
     async def _trial(self) -> Exception | None:
         """Return why this worker reaches none of the domains that it knows; None if it does, or may."""
         fault: Exception | None = self._stack_fault()
-        hosts = self._failed | self._answered
+        answered = random.sample(list(self._answered.items()), min(len(self._answered), _SEVERAL))
+        hosts = dict(list(self._failed.items())[:_SEVERAL] + answered)
         if fault is None and len(hosts) >= _SEVERAL:
             connections = (self._connect(*host) for host in hosts.values())
             results = await asyncio.gather(*connections, return_exceptions=True)
@@ -190,13 +194,3 @@ class Route:
             except OSError as error:
                 fault = fault or error
         return fault
-
-
-def _errno_of(error: BaseException | None) -> int | None:
-    """Return the operating system's number of an error, or of its cause."""
-    while error is not None:
-        number = getattr(error, "osError", None) or getattr(error, "errno", None)
-        if isinstance(number, int):
-            return number
-        error = error.__cause__
-    return None
