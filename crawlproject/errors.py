@@ -51,6 +51,10 @@ class NoNameServer(CrawlprojectError, IgnoreRequest):
     """No name server answers, so it is unknown whether the host of a request has addresses."""
 
 
+class NoRoute(CrawlprojectError, IgnoreRequest):
+    """This worker reaches no site at all, so a failure says nothing about the site of a request."""
+
+
 class OptedOut(CrawlprojectError, IgnoreRequest):
     """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers.
 

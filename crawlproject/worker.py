@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from crawlproject.frontier.lease_queue import LeaseQueue
     from crawlproject.net.download_budget import DownloadBudget
     from crawlproject.net.resolver import Resolver
+    from crawlproject.net.route import Route
     from crawlproject.robots.cache import RobotsCache
     from crawlproject.state.client import State
 
@@ -101,6 +102,7 @@ class Worker:
     spider: Spider
     state: State
     resolver: Resolver
+    route: Route
     robots: RobotsCache
     lease_queue: LeaseQueue
     homes: Homes

@@ -36,9 +36,11 @@ from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import DownloadBudget
 from crawlproject.net.resolver import resolver_of_process
+from crawlproject.net.route import Route
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.agreement import disagreements
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.crossings import Carrier, SeedOutboxes
@@ -219,6 +221,7 @@ class FrontierScheduler(Scheduler):
             spider=spider,
             state=self.state,
             resolver=self.resolver,
+            route=Route(self.crawler, self.state),
             robots=self.robots,
             lease_queue=self.queue,
             homes=self._homes,
@@ -231,7 +234,7 @@ class FrontierScheduler(Scheduler):
         if joined is not None:
             kept, warnings = await seen_filter_notes(joined)
             logger.info("%s", kept)
-            for warning in warnings:
+            for warning in (*warnings, *await disagreements(joined)):
                 logger.warning("%s", warning)
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
@@ -330,6 +333,7 @@ class FrontierScheduler(Scheduler):
             await carrier.stop()
         if self._outbox is not None:
             await self._outbox.close()
+        self.worker.route.circuit.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()

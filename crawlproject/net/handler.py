@@ -16,7 +16,18 @@ from scrapy.utils.misc import build_from_crawler
 
 from crawlproject import config
 from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
-from crawlproject.models import FETCH_TIME, HEADS, LEASE, PASSAGE, REQUESTED, SLOT, TLS_FAILURE, Lease, Requested
+from crawlproject.models import (
+    FETCH_TIME,
+    HEADS,
+    LEASE,
+    PASSAGE,
+    REQUESTED,
+    SLOT,
+    SOURCE,
+    TLS_FAILURE,
+    Lease,
+    Requested,
+)
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body
 from crawlproject.net.heads import Heads
@@ -58,13 +69,18 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
         Raises:
             MemoryShort: the bodies under way exceed their budget, and this body was chosen to be aborted.
+            NoRoute: this worker reaches no site (net/route.py).
             Paused: the download failed after this worker stood still.
             SlotMissed: the request came here from the gate too late, or its connection was made too late.
             Stopped: the worker shuts down and cannot wait for the response.
             TlsFailed: no secure connection could be made.
 
         """
-        worker = worker_of(self._crawler)
+        worker, lease = worker_of(self._crawler), request.meta.get(LEASE)
+        source = lease.source if lease is not None else request.meta.get(SOURCE, domain_of_url(request.url))
+        return await worker.route.watch(request, source, self._download(worker, request, source))
+
+    async def _download(self, worker: Worker, request: Request, source: str) -> Response:
         if self._stop is None:
             self._begin(worker)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
@@ -72,7 +88,6 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
-        source = lease.source if lease is not None else domain_of_url(request.url)
         if lease is not None and _wanted_bytes(worker, request):
             request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()

@@ -20,6 +20,7 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from crawlproject.errors import (
     MemoryShort,
     NoNameServer,
+    NoRoute,
     OptedOut,
     Paused,
     RobotsDisallowed,
@@ -142,7 +143,7 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
     RobotsUnreachable: Outcome(Becomes.RETRY, Sample.NONE, "robots"),
     IgnoreRequest: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "refused"),  # AddressRefused, too many redirects
     MemoryShort: INTERNAL_FAULT,
-    **dict.fromkeys((NoNameServer, Paused, Stopped), STOPPED),
+    **dict.fromkeys((NoNameServer, NoRoute, Paused, Stopped), STOPPED),
     BaseException: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "ours"),  # not foreseen: a fault of this program
 }
 

@@ -14,7 +14,7 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from w3lib.url import safe_url_string
 
-from crawlproject.errors import AddressRefused, Excluded, NoNameServer, Paused, SlotMissed, Stopped
+from crawlproject.errors import AddressRefused, Excluded, NoNameServer, NoRoute, Paused, SlotMissed, Stopped
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
@@ -25,7 +25,7 @@ from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
-from crawlproject.worker import Shutdown
+from crawlproject.worker import Shutdown, worker_of
 
 _DOWNLOAD_S = 30.0  # the longest time that a download may take
 _POLL_S = 0.25  # between checks whether the worker stops
@@ -72,7 +72,12 @@ class RobotsFetcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether another download may begin: hanging hosts may take a quarter of the worker at most."""
+        """Whether another download may begin: hanging hosts may take a quarter of the worker at most.
+
+        None begins while leasing is paused: no request needs it then.
+        """
+        if worker_of(self.crawler).leasing.paused:
+            return False
         return self._places < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
 
     async def fetch(
@@ -108,7 +113,7 @@ class RobotsFetcher:
                 self._places -= 1
         except AddressRefused as error:
             return _refused(str(error))
-        except (NoNameServer, Paused, Stopped):  # this worker's fault
+        except (NoNameServer, NoRoute, Paused, Stopped):  # this worker's fault
             return Fetched("", wait=_NO_NAME_SERVER_S)
         except Exception as error:  # whatever a download can meet, and a Location can be
             own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words

@@ -268,6 +268,11 @@ class Keys:
         return self._of_spider("workers")
 
     @property
+    def worker_settings(self) -> str:
+        """Hash: worker -> its settings that should be the same for all, as JSON, until another one joins."""
+        return self._of_spider("worker_settings")
+
+    @property
     def resting(self) -> str:
         """Sorted set, with CRAWL_SHARDS, in the first shard: workers that are paused or stop, by until when others
         are the homes of their shards (µs).

@@ -22,6 +22,7 @@ from crawlproject.errors import (
     AddressRefused,
     MemoryShort,
     NoNameServer,
+    NoRoute,
     OptedOut,
     RobotsDisallowed,
     RobotsOptOut,
@@ -112,6 +113,7 @@ def test_statuses(
         # not the site's fault
         (MemoryShort("too much at a time"), Becomes.REDELIVERED, NONE, "ours", None),
         (NoNameServer("none answers"), Becomes.HANDED_BACK, NONE, None, None),
+        (NoRoute("none answers"), Becomes.HANDED_BACK, NONE, None, None),
         (Stopped("broken off"), Becomes.HANDED_BACK, NONE, None, None),
         (UnsupportedURLSchemeError("file"), DEAD_LETTER, NONE, "ours", None),
         (NotSupported("file"), DEAD_LETTER, NONE, "ours", None),

@@ -1,0 +1,179 @@
+"""A worker that reaches no site: it pauses, and nothing of that is charged to the sites."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_crawl import KEYS, Crawl
+
+_HOSTS = [f"127.0.0.{number}" for number in (11, 12, 13)]
+_SEEDS = 15  # of each host
+_RATE = 5
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Has nothing, which needs no storage, and takes a connection for each request."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+class Site:
+    """A site that can be away: closed, or behind a route that drops every packet."""
+
+    def __init__(self, host: str) -> None:
+        self.address = (host, 0)
+        self.open()
+
+    def open(self) -> None:
+        self.server = ThreadingHTTPServer(self.address, Closing)
+        self.address = (self.address[0], self.server.server_port)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop_listening(self) -> None:
+        self.server.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def sites() -> Iterator[list[Site]]:
+    found = [Site(host) for host in _HOSTS]
+    yield found
+    for site in found:
+        site.close()
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment | {"DOWNLOAD_TIMEOUT": "2"}, redis_url)
+    one.source("museum", 1)
+    yield one
+    one.stop()
+
+
+def feed(crawl: Crawl, *addresses: tuple[str, int], seeds: int = _SEEDS) -> None:
+    for host, port in addresses:
+        crawl.redis.set(KEYS.override_rate_of + host, _RATE)
+        for number in range(seeds):
+            url = f"http://{host}:{port}/{number}.jpg"
+            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": f"{host}-{number}"}))
+
+
+def errors(crawl: Crawl) -> dict[str, dict[bytes, bytes]]:
+    """Return all errors that were counted, by kind and source."""
+    found = {
+        kind: crawl.redis.hgetall(KEYS.counts_of + f"error_{kind}") for kind in ("connect", "timeout", "robots")
+    }
+    return {kind: counts for kind, counts in found.items() if counts}
+
+
+def done(crawl: Crawl) -> int:
+    return int(crawl.redis.xlen(KEYS.link_rot_events))
+
+
+def is_paused(crawl: Crawl, why: str) -> Callable[[], bool]:
+    return lambda: "Leasing paused: no site" in crawl.log() and why in crawl.log()
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped", "no files"])
+def test_a_worker_that_no_longer_reaches_any_site_pauses_and_charges_none(
+    crawl: Crawl, sites: list[Site], how: str
+) -> None:
+    feed(crawl, *(site.address for site in sites))
+    crawl.start()
+    crawl.until(lambda: done(crawl) > 2 * len(sites))
+    pid = crawl.workers[0].pid
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    blocking: list[socket.socket] = []
+    if how == "no files":
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, limits[1]))
+    else:
+        for site in sites:
+            site.stop_listening()  # all at the same moment
+        for site in sites:
+            site.close()
+            if how == "dropped":
+                blocking += dropping(site.address)
+    crawl.until(is_paused(crawl, "Too many open files" if how == "no files" else "127.0.0.12"))
+    assert errors(crawl) == {}
+    if how == "no files":
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    else:
+        for one in blocking:
+            one.close()
+        for site in sites:
+            site.open()
+    crawl.finish()
+    assert done(crawl) == len(sites) * _SEEDS
+    assert (errors(crawl), crawl.dead()) == ({}, {})
+    assert crawl.log().count("Leasing paused") == 1
+
+
+def dropping(address: tuple[str, int]) -> list[socket.socket]:
+    """Have the kernel drop every packet to an address: its backlog is full."""
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(address)
+    server.listen(0)
+    waiting = [socket.socket() for _ in range(3)]
+    for one in waiting:
+        one.setblocking(False)
+        one.connect_ex(address)
+    return [server, *waiting]
+
+
+@pytest.mark.parametrize("lacks", ["a route", "its address"])
+def test_a_worker_without_a_route_leaves_the_crawl_to_others(crawl: Crawl, sites: list[Site], lacks: str) -> None:
+    feed(crawl, *(site.address for site in sites))
+    command = [sys.executable, "-m", "scrapy", "crawl", "images"]
+    if lacks == "a route":
+        prefix = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+        if not shutil.which("unshare") or subprocess.run([*prefix, "true"], check=False).returncode:
+            pytest.skip("no network namespace may be made here")
+        command = prefix + command
+    else:
+        command += ["-s", "DOWNLOAD_BIND_ADDRESS=203.0.113.9"]
+    with (crawl.folder / "worker-0.log").open("wb") as log:
+        crawl.workers.append(subprocess.Popen(command, env=crawl.environ, stdout=log, stderr=log))
+    names = {"a route": "Network is unreachable", "its address": "Cannot assign requested address"}
+    crawl.until(is_paused(crawl, names[lacks]))
+    assert (errors(crawl), crawl.dead()) == ({}, {})
+    crawl.start()
+    crawl.until(lambda: done(crawl) == len(sites) * _SEEDS)
+    crawl.workers[0].send_signal(signal.SIGTERM)
+    crawl.finish()
+    assert (errors(crawl), crawl.dead()) == ({}, {})
+
+
+def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Site]) -> None:
+    """Also when nothing else is left, or a crawl with a few dead sites would never end."""
+    for site in sites:
+        site.close()
+    feed(crawl, *(site.address for site in sites), seeds=2)
+    try:
+        crawl.run(CRAWL_MAX_RETRIES="0")
+    finally:
+        for site in sites:
+            site.open()
+    assert len(crawl.dead()) == 2 * len(sites)
+    assert "Leasing paused: no site" not in crawl.log()
