@@ -8,7 +8,7 @@ from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
-from crawlproject.sources.parquet import in_bounds, opened
+from crawlproject.sources.parquet import in_bounds
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
 _GONE = "gone"  # statuses, as in sinks/event_rows.py
@@ -67,10 +67,11 @@ def _latest(bucket: array[int]) -> Iterator[int]:
 def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:
     with needs_pyarrow(file.name):
         from pyarrow import ArrowException, int64
+        from pyarrow.parquet import ParquetFile
 
     try:
         with file.opened_at_random() as stream:
-            table = opened(stream, 0)
+            table = ParquetFile(stream, pre_buffer=False)
             for name in (*_COLUMNS, "etag", "last_modified"):
                 if name not in table.schema_arrow.names:
                     raise BadInput(f"{file.name} {_NEEDED}: it has no column {name}")

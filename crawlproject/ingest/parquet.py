@@ -9,7 +9,7 @@ from typing import Any
 
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Layout, Line, line_of
-from crawlproject.sources.parquet import in_bounds, opened
+from crawlproject.sources.parquet import in_bounds
 
 MAGIC = b"PAR1"
 
@@ -19,7 +19,7 @@ _ROWS = 256
 _BATCH = 16 * 2**20
 _LONGEST_ROW = 2**20  # bytes, of the columns that are read
 _NO_TEXT = "a value is not UTF-8"
-_BUFFER = 2**20  # bytes of a column that are read at a time
+_BUFFER = 2**20  # bytes of a column that are read at a time, instead of all that a row group has of it
 
 
 def read_rows(
@@ -34,10 +34,13 @@ def read_rows(
     """
     with needs_pyarrow(file.name):
         from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
 
     try:
         with file.opened_at_random() as stream:
-            yield from _rows(file, opened(stream, _BUFFER), report, scheme, columns, after)
+            # Without pre-buffering, and with a buffer for each column, memory does not grow with the row groups.
+            table = ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER)
+            yield from _rows(file, table, report, scheme, columns, after)
     except (ArrowException, MemoryError, OSError) as error:
         raise OSError(f"{file.name} cannot be read, or is damaged: {error!s:.300}") from None
 

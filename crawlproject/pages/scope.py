@@ -52,7 +52,7 @@ class Scope:
             host = host_of_url(url)
             return cls.parse(f"{scope}:{domain_of(host) if scope == 'domain' else host}")
         found = cls.parse(scope)
-        if not found._has_host(_host(url)):
+        if not found._has_host(host_of_url(url)):
             raise ValueError(f"scope {_shown(scope)} is not about the host of its seed {printable(url, 80)}")
         return found
 
@@ -96,7 +96,7 @@ class Scope:
 
     def has(self, url: str) -> bool:
         """Tell whether an absolute URL is in the scope."""
-        return self._has_host(_host(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
+        return self._has_host(host_of_url(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
 
     def _has_host(self, host: str) -> bool:
         if self.kind == "domain":
@@ -124,13 +124,6 @@ class Scope:
 def _is_suffix(host: str) -> bool:
     """Tell whether a name is a public suffix, below which strangers have their domains."""
     return domain_of(f"a.{host}") == f"a.{host}"
-
-
-def _host(url: str) -> str:
-    try:
-        return host_of_url(url)
-    except ValueError:
-        return ""
 
 
 def _reference(url: str) -> str:

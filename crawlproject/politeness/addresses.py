@@ -14,12 +14,11 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
-from crawlproject.sources.domains import NAT64
+from crawlproject.sources.domains import NAT64, RECENT
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB_PORTS = frozenset({80, 443})
-RECENT = 1024  # URLs or hosts cached: each is checked several times on its way from its lease to the wire
 
 _SPECIAL: tuple[tuple[str, str], ...] = (
     ("this network", "0.0.0.0/8"),

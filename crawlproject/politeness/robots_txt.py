@@ -17,9 +17,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.models import OPT_OUTS
-from crawlproject.politeness.addresses import RECENT
 from crawlproject.politeness.optouts import denied
-from crawlproject.sources.domains import host_of_url
+from crawlproject.sources.domains import RECENT, host_of_url
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5

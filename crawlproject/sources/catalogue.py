@@ -338,6 +338,7 @@ def _row(row: Any) -> tuple[str, int, set[str], set[str]]:
     url = row.get("source_url") or ""
     if not isinstance(url, str):
         raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
+    urlsplit(url)  # which says what is wrong with one that is none
     if (wrong := next((host for host in hosts if host.strip() and not _host(host)), None)) is not None:
         raise ValueError(
             f"hosts of {source} has {wrong!r:.80}, which is no host: name one as in www.museum.example"

@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import ada_url
 import w3lib.url
@@ -16,9 +16,9 @@ from crawlproject.texts import printable, without_userinfo
 if TYPE_CHECKING:
     import tldextract
 
+RECENT = 1024  # URLs or hosts cached: each is checked several times on its way from its lease to the wire
 NAT64 = IPv6Network("64:ff9b::/96")  # the well-known prefix of RFC 6052
 
-_RECENT = 1024  # URLs: each is checked several times on its way from its lease to the wire
 _LONGEST = 253  # characters of a host
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _NEVER_IN_A_HOST = re.compile(r"[\x00-\x20/?#@\\\[\]]")
@@ -39,21 +39,15 @@ def canonical_host(host: str) -> str:
     bare = host[1:-1] if host[:1] == "[" else host
     try:
         if ":" in bare:
-            return _ipv6(IPv6Address(bare))
+            address = IPv6Address(bare)
+            short = IPv4Address(address.packed[12:]) if address in NAT64 else address.ipv4_mapped or address
+            return "" if address.scope_id else str(short)
         if len(bare) > _LONGEST or _NEVER_IN_A_HOST.search(bare):  # else Ada would read a part of it
             return ""
         found: str = ada_url.URL(f"http://{bare}/").hostname.removesuffix(".")
     except ValueError:
         return ""
     return found if len(found) <= _LONGEST and _NAME.fullmatch(found) else ""
-
-
-def _ipv6(address: IPv6Address) -> str:
-    if address.scope_id is not None:
-        return ""
-    if address in NAT64:
-        return str(IPv4Address(address.packed[12:]))
-    return str(address.ipv4_mapped or address)
 
 
 def _idna_bytes(host: str) -> bytes:
@@ -66,37 +60,27 @@ w3lib.url._idna_bytes = _idna_bytes  # type: ignore[attr-defined,assignment]
 
 
 def with_canonical_host(url: str) -> str:
-    """Return a URL with its host in the one spelling; as it is, where it has none, or in upper case alone."""
+    """Return a URL with its host in the one spelling; as it is, where it has none, or in upper case."""
     if plain_host(url):
         return url
     try:
         parts = urlsplit(url)
-        place = _place(parts)
+        host, port = canonical_host(parts.hostname or ""), parts.port
     except ValueError:
         return url
-    if not place or parts.netloc.lower() == place:
+    place = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+    if not host or "@" in parts.netloc or parts.netloc.lower() == place:
         return url
     return url.replace(f"//{parts.netloc}", f"//{place}", 1)
 
 
-def _place(parts: SplitResult) -> str:
-    """Return what a URL has in front of its path, host and port, in their one spelling; "" without a valid host.
-
-    Raises:
-        ValueError: its port is none.
-
-    """
-    host = canonical_host(parts.hostname or "")
-    if not host or "@" in parts.netloc:
-        return ""
-    host = f"[{host}]" if ":" in host else host
-    return host if parts.port is None else f"{host}:{parts.port}"
-
-
-@lru_cache(_RECENT)
+@lru_cache(RECENT)
 def host_of_url(url: str) -> str:
     """Return the host of a URL in its one spelling, "" when it has none."""
-    return plain_host(url) or canonical_host(urlsplit(url).hostname or "")
+    try:
+        return plain_host(url) or canonical_host(urlsplit(url).hostname or "")
+    except ValueError:
+        return ""
 
 
 def plain_host(url: str) -> str | None:
@@ -108,7 +92,7 @@ def plain_host(url: str) -> str | None:
     return found[1].lower() if found else None
 
 
-@lru_cache(_RECENT)
+@lru_cache(RECENT)
 def url_fault(url: str) -> str | None:
     """Return why a URL cannot be fetched, None if it can. User names and passwords are not repeated.
 
@@ -123,26 +107,22 @@ def _fault_in_parts(url: str) -> str | None:
     try:
         url.encode()
         parts = urlsplit(url)
-        port, place = parts.port, _place(parts)
+        host, port = parts.hostname or "", parts.port
     except ValueError as error:
         return "invalid URL" + ("" if "@" in url else f": {printable(str(error))}")
-
-    def shown() -> str:
-        return printable(without_userinfo(url[:1000]), 80)
-
-    fault = None
+    fault, shown = None, printable(without_userinfo(url[:1000]), 80)
     if _NEVER_IN_A_URL.search(url):
         fault = "URL with spaces or control characters"
     elif parts.scheme.lower() not in {"http", "https"}:
-        fault = f"URL must begin with http:// or https://: {shown()}"
+        fault = f"URL must begin with http:// or https://: {shown}"
     elif "@" in parts.netloc:
         fault = "URL with a user name or password: leave them out"
-    elif not (parts.hostname or "").strip(".") or port == 0:
-        fault = f"URL without a host or with port 0: {shown()}"
-    elif not place:
-        fault = f"URL with an invalid host name: {shown()}"
-    elif parts.netloc.lower() != place:
-        fault = f"unusual spelling of {place}: {shown()}"
+    elif not host.strip(".") or port == 0:
+        fault = f"URL without a host or with port 0: {shown}"
+    elif not canonical_host(host):
+        fault = f"URL with an invalid host name: {shown}"
+    elif (usual := with_canonical_host(url)) != url:
+        fault = f"unusual spelling of {printable(usual, 80)}: {shown}"
     return fault
 
 

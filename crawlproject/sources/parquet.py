@@ -29,23 +29,10 @@ _MOST_MEMORY = 320 * 2**20  # bytes that reading a file may take: some hundred b
 _COLUMNS = ("source_name", "image_count", "media_count", "source_url", "hosts", "circuit", "robots", "gone")
 _LONGEST_COMPLAINT = 1000  # characters
 
+# How pyarrow is to allocate, for who imports it first: its own allocators reserve a gigabyte, beyond any bound.
+ALLOCATOR = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+
 T = TypeVar("T")
-
-
-def opened(file: Any, buffer: int) -> Any:
-    """Return a file as pyarrow reads it for `in_bounds`: with `buffer` bytes a column, page by page.
-
-    Not a whole group of rows, which may be the whole file.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-
-    """
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the others reserve gigabytes, and keep more
-    return ParquetFile(file, pre_buffer=False, buffer_size=buffer)
 
 
 def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> Iterator[T]:
@@ -89,7 +76,7 @@ def json_lines(path: str) -> Iterator[bytes]:
         CatalogueError: it cannot be read, or pyarrow is not installed.
 
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | ALLOCATOR | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, path],
@@ -116,10 +103,12 @@ def main(path: str) -> None:
     """Write the rows of a file to stdout; end with a sentence when it cannot be read."""
     try:
         import pyarrow
+        from pyarrow import parquet
     except ImportError as error:
         sys.exit(without_pyarrow("a catalogue in Parquet", error))
     try:
-        with opened(path, _CHUNK) as file:
+        # Page by page, not a whole group of rows, which may be the whole file.
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=_CHUNK) as file:
             names = file.schema_arrow.names
             if "source_name" not in names:
                 sys.exit(f"it has no column source_name, only {', '.join(names)}"[:_LONGEST_COMPLAINT])

@@ -135,16 +135,20 @@ def test_a_row_of_more_than_a_mebibyte_is_refused(tmp_path: Path, kind: str) -> 
 READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # whatever happens
-import pyarrow.parquet
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.seed_rows import Columns
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) >> 10
+with seed_files.needs_pyarrow("the test"):
+    import pyarrow.parquet
+before = peak()
 [file] = seed_files.find(sys.argv[1:], None)
 try:
     print(sum(line.seed is None for line in files.read(file, lambda _: None, columns=Columns({}, ("TEXT",)))))
 except OSError as error:
     print(error)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print(peak() - before)
 """
 SMALL_PAGES: Any = {"compression": "zstd", "store_schema": False, "write_batch_size": 1, "write_statistics": False}
 
@@ -179,6 +183,7 @@ def test_memory_is_bounded_whatever_the_values(
     """A kilobyte may stand for gigabytes: the file is read in a process of its own, whose memory is measured."""
     values = column()
     columns = {"url": [A] * len(values), "TEXT": values}
+    SMALL_PAGES["use_dictionary"] = not isinstance(values, pa.BinaryArray)  # which would take seconds
     file = written(tmp_path / "seeds.parquet", columns, **SMALL_PAGES, dictionary_pagesize_limit=2**30)
     del values, columns
     assert file.size < longest_file
@@ -187,7 +192,7 @@ def test_memory_is_bounded_whatever_the_values(
     )
     result, grown = done.stdout.splitlines()
     assert said in result
-    assert int(grown) < 400, "MiB"
+    assert 0 < int(grown) < 400, "MiB"
 
 
 def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
