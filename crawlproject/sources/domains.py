@@ -28,7 +28,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")  # or an IPv4 add
 _PLAIN = re.compile(r"https?://(?=[^/]{1,253}(?:/|\Z))((?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,63})(?:/[!-~]*)?")
 
 
-@lru_cache(65_536)
+@lru_cache(4_096)
 def canonical_host(host: str) -> str:
     """Return the one spelling of a host, by which all is kept that concerns it; "" for what is no host.
 
