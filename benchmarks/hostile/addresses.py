@@ -54,7 +54,6 @@ def spellings(address: ipaddress.IPv4Address) -> Iterator[str]:
     yield f"0x{first:x}.{whole & 0xFFFFFF}"
     yield ".".join(f"0x{part:x}" for part in parts)
     yield ".".join(f"0{part:o}" for part in parts)
-    yield ".".join(f"{part:03d}" for part in parts)
     yield ".".join((f"0{first:o}", f"0x{rest[0]:02x}", *map(str, rest[1:])))
     yield ".".join(str(part + 256) for part in parts)
     hexed = f"{whole >> 16:x}:{whole & 0xFFFF:x}"
