@@ -47,15 +47,15 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.ingest import files as feedfile
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.models import OPT_OUTS, Seed
-from crawlproject.politeness.addresses import AddressGuard, check_url, literal, port_of
+from crawlproject.politeness.addresses import AddressGuard, literal, port_of
 from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.reasons import retry_after
 from crawlproject.politeness.robots_txt import MAX_BYTES, Rules, freshness, robots_url
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import canonical_host, domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import is_name
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.storage.blobs import thumbnail_name
-from crawlproject.texts import LONGEST_URL, printable, shown_seed, url_fault, without_userinfo
+from crawlproject.texts import LONGEST_URL, printable, shown_seed, without_userinfo
 
 MIB = 1 << 20
 TOO_LONG = 2.0  # seconds for one text, on a machine that has other work
@@ -244,15 +244,14 @@ def read_host(data: bytes) -> None:
     assert host is None or AddressGuard().refusal([host], 80) is not None or host.is_global
     for spelled in (text, f"http://{text}/"):
         without_userinfo(spelled)
-        if check_url(spelled) is not None:
-            continue
         try:
-            url = Request(spelled).url  # the host by its punycode; it is looked at again, as it is then
+            url = Request(with_canonical_host(spelled)).url  # it is looked at again, as it is then
         except ValueError:
             continue
-        if check_url(url) is None:
+        if url_fault(url) is None:
             assert 0 < port_of(url) < 65536
             assert domain_of_url(url)
+            assert canonical_host(host_of_url(url)) == host_of_url(url)
             assert robots_url(url).isprintable()
 
 

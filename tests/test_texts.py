@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-from crawlproject import texts
 from crawlproject.politeness.addresses import literal
+from crawlproject.sources import domains
+from crawlproject.sources.domains import url_fault
 from crawlproject.texts import (
     one_line,
     printable,
     shown_seed,
-    url_fault,
     visible,
     without_secrets,
     without_userinfo,
@@ -34,15 +34,15 @@ NASTY = "\x00\x07\x1b[31m\r\n\t\x7f\x85\x9b\u200f\u2028\u2029\u202e\u2066\ufeff\
 @example("museum.org/a@b:80[", "http://")
 def test_a_plain_url_is_one_in_which_nothing_else_is_found(text: str, begin: str) -> None:
     for url in (begin + text, f"{begin}{text}.org/{text}"):
-        if host := texts.plain_host(url):
-            assert texts._fault_in_parts(url) is None
+        if host := domains.plain_host(url):
+            assert domains._fault_in_parts(url) is None
             assert urlsplit(url).hostname == host
             assert literal(host) is None
 
 
 @pytest.mark.parametrize("url", ["http://a.org", "https://b-1.A.museum/x.jpg?y=@&z#[1]", "http://1.2.co/"])
 def test_most_urls_are_plain(url: str) -> None:
-    assert texts.plain_host(url) == urlsplit(url).hostname
+    assert domains.plain_host(url) == urlsplit(url).hostname
 
 
 def test_what_is_printable_stays_and_the_rest_is_marked() -> None:

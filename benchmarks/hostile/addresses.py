@@ -21,7 +21,8 @@ from benchmarks.name_server import Zone, served
 from crawlproject import config
 from crawlproject.errors import AddressRefused
 from crawlproject.net.resolver import Resolver
-from crawlproject.politeness.addresses import check_url, port_of
+from crawlproject.politeness.addresses import port_of
+from crawlproject.sources.domains import url_fault, with_canonical_host
 
 # IANA's special-purpose registries, written down here once more: the guard's own table is what is tried.
 _V4 = (
@@ -53,7 +54,6 @@ def spellings(address: ipaddress.IPv4Address) -> Iterator[str]:
     yield f"0x{first:x}.{whole & 0xFFFFFF}"
     yield ".".join(f"0x{part:x}" for part in parts)
     yield ".".join(f"0{part:o}" for part in parts)
-    yield ".".join(f"{part:03d}" for part in parts)
     yield ".".join((f"0{first:o}", f"0x{rest[0]:02x}", *map(str, rest[1:])))
     yield ".".join(str(part + 256) for part in parts)
     hexed = f"{whole >> 16:x}:{whole & 0xFFFF:x}"
@@ -118,13 +118,11 @@ class _Receiver:
 
 async def _reached(resolver: Resolver, spelled: str) -> list[str]:
     """Return the addresses that a connection for a URL would get, by the way of a request."""
-    if check_url(spelled) is not None:
-        return []
     try:
-        url = Request(spelled).url  # the host by its punycode; the guard looks at it again
+        url = Request(with_canonical_host(spelled)).url  # as a seed or redirect; the guard looks at it again
     except ValueError:
         return []
-    if check_url(url) is not None:
+    if url_fault(url) is not None:
         return []
     await resolver.look_up(url)
     receiver = _Receiver()

@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgpack
 from scrapy import Request, Spider
@@ -40,7 +39,7 @@ from crawlproject.models import (
     SOURCE,
 )
 from crawlproject.politeness.probes import Known
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
 from crawlproject.texts import LONGEST_URL, without_userinfo
 
@@ -291,13 +290,8 @@ def _check(data: Mapping[str, Any], spider: Spider) -> None:
     url = data.get("url")
     if not isinstance(url, str) or len(url) > _LONGEST_URL:
         raise BadEntry("stored request has no URL")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise BadEntry(f"stored request has an invalid URL: {error!s:.200}") from None
-    if parts.scheme not in {"http", "https"} or not host or port == 0:
-        raise BadEntry(f"stored request has an invalid URL: {url!r:.80}")
+    if fault := url_fault(url):
+        raise BadEntry(f"stored request has an invalid URL: {fault}")
     _check_declared(data, spider)
     for name in ("headers", "cookies", "cb_kwargs", "flags"):
         values = data.get(name) or ()

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import msgpack
 
@@ -19,7 +18,7 @@ from crawlproject.config import Config
 from crawlproject.frontier.codec import VERSION
 from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
-from crawlproject.sources.domains import domain_of
+from crawlproject.sources.domains import domain_of, host_of_url, url_fault
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.found_elsewhere import send_links
 from crawlproject.state.over_shards import not_answering, shown
@@ -181,10 +180,10 @@ class Discovery:
             if self._known[number & (_TABLE - 1)] == number:
                 uncounted["known"] += 1
                 continue
-            host = _host_of(link.url)
-            if host is None:
+            if url_fault(link.url):
                 uncounted["refused"] += 1
                 continue
+            host = host_of_url(link.url)
             group = (link.source, domain_of(host))
             state, _, becomes = self._state_of(group, now)
             if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
@@ -443,16 +442,3 @@ class ShardsScripts:
 
 def _known_as(link: Link) -> str:
     return link.identifier or name_in(link.meta)
-
-
-def _host_of(url: str) -> str | None:
-    """Return the host of a URL that can be stored, None if it cannot."""
-    if not url.startswith(("http://", "https://")):
-        return None
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        url.encode()
-    except ValueError:
-        return None
-    return host if host and port != 0 else None

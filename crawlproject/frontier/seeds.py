@@ -20,9 +20,8 @@ from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
-from crawlproject.politeness.addresses import check_url
 from crawlproject.politeness.probes import Known
-from crawlproject.sources.domains import domain_of_url, host_of_url
+from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
@@ -74,10 +73,13 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
         BadSeed: see `parse_seed`.
 
     """
-    url = _url(data.get("url"))
+    given = _url(data.get("url"))
+    url = with_canonical_host(given)
+    if fault := url_fault(url):
+        raise BadSeed(fault)
     return Seed(
         url=url,
-        identifier=_identifier(data.get("identifier") if data.get("uuid") in (None, "") else data["uuid"], url),
+        identifier=_identifier(data.get("identifier") if data.get("uuid") in (None, "") else data["uuid"], given),
         source=_source(data.get("source"), url),
         priority=_priority(data.get("priority")),
         again=_again(data.get("again")),
@@ -94,8 +96,6 @@ def _url(value: Any) -> str:
     url = value.strip()
     if len(url) > LONGEST_URL:
         raise BadSeed(f"URL of {len(url)} characters, more than {LONGEST_URL}")
-    if fault := check_url(url):
-        raise BadSeed(fault)
     return url
 
 
@@ -372,6 +372,8 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bo
         TypeError, ValueError: it cannot be stored (see codec.encode).
 
     """
+    if (url := with_canonical_host(request.url)) != request.url:
+        request = request.replace(url=url)
     return NewRequest(
         codec.encode(request, spider),
         seen.digest(request),

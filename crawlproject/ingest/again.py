@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
+from crawlproject.sources.parquet import in_bounds
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
 _GONE = "gone"  # statuses, as in sinks/event_rows.py
@@ -74,11 +75,16 @@ def _rows(file: SeedFile) -> Iterator[tuple[Any, ...]]:
             for name in (*_COLUMNS, "etag", "last_modified"):
                 if name not in table.schema_arrow.names:
                     raise BadInput(f"{file.name} {_NEEDED}: it has no column {name}")
-            for batch in table.iter_batches(_ROWS, columns=_COLUMNS, use_threads=False):
-                columns = [batch.column(name) for name in _COLUMNS]
-                columns[-1] = columns[-1].cast(int64())
-                yield from zip(*(column.to_pylist() for column in columns), strict=True)
-    except (ArrowException, UnicodeDecodeError, OSError) as error:
+
+            def rows_of(group: int) -> Iterator[Iterable[tuple[Any, ...]]]:
+                for batch in table.iter_batches(_ROWS, row_groups=[group], columns=_COLUMNS, use_threads=False):
+                    columns = [batch.column(name) for name in _COLUMNS]
+                    columns[-1] = columns[-1].cast(int64())
+                    yield zip(*(column.to_pylist() for column in columns), strict=True)
+
+            for rows in in_bounds(range(table.num_row_groups), rows_of):
+                yield from rows
+    except (ArrowException, MemoryError, UnicodeDecodeError, OSError) as error:
         raise BadInput(f"{file.name} {_NEEDED}: {error!s:.300}") from None
 
 

@@ -8,7 +8,8 @@ from datetime import date, time
 from typing import Any
 
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
-from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Line, line_of
+from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Layout, Line, line_of
+from crawlproject.sources.parquet import in_bounds
 
 MAGIC = b"PAR1"
 
@@ -28,7 +29,7 @@ def read_rows(
 
     Raises:
         BadInput: it lacks a column, or pyarrow is not installed.
-        OSError: it cannot be read, or is damaged.
+        OSError: it cannot be read, is damaged, or takes too much memory.
 
     """
     with needs_pyarrow(file.name):
@@ -40,7 +41,7 @@ def read_rows(
             # Without pre-buffering, and with a buffer for each column, memory does not grow with the row groups.
             table = ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER)
             yield from _rows(file, table, report, scheme, columns, after)
-    except (ArrowException, OSError) as error:
+    except (ArrowException, MemoryError, OSError) as error:
         raise OSError(f"{file.name} cannot be read, or is damaged: {error!s:.300}") from None
 
 
@@ -53,37 +54,46 @@ def _rows(
     layout = layout.among(layout.read)
     number, groups = _groups_behind(table.metadata, after)
     told, total = 0, max(table.metadata.num_rows, 1)
-    for batch in _batches(table, groups, read):
-        skipped = min(max(after - number, 0), batch.num_rows)
-        at = number + skipped
-        for part in _parts(batch.slice(skipped)):
-            if part.nbytes > _LONGEST_ROW:
-                yield Line(at + 1, None, TOO_LONG)
-            else:
-                for one, row in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
-                    try:
-                        data = layout.seed_in(row, _plain)
-                    except ValueError as error:
-                        yield Line(one, None, str(error))
-                    else:
-                        yield line_of(one, data, scheme, columns)
-            at += part.num_rows
-        number += batch.num_rows
-        report(file.size * number // total - told)
-        told = file.size * number // total
+
+    def lines_of(group: int) -> Iterator[list[Line]]:
+        nonlocal number, told
+        for batch in _batches(table, group, read):
+            skipped = min(max(after - number, 0), batch.num_rows)
+            at = number + skipped
+            for part in _parts(batch.slice(skipped)):
+                yield _lines(part, at, layout, scheme, columns)
+                at += part.num_rows
+            number += batch.num_rows
+            report(file.size * number // total - told)
+            told = file.size * number // total
+
+    for lines in in_bounds(groups, lines_of):
+        yield from lines
 
 
-def _batches(table: Any, groups: list[int], read: list[str]) -> Iterator[Any]:
-    """Yield the rows of some row groups, in batches of these columns."""
+def _lines(part: Any, at: int, layout: Layout, scheme: str, columns: Columns) -> list[Line]:
+    """Return the lines of rows behind the first `at`."""
+    if part.nbytes > _LONGEST_ROW:
+        return [Line(at + 1, None, TOO_LONG)]
+    found = []
+    for number, row in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
+        try:
+            found.append(line_of(number, layout.seed_in(row, _plain), scheme, columns))
+        except ValueError as error:
+            found.append(Line(number, None, str(error)))
+    return found
+
+
+def _batches(table: Any, group: int, read: list[str]) -> Iterator[Any]:
+    """Yield the rows of a row group, in batches of these columns."""
     from pyarrow import RecordBatch
 
-    for group in groups:
-        about = table.metadata.row_group(group)
-        rows = min(max(_BATCH * about.num_rows // max(about.total_byte_size, 1), 1), _ROWS)
-        for batch in table.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
-            # Of a dictionary, all values would count in each row.
-            columns = [one.dictionary_decode() if hasattr(one, "dictionary") else one for one in batch.columns]
-            yield RecordBatch.from_arrays(columns, names=batch.schema.names)
+    about = table.metadata.row_group(group)
+    rows = min(max(_BATCH * about.num_rows // max(about.total_byte_size, 1), 1), _ROWS)
+    for batch in table.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
+        # Of a dictionary, all values would count in each row.
+        columns = [one.dictionary_decode() if hasattr(one, "dictionary") else one for one in batch.columns]
+        yield RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _parts(batch: Any) -> Iterator[Any]:

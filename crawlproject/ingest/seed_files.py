@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawlproject.errors import BadInput
+from crawlproject.sources.parquet import ALLOCATOR
 from crawlproject.texts import without_pyarrow
 
 STDIN = "-"
@@ -68,6 +70,7 @@ def needs_pyarrow(name: str) -> Iterator[None]:
         BadInput: pyarrow is not installed.
 
     """
+    os.environ.update(ALLOCATOR)
     try:
         yield
     except ImportError as error:

@@ -11,7 +11,7 @@ from scrapy.exceptions import CannotResolveHostError
 from crawlproject import config
 from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.models import LEASE
-from crawlproject.politeness.addresses import check_url
+from crawlproject.sources.domains import url_fault
 from crawlproject.worker import worker_of
 
 
@@ -49,7 +49,7 @@ class AddressMiddleware:
         resolver = worker_of(self.crawler).resolver
         if request.meta.get("proxy"):
             raise AddressRefused("a proxy would connect to unchecked addresses")
-        if fault := check_url(request.url):
+        if fault := url_fault(request.url):
             raise AddressRefused(fault)
         if not resolver.knows(request.url):
             if LEASE in request.meta:

@@ -10,7 +10,7 @@ from scrapy.http import Response
 
 from crawlproject.errors import AddressRefused
 from crawlproject.middlewares.offsite import OffsiteMiddleware
-from crawlproject.politeness.addresses import check_url
+from crawlproject.sources.domains import url_fault, with_canonical_host
 from crawlproject.texts import LONGEST_URL
 
 
@@ -37,7 +37,8 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
     def _redirect(self, redirected: Request, request: Request, reason: Any) -> Request:
         if len(redirected.url) > LONGEST_URL:
             raise AddressRefused(f"redirect to a URL of {len(redirected.url)} characters, more than {LONGEST_URL}")
-        if fault := check_url(redirected.url):
+        redirected = redirected.replace(url=with_canonical_host(redirected.url))
+        if fault := url_fault(redirected.url):
             raise AddressRefused(f"bad redirect: {fault}")
         if (offsite := self.crawler.get_downloader_middleware(OffsiteMiddleware)) is not None:
             offsite.process_request(redirected)

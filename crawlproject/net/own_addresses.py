@@ -8,7 +8,8 @@ import socket
 import time
 from functools import lru_cache
 
-from crawlproject.politeness.addresses import RECENT, Address
+from crawlproject.politeness.addresses import Address
+from crawlproject.sources.domains import RECENT
 
 _LOOK_EVERY_S = 60.0  # an interface may get another address
 _NOBODYS = {4: ipaddress.ip_address("240.0.0.1"), 6: ipaddress.ip_address("100::1")}  # reserved; discard-only

@@ -12,12 +12,9 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
-from urllib.parse import urlsplit
 
 import aiodns
-import idna
 import pycares
 from scrapy.exceptions import CannotResolveHostError
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -28,8 +25,8 @@ from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
 from crawlproject.net.own_addresses import is_own
-from crawlproject.politeness.addresses import RECENT, Address, AddressGuard, literal, port_of
-from crawlproject.sources.domains import domain_of
+from crawlproject.politeness.addresses import Address, AddressGuard, literal, port_of
+from crawlproject.sources.domains import canonical_host, domain_of, host_of_url
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -142,17 +139,17 @@ class Resolver:
 
     def refusal(self, url: str) -> str | None:
         """Return why the addresses of the URL's host are forbidden; None also while they are unknown."""
-        answer = self._answer(_host(url))
+        answer = self._answer(host_of_url(url))
         return self._forbidden(answer.addresses, port_of(url)) if answer else None
 
     def failure(self, url: str) -> str | None:
         """Return why the name of the URL's host does not resolve; None when it does, or is not known."""
-        answer = self._answer(_host(url))
+        answer = self._answer(host_of_url(url))
         return answer.failure or None if answer else None
 
     def knows(self, url: str) -> bool:
         """Tell whether the host of `url` has been looked up."""
-        return self._answer(_host(url)) is not None
+        return self._answer(host_of_url(url)) is not None
 
     def may_be_reached(self, url: str) -> bool:
         """Tell whether the host of `url` is known to have addresses that may be connected to."""
@@ -167,11 +164,11 @@ class Resolver:
         """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
         if self.outage:
             for url in urls:
-                self._want(_host(url))
+                self._want(host_of_url(url))
             return
         now = asyncio.get_running_loop().time()
         unknown = set()
-        for host in set(map(_host, urls)):
+        for host in set(map(host_of_url, urls)):
             answer = self._answers.get(host)
             if literal(host) is not None or (answer is not None and answer.renew > now):
                 continue
@@ -185,9 +182,9 @@ class Resolver:
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
         if self.outage:
-            self._want(_host(url))
+            self._want(host_of_url(url))
         elif not self.knows(url):
-            await asyncio.wait([self._start_lookup(_host(url))])
+            await asyncio.wait([self._start_lookup(host_of_url(url))])
 
     async def close(self) -> None:
         """End the look-ups under way."""
@@ -349,6 +346,8 @@ class Resolver:
 
     async def _query(self, host: str) -> tuple[tuple[Address, ...], float]:
         """Return the name servers' answer: addresses in the order to try them, and their TTL in seconds."""
+        if not host:
+            raise OSError("it is no host name")
         try:
             async with asyncio.timeout(_QUERY_TIMEOUT_S):
                 if self._resolver is None:
@@ -385,7 +384,7 @@ class Resolver:
             NoNameServer: no name server answers at the moment.
 
         """
-        host = _ascii(hostName)
+        host = canonical_host(hostName)
         resolution = _Resolution(hostName)
         resolutionReceiver.resolutionBegan(resolution)
         answer = self._answer(host)
@@ -444,17 +443,3 @@ def _is_answer(error: BaseException | None) -> bool:
     if isinstance(error, aiodns.error.DNSError):
         return bool(error.args) and error.args[0] in _ANSWERED
     return error is None
-
-
-@lru_cache(RECENT)
-def _host(url: str) -> str:
-    return _ascii(urlsplit(url).hostname or "")
-
-
-def _ascii(host: str) -> str:
-    """Return a host as in a URL: lower case, `xn--` where it is not ASCII. Twisted passes it in Unicode."""
-    host = host.lower()
-    if not host.isascii():
-        with suppress(UnicodeError):  # not a valid DNS name
-            return idna.encode(host, uts46=True).decode()
-    return host

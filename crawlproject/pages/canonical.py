@@ -8,7 +8,7 @@ from functools import lru_cache
 import ada_url
 from w3lib.url import canonicalize_url
 
-from crawlproject.texts import url_fault
+from crawlproject.sources.domains import url_fault, with_canonical_host
 
 LONGEST = 2048  # characters; what is longer is no address of a page
 MOST_PARAMETERS = 20  # nor is what has more, those that are left out included
@@ -29,8 +29,6 @@ _NOISE = re.compile(
     rf"|(?:sid|s_id|sessionid|session_id)=(?:{_TOKEN})?|share=(?:{_SHARED_BY})?)",
     re.IGNORECASE | re.ASCII,
 )
-_LONGEST_HOST = 253
-_LONGEST_LABEL = 63
 
 
 def canonical_url(url: str, base: str | None = None) -> str | None:
@@ -54,7 +52,7 @@ def canonical_url(url: str, base: str | None = None) -> str | None:
             found = _without_noise(found)
     except ValueError:
         return None
-    return found if len(found) <= LONGEST and _is_site(_origin(found)) else None
+    return _at_site(found) if len(found) <= LONGEST else None
 
 
 def _without_noise(url: str) -> str:
@@ -65,19 +63,17 @@ def _without_noise(url: str) -> str:
     return canonicalize_url(ada_url.normalize_url(url))
 
 
-def _origin(url: str) -> str:
-    """Return what a URL, as Ada writes it, has in front of its path."""
-    return url[: url.index("/", len("https://"))]
+def _at_site(url: str) -> str | None:
+    """Return a URL, as Ada writes it, with its host in the one spelling; None if nothing may be fetched there."""
+    path = url.index("/", len("https://"))
+    site = _site(url[:path])
+    return site and site + url[path:]
 
 
 @lru_cache(1024)  # of the few sites that a page links to
-def _is_site(origin: str) -> bool:
-    """Tell whether something may be fetched there, as far as that shows; see `url_fault`."""
-    host = origin.partition("//")[2]
-    labels = host.rpartition(":")[0].split(".") if ":" in host else host.split(".")
-    return (
-        len(host) <= _LONGEST_HOST and max(map(len, labels)) <= _LONGEST_LABEL and url_fault(origin + "/") is None
-    )
+def _site(origin: str) -> str | None:
+    origin = with_canonical_host(origin)
+    return None if url_fault(origin) else origin
 
 
 def image_url(url: str, base: str | None = None) -> str | None:
@@ -92,4 +88,4 @@ def image_url(url: str, base: str | None = None) -> str | None:
     except ValueError:
         return None
     found = joined.partition("#")[0]
-    return found if found.startswith(("http://", "https://")) and _is_site(_origin(found)) else None
+    return _at_site(found) if found.startswith(("http://", "https://")) else None

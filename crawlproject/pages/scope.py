@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from crawlproject.pages.canonical import canonical_url
-from crawlproject.sources.domains import domain_of, normal_host
-from crawlproject.texts import printable, url_fault
+from crawlproject.sources.domains import canonical_host, domain_of, host_of_url, url_fault, with_canonical_host
+from crawlproject.texts import printable
 
 DEFAULT = "domain"
 _LONGEST = 300  # characters of a pattern
@@ -46,14 +45,14 @@ class Scope:
                 message says what to write in its place.
 
         """
-        scope = scope.strip()
+        scope, url = scope.strip(), with_canonical_host(url)
         if scope in {"domain", "host"}:
             if fault := url_fault(url):
                 raise ValueError(fault)
-            host = _host(canonical_url(url) or url)
+            host = host_of_url(url)
             return cls.parse(f"{scope}:{domain_of(host) if scope == 'domain' else host}")
         found = cls.parse(scope)
-        if not found._has_host(_host(canonical_url(url) or url)):
+        if not found._has_host(host_of_url(url)):
             raise ValueError(f"scope {_shown(scope)} is not about the host of its seed {printable(url, 80)}")
         return found
 
@@ -75,12 +74,12 @@ class Scope:
         except UnicodeEncodeError:
             raise ValueError(f"scope {_shown(text)} is not UTF-8") from None
         below = name.startswith("*.")
-        host = _canonical_host(name.removeprefix("*."))
+        host = canonical_host(name.removeprefix("*."))
         if len(host + path) > _LONGEST or path.count("*") >= _MOST_PARTS:
             raise ValueError(
                 f"scope {_shown(text)} is too long: {_LONGEST} characters and {_MOST_PARTS - 1} asterisks at most"
             )
-        if url_fault(f"http://{_bracketed(host)}/") or (below and ("." not in domain_of(host))):
+        if not host or (below and ("." not in domain_of(host))):
             raise ValueError(
                 f"scope {_shown(text)} names no host: write domain, host, or a pattern such as "
                 "*.museum.example/collection/*"
@@ -97,7 +96,7 @@ class Scope:
 
     def has(self, url: str) -> bool:
         """Tell whether an absolute URL is in the scope."""
-        return self._has_host(_host(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
+        return self._has_host(host_of_url(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
 
     def _has_host(self, host: str) -> bool:
         if self.kind == "domain":
@@ -125,23 +124,6 @@ class Scope:
 def _is_suffix(host: str) -> bool:
     """Tell whether a name is a public suffix, below which strangers have their domains."""
     return domain_of(f"a.{host}") == f"a.{host}"
-
-
-def _host(url: str) -> str:
-    try:
-        return normal_host(urlsplit(url).hostname or "")
-    except ValueError:
-        return ""
-
-
-def _canonical_host(name: str) -> str:
-    """Return a host as canonical URLs have it: of `ß` browsers make another name than Python's `idna` does."""
-    url = canonical_url(f"http://{_bracketed(name)}/")
-    return normal_host(name) if url is None else _host(url)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _reference(url: str) -> str:

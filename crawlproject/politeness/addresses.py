@@ -8,19 +8,17 @@ updates), spelled out because `ipaddress.is_global` differs between versions of 
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
-from crawlproject.texts import plain_host, url_fault
+from crawlproject.sources.domains import NAT64, RECENT
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB_PORTS = frozenset({80, 443})
-RECENT = 1024  # URLs or hosts cached: each is checked several times on its way from its lease to the wire
 
 _SPECIAL: tuple[tuple[str, str], ...] = (
     ("this network", "0.0.0.0/8"),
@@ -65,28 +63,11 @@ _SPECIAL: tuple[tuple[str, str], ...] = (
 )
 _SPECIAL_NETWORKS = tuple((kind, ipaddress.ip_network(network)) for kind, network in _SPECIAL)
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that IANA has allocated for global unicast
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the well-known prefix of RFC 6052
-
-# What browsers take for an IPv4 address (WHATWG URL, "ends in a number") and resolvers interpret differently.
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
-
-
-@lru_cache(RECENT)
-def check_url(url: str) -> str | None:
-    """Return why a URL is forbidden by its spelling alone, None if it is not; addresses are checked elsewhere."""
-    if plain_host(url):
-        return None
-    if fault := url_fault(url):
-        return fault
-    host = urlsplit(url).hostname or ""
-    if literal(host) is None and _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
-        return f"unusual spelling of an address: {host[:60]!r}"
-    return None
 
 
 @lru_cache(RECENT)
 def port_of(url: str) -> int:
-    """Return the port of a URL that has passed `check_url`."""
+    """Return the port of a URL that has no fault (`url_fault`)."""
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -138,7 +119,7 @@ class AddressGuard:
             return []
         if address.ipv4_mapped is not None:
             return [address.ipv4_mapped]
-        return [_embedded(address, prefix) for prefix in (_NAT64, *self.nat64) if address in prefix]
+        return [_embedded(address, prefix) for prefix in (NAT64, *self.nat64) if address in prefix]
 
     def _kind(self, address: Address) -> str | None:
         """Return what forbids an address, None for another's public address."""

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.models import OPT_OUTS
-from crawlproject.politeness.addresses import RECENT
 from crawlproject.politeness.optouts import denied
+from crawlproject.sources.domains import RECENT, host_of_url
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
@@ -262,7 +262,7 @@ def robots_url(url: str) -> str:
 
     """
     parts = urlsplit(url)
-    host, port = parts.hostname, parts.port
+    host, port = host_of_url(url), parts.port
     if not parts.scheme or not host:
         raise ValueError(f"{url!r:.200} has no scheme or no host")
     if ":" in host:

@@ -20,9 +20,8 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
-from crawlproject.politeness.addresses import check_url
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
-from crawlproject.sources.domains import domain_of_url, host_of_url
+from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
 from crawlproject.worker import Shutdown, worker_of
@@ -229,8 +228,8 @@ def _redirected(url: str, location: bytes) -> str:
     """
     if len(location) > LONGEST_URL:
         raise ValueError(f"it redirects to a URL of {len(location)} characters")
-    target, _ = urldefrag(urljoin(url, location.decode("latin-1").strip()))
-    if fault := check_url(target):
+    target = with_canonical_host(urldefrag(urljoin(url, location.decode(errors="percentencode").strip())).url)
+    if fault := url_fault(target):
         raise AddressRefused(fault)
     target = safe_url_string(target)
     parts = urlsplit(target)

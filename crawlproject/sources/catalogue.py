@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from crawlproject.config import CircuitRules
 from crawlproject.errors import CatalogueError
 from crawlproject.models import GONE_STATUSES
-from crawlproject.sources.domains import domain_of, domain_of_url, normal_host
+from crawlproject.sources.domains import canonical_host, domain_of, domain_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.sources.rates import rate_for
 
@@ -338,6 +338,11 @@ def _row(row: Any) -> tuple[str, int, set[str], set[str]]:
     url = row.get("source_url") or ""
     if not isinstance(url, str):
         raise ValueError(f"source_url of {source} must be a string")  # noqa: TRY004
+    urlsplit(url)  # which says what is wrong with one that is none
+    if (wrong := next((host for host in hosts if host.strip() and not _host(host)), None)) is not None:
+        raise ValueError(
+            f"hosts of {source} has {wrong!r:.80}, which is no host: name one as in www.museum.example"
+        )
     own, page = {_host(host) for host in hosts} - {""}, domain_of_url(url)
     # A museum with hosts of its own may have its page on a platform, and has no say there.
     return source, size, own, {domain_of(host) for host in own} or {page} - {""}
@@ -347,8 +352,9 @@ def _host(text: str) -> str:
     """Return the host in what a row may name as one: also `host:port`, `*.host`, an IPv6 address, or a URL."""
     text = text.strip()
     if text.count(":") > 1 and not text.startswith("[") and "/" not in text:
-        return normal_host(text)
-    return normal_host(urlsplit(text if "://" in text else f"//{text}").hostname or "").removeprefix("*.")
+        return canonical_host(text)
+    host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
+    return canonical_host(host.removeprefix("*."))
 
 
 def _options(row: Mapping[str, Any]) -> dict[str, Any]:

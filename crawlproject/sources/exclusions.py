@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address
 from pathlib import Path
 
 from crawlproject.errors import ConfigError
-from crawlproject.sources.domains import normal_host
-from crawlproject.sources.names import source_name
+from crawlproject.sources.domains import canonical_host
+from crawlproject.sources.names import is_name, source_name
 
 _LABEL = r"[a-z0-9_\-\u0080-\U0010ffff]+"
 _DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})+\.?")
@@ -28,21 +27,16 @@ def exclusion_names(value: str) -> list[str]:
             f"{value!r:.60} is neither a source nor a domain: name the domain alone, as in museum.example, "
             "which stands for all hosts below it, too"
         )
-    is_bracketed = bare[:1] == "[" and _is_ipv6(bare[1:-1])  # as in URLs
-    name = source_name(bare[1:-1] if is_bracketed else bare)
-    return list(dict.fromkeys([normal_host(name), name])) if is_domain(name) else [name]
+    host = canonical_host(bare)
+    if is_domain(host) and not is_name(bare.lower()):  # an IPv6 address in brackets, for one
+        return [host]
+    name = source_name(bare)
+    return list(dict.fromkeys([host or name, name])) if is_domain(name) else [name]
 
 
 def is_domain(name: str) -> bool:
     """Tell whether a name in lower case may be a domain or an address; otherwise it is that of a source alone."""
-    return _DOMAIN.fullmatch(name) is not None or _is_ipv6(name)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return bool(IPv6Address(text))
-    except ValueError:
-        return False
+    return _DOMAIN.fullmatch(name) is not None or (":" in name and canonical_host(name) != "")
 
 
 def domains_above(host: str) -> list[str]:

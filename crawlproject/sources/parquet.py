@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
 
 from crawlproject.errors import CatalogueError
 from crawlproject.texts import without_pyarrow
@@ -23,8 +25,48 @@ MAGIC = b"PAR1"  # what such a file begins with
 
 _CHUNK = 65_536  # bytes
 _BATCH = 1000  # rows
+_MOST_MEMORY = 320 * 2**20  # bytes that reading a file may take: some hundred bytes may stand for gigabytes
 _COLUMNS = ("source_name", "image_count", "media_count", "source_url", "hosts", "circuit", "robots", "gone")
 _LONGEST_COMPLAINT = 1000  # characters
+
+# How pyarrow is to allocate, for who imports it first: its own allocators reserve a gigabyte, beyond any bound.
+ALLOCATOR = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+T = TypeVar("T")
+
+
+def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> Iterator[T]:
+    """Yield what `rows_of` yields of each row group, while this process takes `_MOST_MEMORY` more at most. Blocks.
+
+    Nothing in a file says before it is read how much that takes: a page may claim anything, and a value may be
+    repeated at will. So the kernel refuses the memory, where it can (Linux).
+
+    Raises:
+        MemoryError: a row group takes more; the message gives its number, from 0.
+
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = soft
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # of data, and of stacks
+        most = pages * resource.getpagesize() + _MOST_MEMORY
+        most = most if soft == resource.RLIM_INFINITY else min(most, soft)
+    for group in groups:
+        rows, step = rows_of(group), None
+        while True:
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+            try:
+                step = next(rows, None)
+            except MemoryError:
+                raise MemoryError(
+                    f"row group {group} takes more than {_MOST_MEMORY >> 20} MiB of memory: write the file with "
+                    "smaller row groups and shorter values"
+                ) from None
+            finally:
+                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            if step is None:
+                break
+            yield step
 
 
 def json_lines(path: str) -> Iterator[bytes]:
@@ -34,7 +76,7 @@ def json_lines(path: str) -> Iterator[bytes]:
         CatalogueError: it cannot be read, or pyarrow is not installed.
 
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | ALLOCATOR | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, path],
@@ -65,17 +107,21 @@ def main(path: str) -> None:
     except ImportError as error:
         sys.exit(without_pyarrow("a catalogue in Parquet", error))
     try:
-        pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # it keeps less: 20 MB at a million rows
         # Page by page, not a whole group of rows, which may be the whole file.
         with parquet.ParquetFile(path, pre_buffer=False, buffer_size=_CHUNK) as file:
             names = file.schema_arrow.names
             if "source_name" not in names:
                 sys.exit(f"it has no column source_name, only {', '.join(names)}"[:_LONGEST_COMPLAINT])
             columns = [name for name in _COLUMNS if name in names]
-            for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
-                lines = (json.dumps(_without_nulls(row), default=str) for row in batch.to_pylist())
-                sys.stdout.write("".join(f"{line}\n" for line in lines))
-    except (pyarrow.ArrowException, OSError) as error:
+
+            def lines_of(group: int) -> Iterator[str]:
+                for batch in file.iter_batches(_BATCH, row_groups=[group], columns=columns, use_threads=False):
+                    rows = (json.dumps(_without_nulls(row), default=str) for row in batch.to_pylist())
+                    yield "".join(f"{row}\n" for row in rows)
+
+            for lines in in_bounds(range(file.num_row_groups), lines_of):
+                sys.stdout.write(lines)
+    except (pyarrow.ArrowException, MemoryError, OSError) as error:
         sys.exit(f"not a Parquet file that can be read: {error}")
 
 

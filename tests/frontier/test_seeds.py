@@ -43,14 +43,14 @@ def id_of(url: str) -> str:
         ("http://localhost:8000/x", "http://localhost:8000/x"),
         ("http://127.0.0.1/x", "http://127.0.0.1/x"),
         ("http://[2001:db8::1]:80/x", "http://[2001:db8::1]:80/x"),
-        ("http://bücher.de/ä.jpg", "http://bücher.de/ä.jpg"),
+        ("http://bücher.de/ä.jpg", "http://xn--bcher-kva.de/ä.jpg"),
         ("http://a/%20%zz?q={x}|[y]", "http://a/%20%zz?q={x}|[y]"),
         ("http://a/?to=https://b/", "http://a/?to=https://b/"),
         ("http://a/" + "x" * (LONGEST_URL - 9), "http://a/" + "x" * (LONGEST_URL - 9)),
     ],
 )
 def test_a_plain_url(line: str, url: str) -> None:
-    expected = Seed(url, id_of(url), source=None, priority=None, again=False)
+    expected = Seed(url, id_of(line.strip()), source=None, priority=None, again=False)
     assert parse_seed(line) == expected
     assert parse_seed(line.encode()) == expected
 
@@ -133,7 +133,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
             for host in [
                 "*",
                 "a|b",
-                "%6c",
+                "%6c%00",
                 "a%0ab",
                 "\u200d",
                 "a\u200fb",
@@ -192,8 +192,8 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         # a host whose source would have such a name
         ("http://-rf/", "invalid host '-rf': "),
         ("http://a.org.-rf.x/", "invalid host 'a.org.-rf.x': "),
-        ("http://[fe80::1%25eth0]/", "invalid host 'fe80::1%25eth0': "),
-        (f"http://{'a' * 129}/", "invalid host 'aaaaa"),
+        ("http://[fe80::1%25eth0]/", "an invalid host name"),
+        (f"http://{'a' * 64}/", "an invalid host name"),
         ('{"url": "http://b.-a.com/", "source": "x"}', "invalid host 'b.-a.com': "),
         (json.dumps({"url": "http://a/", "source": "x" * 129}), "source"),
         ('{"url": "http://a/", "priority": "4"}', "priority"),
@@ -288,11 +288,9 @@ def test_the_source_of_a_request_is_named_or_found_by_its_host(
 @pytest.mark.parametrize(
     "host",
     [
-        "a..b",
         "-.museum.org",
         "xn--",
         "x" * 63 + ".de",
-        "x" * 80,
         "１２７.de",
         "Bücher.DE",
         "\u0440aypal.com",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +20,7 @@ from crawlproject.ingest import parquet
 from crawlproject.ingest.files import read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns, Line
+from tests.conftest import ROOT
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -129,27 +132,67 @@ def test_a_row_of_more_than_a_mebibyte_is_refused(tmp_path: Path, kind: str) -> 
         assert all(line.seed is not None for line in found if line.number % 5 not in {2, 4})
 
 
-@pytest.mark.parametrize(("count", "size", "repeated"), [(3_000, 2**17, True), (60, 2**21, False)])
-def test_memory_is_bounded_whatever_the_values(tmp_path: Path, count: int, size: int, repeated: bool) -> None:
-    """By Arrow's own count: of data: URIs in place of URLs, say, the same ones or others in each row.
+READ = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # whatever happens
+from crawlproject.ingest import files, seed_files
+from crawlproject.ingest.seed_rows import Columns
+def peak():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) >> 10
+with seed_files.needs_pyarrow("the test"):
+    import pyarrow.parquet
+before = peak()
+[file] = seed_files.find(sys.argv[1:], None)
+try:
+    print(sum(line.seed is None for line in files.read(file, lambda _: None, columns=Columns({}, ("TEXT",)))))
+except OSError as error:
+    print(error)
+print(peak() - before)
+"""
+SMALL_PAGES: Any = {"compression": "zstd", "store_schema": False, "write_batch_size": 1, "write_statistics": False}
 
-    The pages of the file are small; of a page all must be read at once.
-    """
-    value = "data:image/png;base64," + "A" * size
-    if repeated:
-        urls: Any = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [value])
-    else:
-        urls = [f"{value}{number}" for number in range(count)]
-    file = written(tmp_path / "seeds", {"url": urls}, compression="zstd", store_schema=False, write_batch_size=1)
-    del urls
-    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
-    pa.set_memory_pool(pool)
-    try:
-        found = sum(line.seed is None for line in read(file, lambda _: None))
-    finally:
-        pa.set_memory_pool(before)
-    assert found == count
-    assert pool.max_memory() < 80 * 2**20
+
+def repeated(count: int, size: int) -> Any:
+    """Return a column that says a text of some bytes in each row, and takes no more in a file."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), ["data:" + "A" * size])
+
+
+@pytest.mark.parametrize(
+    ("column", "longest_file", "said"),
+    [
+        (lambda: repeated(3_000, 2**17), 1_100, "3000"),
+        (lambda: [f"{number}" + "A" * 2**21 for number in range(60)], 20_000, "60"),
+        (lambda: repeated(256, 24 * 2**20), 1_400, "row group 0 takes more than 320 MiB of memory"),  # 6 GiB
+        (
+            lambda: pa.array([b"\0" * 2**30]),
+            50_000,
+            "row group 0 takes more than 320 MiB of memory",
+        ),  # in one page
+        (
+            lambda: pa.ListArray.from_arrays([0, 10**8], pa.nulls(10**8, pa.int8())),
+            1_100,
+            "row group 0 takes more",
+        ),
+    ],
+    ids=["repeated", "long", "repeated and long", "page", "list"],
+)
+def test_memory_is_bounded_whatever_the_values(
+    tmp_path: Path, column: Callable[[], Any], longest_file: int, said: str
+) -> None:
+    """A kilobyte may stand for gigabytes: the file is read in a process of its own, whose memory is measured."""
+    values = column()
+    columns = {"url": [A] * len(values), "TEXT": values}
+    SMALL_PAGES["use_dictionary"] = not isinstance(values, pa.BinaryArray)  # which would take seconds
+    file = written(tmp_path / "seeds.parquet", columns, **SMALL_PAGES, dictionary_pagesize_limit=2**30)
+    del values, columns
+    assert file.size < longest_file
+    done = subprocess.run(
+        [sys.executable, "-c", READ, file.name], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+    )
+    result, grown = done.stdout.splitlines()
+    assert said in result
+    assert 0 < int(grown) < 400, "MiB"
 
 
 def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

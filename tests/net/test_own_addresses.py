@@ -74,7 +74,7 @@ def test_a_machine_refuses_its_own_public_addresses_unless_they_are_opened() -> 
         f"this machine's own address {OWN}: {remedy}",
         f"this machine's own address {SECONDARY}: {remedy}",
         f"this machine's own address {OWN_V6}: {remedy}",
-        f"this machine's own address 64:ff9b::c100:e81: {remedy}",
+        f"this machine's own address 193.0.14.129: {remedy}",  # as [64:ff9b::193.0.14.129]
         None,
         None,
     ]

@@ -186,6 +186,7 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, hosts="museum.org"), "hosts of museum"),
         (row("museum", 1, hosts=[1]), "hosts of museum"),
         (row("museum", 1, hosts={"a": 1}), "hosts of museum"),
+        (row("museum", 1, hosts=["a.org", "256.1.1.1"]), "has '256.1.1.1', which is no host"),
         (row("museum", 1, source_url=5), "source_url of museum"),
         (row("museum", 1, source_url="http://[::1"), ""),
         (row("museum", 1, source_url="http://[::1", hosts=["museum.org"]), ""),

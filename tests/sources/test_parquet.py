@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from pyarrow import parquet
 from crawlproject.errors import CatalogueError
 from crawlproject.sources.catalogue import Row
 from crawlproject.sources.catalogue_reader import check_catalogue, read_catalogue
+from tests.conftest import ROOT
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
@@ -118,6 +122,31 @@ def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     other = write(tmp_path / "other.parquet", [{"name": "museum", "size": 1}])
     with pytest.raises(CatalogueError, match=r"no column source_name, only name, size"):
         check_catalogue(str(other))
+
+
+CHECK = """
+import resource, sys
+from crawlproject.errors import CatalogueError
+from crawlproject.sources.catalogue_reader import check_catalogue
+try:
+    check_catalogue(sys.argv[1])
+except CatalogueError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+"""
+
+
+def test_a_kilobyte_that_stands_for_gigabytes_is_refused(tmp_path: Path) -> None:
+    names = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2_000, pyarrow.int32()), ["a" * 2**22])
+    path = tmp_path / "catalogue.parquet"
+    options: Any = {"compression": "zstd", "store_schema": False, "dictionary_pagesize_limit": 2**30}
+    parquet.write_table(pyarrow.table({"source_name": names}), path, write_statistics=False, **options)
+    assert path.stat().st_size < 1_100
+    command, environment = [sys.executable, "-c", CHECK, str(path)], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    said, grown = done.stdout.splitlines()
+    assert "row group 0 takes more than 320 MiB of memory" in said
+    assert int(grown) < 500, "MiB, with Python and pyarrow"
 
 
 def test_without_pyarrow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
