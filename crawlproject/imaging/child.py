@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 
 _GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
 _WALL_GRACE_S = 5.0  # of wall-clock time, likewise
+
+_json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
 
 
 def main() -> None:
@@ -95,7 +98,7 @@ def _look(
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return protocol.UNREADABLE, json.dumps([str(error), error.facts and asdict(error.facts)]), b""
+        return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
     if job.return_bodies and codings:
@@ -113,7 +116,7 @@ def _probe(codings: list[str], body: bytes, job: protocol.Job, *, whole: bool) -
         return protocol.UNREADABLE, json.dumps([str(error), None]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, json.dumps([str(error), 0]), b""
-    return protocol.PROBED, json.dumps(asdict(facts)), b""
+    return protocol.PROBED, _json(asdict(facts)), b""
 
 
 def _address_space() -> int | None:

@@ -69,6 +69,9 @@ _FILES = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 5: 0xFFFF}
 _TCP = {4: 0b11}
 _SCOPES = {6: 0b11}
 
+# Of all processes of this user, which the kernel counts together; root's alone are not limited.
+_MOST_THREADS = 4096
+
 _WITHOUT_BOTH = "nothing keeps it from the files and the network that the worker has"
 
 
@@ -174,10 +177,10 @@ def filter_calls(threads: bool = False) -> None:
 def _limit(threads: bool) -> None:
     # Descriptors beyond the first three; what is open stays so.
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NOFILE: 3}
-    if not threads:  # they count as processes
-        limits[resource.RLIMIT_NPROC] = 0
+    limits[resource.RLIMIT_NPROC] = _MOST_THREADS if threads else 0
     for kind, limit in limits.items():
-        resource.setrlimit(kind, (limit, limit))
+        _, most = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit, limit) if most == resource.RLIM_INFINITY else (min(limit, most),) * 2)
 
 
 def _drop_capabilities() -> None:

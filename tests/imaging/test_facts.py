@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from crawlproject.imaging.facts import MAX_DIRECTORY, MAX_VALUE, read_facts
+from crawlproject.imaging.facts import MAX_VALUE, read_facts
+from crawlproject.imaging.messages import MAX_DIRECTORY
 from crawlproject.models import ImageFacts
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # it warns of broken EXIF; analyse.py turns that off
