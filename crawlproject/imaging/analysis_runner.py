@@ -46,17 +46,12 @@ def run(functions: Mapping[str, Analyse], image: Image.Image) -> tuple[dict[str,
     errors: dict[str, str] = {}
     for name, function in functions.items():
         try:
-            results[name] = _checked(function(image.convert("RGB")))
+            value = json.loads(json.dumps(function(image.convert("RGB"))))  # as any reader gets it
+            check_json(value, MOST_BYTES)
+            results[name] = value
         except BaseException as error:  # what it raises is its own affair; SystemExit and MemoryError, too
             errors[name] = _said(error)
     return results, errors
-
-
-def _checked(result: Any) -> Any:
-    """Return the result as any reader of JSON will get it. Raises TypeError and ValueError."""
-    value = json.loads(json.dumps(result))
-    check_json(value, MOST_BYTES)
-    return value
 
 
 def _said(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
 from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
+from crawlproject.models import ProbedFacts
 
 _GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
 _WALL_GRACE_S = 5.0  # of wall-clock time, likewise
@@ -66,16 +67,15 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
         body = _receive(stream, length)
-        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
-            reply = _probe(codings, body, job, whole=wanted == protocol.Wanted.WHOLE)
-        else:
-            reply = _look(codings, body, job, expected, functions if wanted == protocol.Wanted.ANALYSED else {})
+        looking = functions if wanted == protocol.Wanted.ANALYSED else {}
+        reply = _reply(protocol.Wanted(wanted), codings, body, job, expected, looking)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
 
 
-def _look(
+def _reply(
+    wanted: protocol.Wanted,
     codings: list[str],
     body: bytes,
     job: protocol.Job,
@@ -83,6 +83,8 @@ def _look(
     functions: Mapping[str, analysis_runner.Analyse],
 ) -> tuple[bytes, str, bytes]:
     try:
+        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
+            return protocol.PROBED, _json(asdict(_probe(codings, body, job, wanted == protocol.Wanted.WHOLE))), b""
         body = content_codings.decoded(body, codings, job.max_size)
         made = analyse(
             body,
@@ -100,23 +102,17 @@ def _look(
     except UnreadableImage as error:
         return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
-        return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
+        return protocol.NO_MEMORY, _json([str(error), getattr(error, "needed", 0)]), b""
     if job.return_bodies and codings:
         made = replace(made, body=body)
     return protocol.ANALYSIS, *protocol.packed(made)
 
 
-def _probe(codings: list[str], body: bytes, job: protocol.Job, *, whole: bool) -> tuple[bytes, str, bytes]:
-    try:
-        if codings:
-            body = content_codings.decoded_beginning(body, codings, job.beginning)
-            whole = whole and len(body) < job.beginning
-        facts = read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
-    except UnreadableImage as error:
-        return protocol.UNREADABLE, json.dumps([str(error), None]), b""
-    except MemoryError as error:
-        return protocol.NO_MEMORY, json.dumps([str(error), 0]), b""
-    return protocol.PROBED, _json(asdict(facts)), b""
+def _probe(codings: list[str], body: bytes, job: protocol.Job, whole: bool) -> ProbedFacts:
+    if codings:
+        body = content_codings.decoded_beginning(body, codings, job.beginning)
+        whole = whole and len(body) < job.beginning
+    return read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
 
 
 def _address_space() -> int | None:

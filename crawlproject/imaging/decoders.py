@@ -132,12 +132,7 @@ class Decoders:
                 if not analysed:
                     raise
                 analysed, left_out = False, f"left out: {error}"
-            except (DecoderCrashed, NoDecoder) as error:
-                if self._stopped:
-                    raise DecodersStopped from error
-                if isinstance(error, NoDecoder):
-                    await self._close_idle()  # some of them may have failed to start, unnoticed so far
-                    raise
+            except DecoderCrashed as error:
                 if memory == MAX_MEMORY and not analysed:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 if analysed:
@@ -168,12 +163,7 @@ class Decoders:
                     return await decoder.probe(codings, body, whole=whole)
             except MemoryNeeded as error:
                 raise UnreadableImage("needs too much memory to read its header") from error
-            except (DecoderCrashed, NoDecoder) as error:
-                if self._stopped:
-                    raise DecodersStopped from error
-                if isinstance(error, NoDecoder):
-                    await self._close_idle()
-                    raise
+            except DecoderCrashed as error:
                 if fresh:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 fresh = True
@@ -185,16 +175,9 @@ class Decoders:
                 self._idle.append(self._new())
 
     async def start(self) -> None:
-        """Start another process. Raises NoDecoder, and DecodersStopped."""
-        decoder = self._new()
-        try:
+        """See whether there is a process, or one can be started. Raises NoDecoder, and DecodersStopped."""
+        async with self._decoder(fresh=False) as decoder:
             await decoder.wait_until_ready()
-        except NoDecoder as error:
-            self._running.discard(decoder)
-            if self._stopped:
-                raise DecodersStopped from error
-            raise
-        self._idle.append(decoder)
 
     def stop(self) -> None:
         """Kill all processes, even those at work, and start no more."""
@@ -210,10 +193,6 @@ class Decoders:
         self._idle.clear()
         await asyncio.gather(*(decoder.close() for decoder in self._running))
         self._running.clear()
-
-    async def _close_idle(self) -> None:
-        while self._idle:
-            await self._discard(self._idle.pop())
 
     def _new(self) -> Decoder:
         if self._stopped:
@@ -257,14 +236,22 @@ class Decoders:
         """Take a decoder, a `fresh` one or whichever is idle."""
         if fresh and self._idle:
             await self._discard(self._idle.pop())
-        decoder = self._idle.pop() if self._idle and not fresh else self._new()
         try:
-            yield decoder
-        finally:
-            if decoder.running and decoder.pictures < _PICTURES:
-                self._idle.append(decoder)
-            else:
-                await self._discard(decoder)
+            decoder = self._idle.pop() if self._idle and not fresh else self._new()
+            try:
+                yield decoder
+            finally:
+                if decoder.running and decoder.pictures < _PICTURES:
+                    self._idle.append(decoder)
+                else:
+                    await self._discard(decoder)
+        except (DecoderCrashed, NoDecoder) as error:
+            if self._stopped:
+                raise DecodersStopped from error
+            if isinstance(error, NoDecoder):
+                while self._idle:  # some of them may have failed to start, unnoticed so far
+                    await self._discard(self._idle.pop())
+            raise
 
     @asynccontextmanager
     async def _memory(self, size: int) -> AsyncIterator[None]:

@@ -57,7 +57,7 @@ def read_facts(image: ImageFile.ImageFile, body: bytes) -> ImageFacts:
         width=width,
         height=height,
         filesize=len(body),
-        quality=estimate_quality(getattr(image, "quantization", {})),
+        compression_quality=estimate_quality(getattr(image, "quantization", {})),
         # An MPO is a JPEG followed by more JPEGs; viewers show its first picture.
         format="JPEG" if image.format == "MPO" else str(image.format),
         sha256=hashlib.sha256(body).hexdigest(),

@@ -143,10 +143,11 @@ def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
     raise ValueError(f"of unknown kind {reply.kind!r}")
 
 
-def check_json(value: Any, most: int) -> None:
-    """Raise ValueError unless a value has `most` bytes as JSON, and every reader can hold it.
+def check_json(value: Any, most: int) -> int:
+    """Return the bytes of a value as JSON. Raises ValueError for JSON that not every reader can hold.
 
-    That excludes more than `MOST_DEPTH` levels, halves of surrogates, NaN, Infinity, and integers beyond 64 bits.
+    It has `most` bytes and `MOST_DEPTH` levels at most, and no halves of surrogates, no NaN, no Infinity, and no
+    integers beyond 64 bits.
     """
     size = len(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
     if size > most:
@@ -158,6 +159,7 @@ def check_json(value: Any, most: int) -> None:
         level = [part for each in level for part in _parts(each)]
     if level:
         raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
+    return size
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -177,8 +179,9 @@ def _is_exif(value: Any) -> bool:
     """Tell whether it can be EXIF, as `read_exif` returns it: two directories, and within them that of GPS."""
     tags = dict(value)
     gps = tags.pop("0x8825", {})
-    check_json(tags, 2 * MAX_DIRECTORY)
-    check_json(gps, MAX_DIRECTORY)
+    if check_json(value, 4 * MAX_DIRECTORY) > MAX_DIRECTORY:  # as hardly any are
+        check_json(tags, 2 * MAX_DIRECTORY)
+        check_json(gps, MAX_DIRECTORY)
     return isinstance(value, dict) and isinstance(gps, dict) and all(map(_TAG.fullmatch, (*tags, *gps)))
 
 
@@ -188,7 +191,7 @@ _BEGINNINGS = {"JPEG": re.compile(b"\xff\xd8\xff"), "WebP": re.compile(b"RIFF.{4
 _LONGEST = 65_535  # pixels of a side of a thumbnail, as of any JPEG
 _FACTS: Mapping[str, Callable[[Any], object]] = {
     **dict.fromkeys(("width", "height", "filesize"), lambda value: _is_whole(value, 1)),
-    **dict.fromkeys(("quality", "compression_quality"), lambda value: _is_whole(value, 1, 100)),
+    "compression_quality": lambda value: _is_whole(value, 1, 100),
     "format": lambda value: isinstance(value, str),
     "sha256": _DIGEST.fullmatch,
     "exif": _is_exif,
@@ -200,13 +203,14 @@ def _facts(kind: type[F], told: Any, reply: Reply, max_pixels: float = math.inf)
     """Return the facts that a reply tells, of as many pixels at most. Raises one of `NO_ANSWER`."""
     facts = kind(**told)
     for name, value in told.items():
-        is_left_out = value is None and (kind is ProbedFacts or name in {"quality", "exif"})
+        is_left_out = value is None and (kind is ProbedFacts or name in {"compression_quality", "exif"})
         if not (is_left_out or _FACTS[name](value)):
             raise ValueError(f"its {name} is {value!r:.100}")
     if facts.format not in reply.job.formats:
         raise ValueError(f"of unknown format {facts.format!r:.100}")
     if facts.format != "SVG" and (facts.width or 1) * (facts.height or 1) > max_pixels:
         raise ValueError(f"{facts.width} x {facts.height} pixels")
-    if reply.size not in (None, told.get("filesize", reply.size)):
-        raise ValueError(f"{told['filesize']} bytes, not {reply.size}")
+    size = told.get("filesize", reply.size)
+    if size != reply.size and (reply.size is not None or size > reply.job.max_size):
+        raise ValueError(f"{size} bytes, not {reply.size}")
     return facts

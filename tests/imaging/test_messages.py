@@ -82,9 +82,10 @@ FALSE_FACTS: list[dict[str, Any]] = [
     {"width": 100_001, "height": 1000},  # more pixels than are decoded
     {"filesize": 123_457},
     {"filesize": [123_456]},
-    {"quality": 0},
-    {"quality": 101},
-    {"quality": math.nan},
+    {"filesize": 0},
+    {"compression_quality": 0},
+    {"compression_quality": 101},
+    {"compression_quality": math.nan},
     {"format": "../../etc/passwd"},
     {"format": "PNG"},  # left out by CRAWL_FORMATS
     {"format": ["JPEG"]},
@@ -206,7 +207,6 @@ def test_what_is_no_refusal_is_none(kind: bytes, text: str) -> None:
 def test_what_cannot_be_is_no_probe(false: dict[str, Any]) -> None:
     sound: dict[str, Any] = {"format": "JPEG", "width": 40, "height": 30, "compression_quality": 92, "exif": EXIF}
     sound |= {"sha256": DIGEST}
-    false = {{"quality": "compression_quality"}.get(name, name): value for name, value in false.items()}
 
     def read(told: dict[str, Any]) -> ProbedFacts:
         return probed(Reply(PROBED, json.dumps(told).encode(), b"", JOB, None))
