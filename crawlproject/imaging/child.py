@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -28,9 +27,6 @@ from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
 from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
 from crawlproject.models import ProbedFacts
-
-_GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
-_WALL_GRACE_S = 5.0  # of wall-clock time, likewise
 
 _json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
 
@@ -62,15 +58,10 @@ def main() -> None:
         expected, memory, wanted, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             _limit_memory(idle + memory)
-        # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
-        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
-        signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
         body = _receive(stream, length)
         looking = functions if wanted == protocol.Wanted.ANALYSED else {}
         reply = _reply(protocol.Wanted(wanted), codings, body, job, expected, looking)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
         _send(channel, *reply)
 
 
