@@ -14,7 +14,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
@@ -149,21 +149,18 @@ def check_json(value: Any, most: int) -> int:
     It has `most` bytes and `MOST_DEPTH` levels at most, and no halves of surrogates, no NaN, no Infinity, and no
     integers beyond 64 bits.
     """
-    size = len(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
+    size = len(_compact(value).encode())
     if size > most:
         raise ValueError(f"{size} bytes of JSON, more than {most}")
     level = [value]
     for _ in range(MOST_DEPTH + 1):
         if any(type(part) is int and not -(2**63) <= part < 2**64 for part in level):
             raise ValueError("an integer of more than 64 bits")
-        level = [part for each in level for part in _parts(each)]
+        nested = [each for each in level if isinstance(each, (dict, list))]
+        level = [part for each in nested for part in (each.values() if isinstance(each, dict) else each)]
     if level:
         raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
     return size
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _is_whole(value: Any, least: int, most: int = 2**63 - 1) -> bool:
@@ -185,6 +182,7 @@ def _is_exif(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(gps, dict) and all(map(_TAG.fullmatch, (*tags, *gps)))
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _TAG = re.compile("0x[0-9a-f]{1,4}")
 _DIGEST = re.compile("[0-9a-f]{64}")  # SHA-256
 _BEGINNINGS = {"JPEG": re.compile(b"\xff\xd8\xff"), "WebP": re.compile(b"RIFF.{4}WEBP", re.DOTALL)}
