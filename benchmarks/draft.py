@@ -75,7 +75,8 @@ def _thumbnail(body: bytes, scale: float) -> tuple[float, bytes, tuple[int, int]
     for _ in range(ROUNDS):
         began = time.process_time()
         image = Image.open(io.BytesIO(body))
-        (made,) = thumbnail.make_thumbnails(image)
+        how = (640,), "keep_ratio_largest"
+        (made,) = thumbnail.thumbnails_of(thumbnail.miniature_of(image, *how), *how, 85, "JPEG")
         seconds.append(time.process_time() - began)
     return min(seconds), made.data, image.size
 

@@ -48,7 +48,7 @@ class Tally:
         """Count a picture."""
         self.pictures += 1
         self.sizes += found.width is not None
-        self.qualities += found.compression_quality == facts.quality
+        self.qualities += found.compression_quality == facts.compression_quality
         self.exif += found.exif is not None
         self.bytes += facts.filesize
         self.probed += probed
@@ -68,7 +68,7 @@ def differences(facts: ImageFacts, found: ProbedFacts) -> list[str]:
     """Return what is known from the beginning and is otherwise in the whole."""
     whole = {
         "format": facts.format, "width": facts.width, "height": facts.height,
-        "compression_quality": facts.quality, "exif": facts.exif or {}, "sha256": facts.sha256,
+        "compression_quality": facts.compression_quality, "exif": facts.exif or {}, "sha256": facts.sha256,
     }  # fmt: skip
     return [name for name, value in whole.items() if getattr(found, name) not in (None, value)]
 

@@ -268,30 +268,22 @@ class Lease:
 class ImageFacts:
     """The facts in the bytes of a picture.
 
-    `width` and `height` are stored pixels, before any EXIF orientation. `quality` is the JPEG quality 1-100
-    as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
+    `width` and `height` are stored pixels, before any EXIF orientation. `compression_quality` is the JPEG quality
+    1-100 as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
     are none. `format` is one of `IMAGE_FORMATS`. `filesize` is in bytes.
     """
 
     width: int
     height: int
     filesize: int
-    quality: int | None
+    compression_quality: int | None
     format: str
     sha256: str
     exif: dict[str, Any] | None
 
     def named(self) -> dict[str, Any]:
         """Return the facts under their names in events."""
-        return {
-            "width": self.width,
-            "height": self.height,
-            "filesize": self.filesize,
-            "compression_quality": self.quality,
-            "format": self.format,
-            "sha256": self.sha256,
-            "exif": self.exif,
-        }
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,12 @@ def shown_seed(text: str) -> str:
 
 
 def one_line(data: Any) -> str:
-    """Return `data` as JSON on one line, with no character that moves a cursor in any terminal or editor."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    """Return `data` as JSON on one line, with no character that moves a cursor in any terminal or editor.
+
+    Null stands for NaN and Infinity, which JSON does not have.
+    """
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return one_line(json.loads(json.dumps(data), parse_constant=lambda _: None))
     return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)

@@ -21,7 +21,7 @@ from tests.imaging.test_decoders import is_decoder, large_webp, picture, trap
 from tests.imaging.test_formats import codestream, icon
 from tests.imaging.test_formats import png as broken_png
 from tests.test_crawl import KEYS, Crawl
-from tests.traps.sitecustomize import CRASH, CRASH_LATER, HOG, SPIN
+from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, SPIN
 
 MIB = 1 << 20
 GOOD = picture(size=(300, 200))
@@ -77,6 +77,10 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" %s>'
 LAUGHS = b'<!DOCTYPE svg [<!ENTITY a "' + b"1" * 1000 + b'"><!ENTITY b "' + b"&a;" * 10_000 + b'">]>'
 
 
+# Tells NaN, in a reply of 40 bytes
+LIAR = EXPLOIT + b"""os.write(0, struct.pack("!cII", b"u", 40, 0) + b'["why", {"width": NaN}]'.ljust(40))\0"""
+
+
 def pictures() -> dict[str, tuple[bytes, str | None]]:
     """Return the pictures, and of those that are refused the reason."""
     return bombs() | {
@@ -111,6 +115,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "laughs": (LAUGHS + SVG % b'width="&b;" height="3"', "SVG: it declares entities"),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-later": (trap(CRASH_LATER), None),
+        "liar": (trap(LIAR), "crashes the decoder: sent an invalid answer ("),
         "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
         "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }

@@ -71,6 +71,11 @@ def test_json_of_one_line_says_the_same_on_one_line(data: object) -> None:
     text.encode()  # it is written to files and Redis
 
 
+def test_json_of_one_line_has_null_for_numbers_that_json_has_not() -> None:
+    data = {"title": "馬", "a": float("nan"), "b": [1.5, float("inf"), (-float("inf"), None)]}
+    assert one_line(data) == '{"title":"馬","a":null,"b":[1.5,null,[null,null]]}'
+
+
 def test_json_of_one_line_keeps_letters_and_escapes_control_characters() -> None:
     text = one_line({"title": "馬 😀 " + NASTY})
     assert text.startswith('{"title":"馬 😀 ')

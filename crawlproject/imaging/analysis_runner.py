@@ -12,10 +12,8 @@ from typing import Any
 
 from PIL import Image
 
+from crawlproject.imaging.messages import MOST_BYTES, check_json
 from crawlproject.texts import printable
-
-MOST_BYTES = 4096  # of the JSON of one result
-MOST_DEPTH = 16  # arrays and objects in each other, in a result
 
 Analyse = Callable[[Image.Image], Any]
 
@@ -48,31 +46,12 @@ def run(functions: Mapping[str, Analyse], image: Image.Image) -> tuple[dict[str,
     errors: dict[str, str] = {}
     for name, function in functions.items():
         try:
-            results[name] = _checked(function(image.convert("RGB")))
+            value = json.loads(json.dumps(function(image.convert("RGB"))))  # as any reader gets it
+            check_json(value, MOST_BYTES)
+            results[name] = value
         except BaseException as error:  # what it raises is its own affair; SystemExit and MemoryError, too
             errors[name] = _said(error)
     return results, errors
-
-
-def _checked(result: Any) -> Any:
-    """Return the result as any reader of JSON will get it. Raises TypeError and ValueError."""
-    text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    size = len(text.encode())  # a lone surrogate is no text
-    if size > MOST_BYTES:
-        raise ValueError(f"returned {size} bytes of JSON, more than {MOST_BYTES}")
-    value = json.loads(text)
-    level, depth = [value], 0
-    while level := [part for each in level for part in _parts(each)]:
-        depth += 1
-        if depth > MOST_DEPTH:
-            raise ValueError(f"returned JSON that is nested more than {MOST_DEPTH} levels deep")
-    return value
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _said(error: BaseException) -> str:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
 from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
+from crawlproject.models import ProbedFacts
 
-_GRACE_S = 2.0  # of CPU time beyond the time-out: the parent's timer should fire first
-_WALL_GRACE_S = 5.0  # of wall-clock time, likewise
+_json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
 
 
 def main() -> None:
@@ -58,21 +58,15 @@ def main() -> None:
         expected, memory, wanted, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             _limit_memory(idle + memory)
-        # The parent enforces the time-out. These timers end this process (SIGPROF, SIGALRM) if the parent is gone.
-        signal.setitimer(signal.ITIMER_PROF, job.timeout + _GRACE_S)
-        signal.setitimer(signal.ITIMER_REAL, job.timeout + _WALL_GRACE_S)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
         body = _receive(stream, length)
-        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
-            reply = _probe(codings, body, job, whole=wanted == protocol.Wanted.WHOLE)
-        else:
-            reply = _look(codings, body, job, expected, functions if wanted == protocol.Wanted.ANALYSED else {})
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        looking = functions if wanted == protocol.Wanted.ANALYSED else {}
+        reply = _reply(protocol.Wanted(wanted), codings, body, job, expected, looking)
         _send(channel, *reply)
 
 
-def _look(
+def _reply(
+    wanted: protocol.Wanted,
     codings: list[str],
     body: bytes,
     job: protocol.Job,
@@ -80,6 +74,8 @@ def _look(
     functions: Mapping[str, analysis_runner.Analyse],
 ) -> tuple[bytes, str, bytes]:
     try:
+        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
+            return protocol.PROBED, _json(asdict(_probe(codings, body, job, wanted == protocol.Wanted.WHOLE))), b""
         body = content_codings.decoded(body, codings, job.max_size)
         made = analyse(
             body,
@@ -95,25 +91,19 @@ def _look(
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return protocol.UNREADABLE, json.dumps([str(error), error.facts and asdict(error.facts)]), b""
+        return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
-        return protocol.NO_MEMORY, json.dumps([str(error), getattr(error, "needed", 0)]), b""
+        return protocol.NO_MEMORY, _json([str(error), getattr(error, "needed", 0)]), b""
     if job.return_bodies and codings:
         made = replace(made, body=body)
     return protocol.ANALYSIS, *protocol.packed(made)
 
 
-def _probe(codings: list[str], body: bytes, job: protocol.Job, *, whole: bool) -> tuple[bytes, str, bytes]:
-    try:
-        if codings:
-            body = content_codings.decoded_beginning(body, codings, job.beginning)
-            whole = whole and len(body) < job.beginning
-        facts = read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
-    except UnreadableImage as error:
-        return protocol.UNREADABLE, json.dumps([str(error), None]), b""
-    except MemoryError as error:
-        return protocol.NO_MEMORY, json.dumps([str(error), 0]), b""
-    return protocol.PROBED, json.dumps(asdict(facts)), b""
+def _probe(codings: list[str], body: bytes, job: protocol.Job, whole: bool) -> ProbedFacts:
+    if codings:
+        body = content_codings.decoded_beginning(body, codings, job.beginning)
+        whole = whole and len(body) < job.beginning
+    return read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
 
 
 def _address_space() -> int | None:

@@ -23,6 +23,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from crawlproject.imaging import sandbox
@@ -32,25 +33,25 @@ from crawlproject.imaging.failures import (
     MemoryNeeded,
     NoDecoder,
     TookTooLong,
-    TooLargeImage,
     UnreadableImage,
 )
 from crawlproject.imaging.messages import (
     ANALYSIS,
     BAD_ANALYSIS,
     MAX_MEMORY,
-    NO_MEMORY,
+    NO_ANSWER,
     PROBED,
     REPLY,
     REQUEST,
-    TOO_LARGE,
-    UNREADABLE,
     Job,
+    Reply,
     Wanted,
     probed,
+    refused,
     unpacked,
 )
-from crawlproject.models import Analysis, ImageFacts, ProbedFacts
+from crawlproject.models import Analysis, ProbedFacts
+from crawlproject.texts import counted, printable
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ MIB = 1 << 20
 SHARE = 160 * MIB
 _UNIT = 64 * MIB  # memory is granted to large pictures in such units
 
-_LONGEST_TEXT, _LONGEST_THUMBNAILS = 1 * MIB, 32 * MIB  # of a reply; far more than a sound decoder sends
+# Bytes of a reply, and of its text for each analysis; more than a sound decoder sends.
+_LONGEST_TEXT, _LONGEST_RESULT, _LONGEST_THUMBNAILS = 1 << 16, 1 << 13, 32 * MIB
 
 # What a decoder has of the environment: how Python finds itself and its libraries, and nothing of the settings.
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME")
@@ -76,6 +78,8 @@ _START_TIMEOUT_S = 60.0  # a start takes 0.2 s on an idle machine
 _STOP_TIMEOUT_S = 2.0
 _NICENESS = 5  # sending requests on time comes before decoding and starting decoders
 _TICK_S = 1.0
+_IDLE_CPU_S = 0.5  # that a process may use after a picture; a sound one uses none
+_BUSY_THREADS = 16  # beside those that it has started with; HEIF's decoder has one
 _POLL_S = 0.005  # between checks whether a process has ended
 _CHUNK = 1 << 18  # bytes; most thumbnails are smaller
 _SEND_BUFFER = 1 << 19  # bytes: most bodies go to their decoder in one call, which takes a seventh less CPU
@@ -101,6 +105,7 @@ class Decoders:
         self._running: set[Decoder] = set()
         self._stopped = False
         self._units = asyncio.Semaphore(MAX_MEMORY // _UNIT)
+        self._watching: asyncio.Task[None] | None = None
         self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
 
     async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
@@ -127,12 +132,7 @@ class Decoders:
                 if not analysed:
                     raise
                 analysed, left_out = False, f"left out: {error}"
-            except (DecoderCrashed, NoDecoder) as error:
-                if self._stopped:
-                    raise DecodersStopped from error
-                if isinstance(error, NoDecoder):
-                    await self._close_idle()  # some of them may have failed to start, unnoticed so far
-                    raise
+            except DecoderCrashed as error:
                 if memory == MAX_MEMORY and not analysed:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 if analysed:
@@ -163,12 +163,7 @@ class Decoders:
                     return await decoder.probe(codings, body, whole=whole)
             except MemoryNeeded as error:
                 raise UnreadableImage("needs too much memory to read its header") from error
-            except (DecoderCrashed, NoDecoder) as error:
-                if self._stopped:
-                    raise DecodersStopped from error
-                if isinstance(error, NoDecoder):
-                    await self._close_idle()
-                    raise
+            except DecoderCrashed as error:
                 if fresh:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 fresh = True
@@ -180,16 +175,9 @@ class Decoders:
                 self._idle.append(self._new())
 
     async def start(self) -> None:
-        """Start another process. Raises NoDecoder, and DecodersStopped."""
-        decoder = self._new()
-        try:
+        """See whether there is a process, or one can be started. Raises NoDecoder, and DecodersStopped."""
+        async with self._decoder(fresh=False) as decoder:
             await decoder.wait_until_ready()
-        except NoDecoder as error:
-            self._running.discard(decoder)
-            if self._stopped:
-                raise DecodersStopped from error
-            raise
-        self._idle.append(decoder)
 
     def stop(self) -> None:
         """Kill all processes, even those at work, and start no more."""
@@ -199,20 +187,34 @@ class Decoders:
 
     async def close(self) -> None:
         """End all processes, none of which has work left."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         self._idle.clear()
         await asyncio.gather(*(decoder.close() for decoder in self._running))
         self._running.clear()
-
-    async def _close_idle(self) -> None:
-        while self._idle:
-            await self._discard(self._idle.pop())
 
     def _new(self) -> Decoder:
         if self._stopped:
             raise DecodersStopped
         decoder = Decoder(self._job)
         self._running.add(decoder)
+        self._watching = self._watching or asyncio.create_task(self._watch())
         return decoder
+
+    async def _watch(self) -> None:
+        """End the processes that go on without a picture, or have many threads: one has taken them over."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for decoder in list(self._running):
+                if why := decoder.misused(idle=decoder in self._idle):
+                    logger.warning(
+                        "A decoder process was ended, which had %s: a picture may have taken it over", why
+                    )
+                    decoder.kill(why)
+                    with suppress(ValueError):  # it is at work, and will fail
+                        self._idle.remove(decoder)
+                        await self._discard(decoder)
 
     async def _discard(self, decoder: Decoder) -> None:
         self._running.discard(decoder)
@@ -234,14 +236,22 @@ class Decoders:
         """Take a decoder, a `fresh` one or whichever is idle."""
         if fresh and self._idle:
             await self._discard(self._idle.pop())
-        decoder = self._idle.pop() if self._idle and not fresh else self._new()
         try:
-            yield decoder
-        finally:
-            if decoder.running and decoder.pictures < _PICTURES:
-                self._idle.append(decoder)
-            else:
-                await self._discard(decoder)
+            decoder = self._idle.pop() if self._idle and not fresh else self._new()
+            try:
+                yield decoder
+            finally:
+                if decoder.running and decoder.pictures < _PICTURES:
+                    self._idle.append(decoder)
+                else:
+                    await self._discard(decoder)
+        except (DecoderCrashed, NoDecoder) as error:
+            if self._stopped:
+                raise DecodersStopped from error
+            if isinstance(error, NoDecoder):
+                while self._idle:  # some of them may have failed to start, unnoticed so far
+                    await self._discard(self._idle.pop())
+            raise
 
     @asynccontextmanager
     async def _memory(self, size: int) -> AsyncIterator[None]:
@@ -267,6 +277,9 @@ class Decoder:
         self.pictures = 0
         self.unprotected: tuple[str, ...] = ()  # what this system lacks for the sandbox; known when it is ready
         self._ready = False
+        self._killed_for = ""
+        self._threads = 0  # when it was ready
+        self._idle_cpu: float | None = None  # seconds that it had used when it was first seen idle after a picture
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         self._name = f"a decoder process ({' '.join(command[:4])})"
@@ -315,13 +328,29 @@ class Decoder:
             await self.close()
             raise AnalysesNotLoaded(text.decode(errors="replace"))
         self._ready = True
+        self._threads, _ = _threads_and_cpu(self.pid)
         self.unprotected = tuple(json.loads(text))
         if self.unprotected:
             _say_unprotected(self.unprotected)
 
-    def kill(self) -> None:
-        """Kill the process; a pending `analyse` fails."""
+    def kill(self, why: str = "") -> None:
+        """Kill the process; a pending `analyse` fails, and says why."""
+        self._killed_for = why
         self._process.kill()
+
+    def misused(self, *, idle: bool) -> str:
+        """Return what a process has done that none does by itself, empty for nothing; for a timer to call."""
+        if not self._ready:
+            return ""
+        threads, cpu = _threads_and_cpu(self.pid)
+        started = threads - self._threads
+        if started > (0 if idle else _BUSY_THREADS):
+            return f"started {counted(started, 'thread')}"
+        if not idle:
+            return ""
+        self._idle_cpu = cpu if self._idle_cpu is None else self._idle_cpu
+        spent = cpu - self._idle_cpu
+        return f"used {spent:.1f} s of CPU without a picture" if spent > _IDLE_CPU_S else ""
 
     @property
     def pid(self) -> int:
@@ -347,7 +376,7 @@ class Decoder:
     async def probe(self, codings: Sequence[str], body: bytes, *, whole: bool) -> ProbedFacts:
         """Return the facts in the beginning of a picture, or in the `whole` of it; raises as `analyse` does."""
         wanted = Wanted.WHOLE if whole else Wanted.BEGINNING
-        return await self._answer(wanted, codings, body, 0, SHARE, PROBED, lambda text, _: probed(text))
+        return await self._answer(wanted, codings, body, 0, SHARE, PROBED, probed)
 
     async def _answer(
         self,
@@ -357,34 +386,27 @@ class Decoder:
         expected: int,
         memory: int,
         good: bytes,
-        read: Callable[[bytes, bytes], T],
+        read: Callable[[Reply], T],
     ) -> T:
         """Send a request; return what its reply says, if that is `good`."""
         await self.wait_until_ready()
         self.pictures += 1
+        self._idle_cpu = None
         names = ",".join(codings).encode()
         request = REQUEST.pack(expected, memory, wanted, len(names), len(body)) + names
         try:
             kind, text, data = await _within(self.job.timeout, self._exchange(request, body))
+            reply = Reply(kind, text, data, self.job, None if codings else len(body))
             if kind == good:
-                return read(text, data)
-            if kind == NO_MEMORY:
-                reason, needed = json.loads(text)
-                raise MemoryNeeded(str(reason), int(needed))
-            if kind == UNREADABLE:
-                reason, known = json.loads(text)
-                raise UnreadableImage(str(reason), ImageFacts(**known) if known else None)
-            if kind != TOO_LARGE:
-                raise ValueError(f"of unknown kind {kind!r}")
-            raise TooLargeImage(text.decode())
+                return read(reply)
+            raise refused(reply)
         except TimeoutError:
             await self.close()
             limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise TookTooLong(limit) from None
         except (MemoryNeeded, UnreadableImage):
             raise
-        # not JSON or nested too deeply, not UTF-8, no facts, no number
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        except NO_ANSWER as error:
             raise await self._crash(f"sent an invalid answer ({error})") from error
         except BaseException:
             self._hang_up()  # the exchange may have ended in the middle
@@ -413,9 +435,10 @@ class Decoder:
             if loop.time() >= patience:
                 self.kill()
             await asyncio.sleep(_POLL_S)
+        how = how or self._killed_for
         if not how:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return DecoderCrashed(how)
+        return DecoderCrashed(printable(how))
 
     async def _exchange(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
         assert self._streams is not None
@@ -434,8 +457,9 @@ class Decoder:
         reply = bytearray()
         await self._read(reply, REPLY.size)
         kind, text, data = REPLY.unpack_from(reply)
+        longest = _LONGEST_TEXT + _LONGEST_RESULT * len(self.job.analyses)
         most = _LONGEST_THUMBNAILS + (self.job.max_size if self.job.return_bodies else 0)
-        if text > _LONGEST_TEXT or data > most:
+        if text > longest or data > most:
             raise await self._crash(f"sent {text + data} bytes")
         middle, end = REPLY.size + text, REPLY.size + text + data
         await self._read(reply, end)
@@ -455,6 +479,15 @@ class Decoder:
             if not part:
                 raise await self._crash()
             data += part
+
+
+def _threads_and_cpu(pid: int) -> tuple[int, float]:
+    """Return how many threads a process has, and the seconds of CPU that it has used; 0 where /proc hides them."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0.0
+    return int(fields[17]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # proc(5), from field 3
 
 
 @functools.cache

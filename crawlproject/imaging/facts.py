@@ -18,12 +18,12 @@ from PIL import Image, ImageFile
 from PIL.ExifTags import IFD, Base
 from PIL.TiffImagePlugin import TiffImageFile
 
+from crawlproject.imaging.messages import MAX_DIRECTORY
 from crawlproject.imaging.quality import estimate_quality
 from crawlproject.models import ImageFacts
 
-# Bounds on EXIF, in bytes of JSON. Only maker's notes and embedded profiles exceed them.
-MAX_VALUE = 1024  # of one value
-MAX_DIRECTORY = 16384  # of one directory (IFD0, Exif, GPS) together; the tags after it are left out
+# Of EXIF, in bytes of JSON. Only maker's notes and embedded profiles exceed it, and that of a directory.
+MAX_VALUE = 1024
 
 # Offsets of other directories, meaningless outside the file.
 _POINTERS = frozenset({IFD.Exif, IFD.GPSInfo, IFD.Interop, Base.SubIFDs})
@@ -57,7 +57,7 @@ def read_facts(image: ImageFile.ImageFile, body: bytes) -> ImageFacts:
         width=width,
         height=height,
         filesize=len(body),
-        quality=estimate_quality(getattr(image, "quantization", {})),
+        compression_quality=estimate_quality(getattr(image, "quantization", {})),
         # An MPO is a JPEG followed by more JPEGs; viewers show its first picture.
         format="JPEG" if image.format == "MPO" else str(image.format),
         sha256=hashlib.sha256(body).hexdigest(),
@@ -100,7 +100,7 @@ def _nested(exif: Image.Exif, pointer: int) -> Mapping[int, Any]:
 def _directory(tags: Mapping[int, Any], unwanted: frozenset[int] = frozenset()) -> dict[str, Any]:
     """Return the readable tags of a directory, within the bounds."""
     values: dict[str, Any] = {}
-    room = MAX_DIRECTORY
+    room = MAX_DIRECTORY - 2
     for tag in sorted(tags):
         if tag in _POINTERS or tag in unwanted:
             continue
@@ -109,9 +109,10 @@ def _directory(tags: Mapping[int, Any], unwanted: frozenset[int] = frozenset()) 
             size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
         except Exception:  # one broken tag says nothing about the others
             continue
-        if size <= min(MAX_VALUE, room):
+        needed = size + len(hex(tag)) + 4  # with quotes, colon and comma
+        if size <= MAX_VALUE and needed <= room:
             values[hex(tag)] = value
-            room -= size
+            room -= needed
     return values
 
 

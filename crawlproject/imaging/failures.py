@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from crawlproject.models import ImageFacts
+from crawlproject.texts import printable
 
 
 class UnreadableImage(Exception):
-    """The bytes are not a readable picture; `str(error)` is the reason for the dead letter.
+    """The bytes are not a readable picture; `str(error)` is the reason, of 300 printable characters at most.
 
     `facts` are those of its header, None where that cannot be read either.
     """
 
     def __init__(self, reason: str, facts: ImageFacts | None = None) -> None:
-        super().__init__(reason)
+        super().__init__(printable(reason, 300))
         self.facts = facts
 
 

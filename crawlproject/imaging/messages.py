@@ -3,19 +3,31 @@
 A request: the memory that decoding is expected to take and the hard limit, both in bytes; what is wanted; the
 lengths of the content codings and of the body; then both. A reply: its kind; the lengths of its text and of its
 data; then both.
+
+A picture may have taken its decoder over. So a reply is read as a stranger's: whatever does not fit its schema
+raises one of `NO_ANSWER`.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, TypeVar
 
-from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts, ProbedFacts, Thumbnail
+from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
+from crawlproject.models import DEFAULT_FORMATS, Analysis, ImageFacts, ProbedFacts, Thumbnail
+from crawlproject.texts import printable
 
 MAX_MEMORY = 640 << 20  # bytes that one picture may have, beyond those of an idle decoder
+MAX_DIRECTORY = 16_384  # bytes of JSON of a directory of EXIF (IFD0, Exif, GPS); the tags after it are left out
+MOST_BYTES = 4096  # of the JSON of an analysis' result
+MOST_DEPTH = 16  # arrays and objects in each other, in a result
 
 REQUEST = struct.Struct("!QQBQQ")
 REPLY = struct.Struct("!cII")
@@ -65,6 +77,19 @@ class Job:
         return tuple(name.partition(":")[2] for name in self.analyses)
 
 
+class Reply(NamedTuple):
+    """A reply to `job`; `size` is that of the body in bytes, None where content codings make that unknown."""
+
+    kind: bytes
+    text: bytes
+    data: bytes
+    job: Job
+    size: int | None
+
+
+NO_ANSWER = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+
 def packed(made: Analysis) -> tuple[str, bytes]:
     """Return text and data of a reply: JSON, with the lengths of thumbnails and body, and these in a row."""
     thumbnails = [(each.width, each.height, len(each.data)) for each in made.thumbnails]
@@ -75,27 +100,115 @@ def packed(made: Analysis) -> tuple[str, bytes]:
         "results": made.results,
         "errors": made.errors,
     }
-    return json.dumps(text), b"".join((*(each.data for each in made.thumbnails), made.body))
+    return json.dumps(text, ensure_ascii=False), b"".join((*(each.data for each in made.thumbnails), made.body))
 
 
-def probed(text: bytes) -> ProbedFacts:
-    """Return the facts in a reply. Raises ValueError or TypeError, if it has none."""
-    facts = ProbedFacts(**json.loads(text))
-    if facts.format not in IMAGE_FORMATS:
-        raise ValueError(f"of unknown format {facts.format!r}")
+def unpacked(reply: Reply) -> Analysis:
+    """Return what `packed` has packed. Raises one of `NO_ANSWER`."""
+    job, told = reply.job, json.loads(reply.text)
+    lengths = [*(length for _, _, length in told["thumbnails"]), told["body"]]
+    if not all(_is_whole(each, 0) for each in lengths) or sum(lengths) != len(reply.data):
+        raise ValueError(f"{len(reply.data)} bytes of data, not as it says")
+    *parts, body = (reply.data[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
+    thumbnails = [Thumbnail(part, *sides) for part, (*sides, _) in zip(parts, told["thumbnails"], strict=True)]
+    if body and (reply.size is not None or not job.return_bodies):
+        raise ValueError("a body that was not asked for")
+    facts = _facts(ImageFacts, told["facts"], reply._replace(size=len(body)) if body else reply, job.max_pixels)
+    count = 0 if facts.format == "SVG" else len(job.sizes)
+    if len(thumbnails) != count or not all(_is_thumbnail(each, job.form) for each in thumbnails):
+        raise ValueError(f"no {count} thumbnails in {job.form}")
+    results, errors = dict(told["results"]), dict(told["errors"])
+    for each in results.values():
+        check_json(each, MOST_BYTES)
+    names = results.keys() | errors.keys()
+    if not names <= set(job.analysis_names) or not all(isinstance(said, str) for said in errors.values()):
+        raise ValueError("analyses that were not asked for, or an error that is no text")
+    return Analysis(facts, tuple(thumbnails), body, results, {name: printable(errors[name]) for name in errors})
+
+
+def probed(reply: Reply) -> ProbedFacts:
+    """Return the facts in a reply. Raises one of `NO_ANSWER`."""
+    return _facts(ProbedFacts, json.loads(reply.text), reply, reply.job.max_pixels)
+
+
+def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
+    """Return the error that a reply tells. Raises one of `NO_ANSWER`."""
+    if reply.kind == TOO_LARGE:
+        return TooLargeImage(reply.text.decode())
+    reason, more = json.loads(reply.text)
+    if isinstance(reason, str) and reply.kind == UNREADABLE:
+        return UnreadableImage(reason, None if more is None else _facts(ImageFacts, more, reply))
+    if isinstance(reason, str) and reply.kind == NO_MEMORY and _is_whole(more, 0):
+        return MemoryNeeded(reason, more)
+    raise ValueError(f"of unknown kind {reply.kind!r}")
+
+
+def check_json(value: Any, most: int) -> int:
+    """Return the bytes of a value as JSON. Raises ValueError for JSON that not every reader can hold.
+
+    It has `most` bytes and `MOST_DEPTH` levels at most, and no halves of surrogates, no NaN, no Infinity, and no
+    integers beyond 64 bits.
+    """
+    size = len(_compact(value).encode())
+    if size > most:
+        raise ValueError(f"{size} bytes of JSON, more than {most}")
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        if any(type(part) is int and not -(2**63) <= part < 2**64 for part in level):
+            raise ValueError("an integer of more than 64 bits")
+        nested = [each for each in level if isinstance(each, (dict, list))]
+        level = [part for each in nested for part in (each.values() if isinstance(each, dict) else each)]
+    if level:
+        raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
+    return size
+
+
+def _is_whole(value: Any, least: int, most: int = 2**63 - 1) -> bool:
+    return type(value) is int and least <= value <= most  # True is none
+
+
+def _is_thumbnail(made: Thumbnail, form: str) -> bool:
+    sides = (made.width, made.height)
+    return _BEGINNINGS[form].match(made.data) is not None and all(_is_whole(each, 1, _LONGEST) for each in sides)
+
+
+def _is_exif(value: Any) -> bool:
+    """Tell whether it can be EXIF, as `read_exif` returns it: two directories, and within them that of GPS."""
+    tags = dict(value)
+    gps = tags.pop("0x8825", {})
+    if check_json(value, 4 * MAX_DIRECTORY) > MAX_DIRECTORY:  # as hardly any are
+        check_json(tags, 2 * MAX_DIRECTORY)
+        check_json(gps, MAX_DIRECTORY)
+    return isinstance(value, dict) and isinstance(gps, dict) and all(map(_TAG.fullmatch, (*tags, *gps)))
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_TAG = re.compile("0x[0-9a-f]{1,4}")
+_DIGEST = re.compile("[0-9a-f]{64}")  # SHA-256
+_BEGINNINGS = {"JPEG": re.compile(b"\xff\xd8\xff"), "WebP": re.compile(b"RIFF.{4}WEBP", re.DOTALL)}
+_LONGEST = 65_535  # pixels of a side of a thumbnail, as of any JPEG
+_FACTS: Mapping[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("width", "height", "filesize"), lambda value: _is_whole(value, 1)),
+    "compression_quality": lambda value: _is_whole(value, 1, 100),
+    "format": lambda value: isinstance(value, str),
+    "sha256": _DIGEST.fullmatch,
+    "exif": _is_exif,
+}
+F = TypeVar("F", ImageFacts, ProbedFacts)
+
+
+def _facts(kind: type[F], told: Any, reply: Reply, max_pixels: float = math.inf) -> F:
+    """Return the facts that a reply tells, of as many pixels at most. Raises one of `NO_ANSWER`."""
+    facts = kind(**told)
+    for name, value in told.items():
+        is_left_out = value is None and (kind is ProbedFacts or name in {"compression_quality", "exif"})
+        if not (is_left_out or _FACTS[name](value)):
+            raise ValueError(f"its {name} is {value!r:.100}")
+    if facts.format not in reply.job.formats:
+        raise ValueError(f"of unknown format {facts.format!r:.100}")
+    if facts.format != "SVG" and (facts.width or 1) * (facts.height or 1) > max_pixels:
+        raise ValueError(f"{facts.width} x {facts.height} pixels")
+    size = told.get("filesize", reply.size)
+    if size != reply.size and (reply.size is not None or size > reply.job.max_size):
+        raise ValueError(f"{size} bytes, not {reply.size}")
     return facts
-
-
-def unpacked(text: bytes, data: bytes) -> Analysis:
-    """Return what `packed` has packed. Raises ValueError, TypeError or KeyError, if it was not that."""
-    told = json.loads(text)
-    facts = ImageFacts(**told["facts"])
-    if facts.format not in IMAGE_FORMATS:
-        raise ValueError(f"of unknown format {facts.format!r}")
-    sizes = [(int(width), int(height)) for width, height, _ in told["thumbnails"]]
-    lengths = [int(length) for _, _, length in told["thumbnails"]] + [int(told["body"])]
-    if min(lengths) < 0 or sum(lengths) != len(data):
-        raise ValueError(f"{len(data)} bytes of data, not {lengths}")
-    *parts, body = (data[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
-    thumbnails = (Thumbnail(part, *size) for part, size in zip(parts, sizes, strict=True))
-    return Analysis(facts, tuple(thumbnails), body, dict(told["results"]), dict(told["errors"]))

@@ -18,12 +18,13 @@ import errno
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITIES_VERSION_3 = 0x20080522  # capset(2)
 
 # The columns of the numbers below (asm/unistd_64.h, asm-generic/unistd.h), and the names in linux/audit.h.
@@ -33,7 +34,7 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 # has: its socket and /dev/null.
 _CALLS = {
     **{"mmap": (9, 222), "munmap": (11, 215), "brk": (12, 214), "futex": (202, 98), "madvise": (28, 233)},
-    **{"recvfrom": (45, 207), "sendto": (44, 206), "setitimer": (38, 103), "mremap": (25, 216)},
+    **{"recvfrom": (45, 207), "sendto": (44, 206), "mremap": (25, 216)},
     **{"mprotect": (10, 226), "read": (0, 63), "readv": (19, 65), "write": (1, 64), "writev": (20, 66)},
     **{"close": (3, 57), "dup2": (33, 24), "fstat": (5, 80), "lseek": (8, 62), "ppoll": (271, 73)},
     **{"clock_gettime": (228, 113), "clock_getres": (229, 114), "gettimeofday": (96, 169)},
@@ -69,6 +70,9 @@ _FILES = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 5: 0xFFFF}
 _TCP = {4: 0b11}
 _SCOPES = {6: 0b11}
 
+# Of all processes of this user, which the kernel counts together; root's alone are not limited.
+_MOST_THREADS = 4096
+
 _WITHOUT_BOTH = "nothing keeps it from the files and the network that the worker has"
 
 
@@ -96,6 +100,7 @@ def enter(threads: bool = False) -> list[str]:
         _limit(threads)
         return [f"no Landlock and no seccomp ({sys.platform} has neither): {_WITHOUT_BOTH}"]
     hide()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with the worker, whatever it does
     with suppress(OSError):  # without it there is neither Landlock nor seccomp, which will be said
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     missing = {}
@@ -174,10 +179,10 @@ def filter_calls(threads: bool = False) -> None:
 def _limit(threads: bool) -> None:
     # Descriptors beyond the first three; what is open stays so.
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NOFILE: 3}
-    if not threads:  # they count as processes
-        limits[resource.RLIMIT_NPROC] = 0
+    limits[resource.RLIMIT_NPROC] = _MOST_THREADS if threads else 0
     for kind, limit in limits.items():
-        resource.setrlimit(kind, (limit, limit))
+        _, most = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit, limit) if most == resource.RLIM_INFINITY else (min(limit, most),) * 2)
 
 
 def _drop_capabilities() -> None:

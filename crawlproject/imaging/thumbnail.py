@@ -66,25 +66,11 @@ class Miniature(NamedTuple):
     whole: tuple[int, int]
 
 
-def make_thumbnails(
-    image: Image.Image,
-    sizes: Sequence[int] = (640,),
-    mode: str = "keep_ratio_largest",
-    quality: int = 85,
-    form: str = "JPEG",
-) -> tuple[Thumbnail, ...]:
-    """Return a JPEG (or another `form`) of the picture, of its first frame, in each of `sizes`, in pixels.
-
-    `mode` says what a size is of: of the longest side (`keep_ratio_largest`), of the shortest (`keep_ratio`), of a
-    square in the middle of the picture (`center_crop`), of a white square around it (`border`). Smaller pictures
-    keep their size, and metadata are left out. Decodes `image`, if a JPEG perhaps at reduced size. What Pillow
-    raises on broken pixels passes through.
-    """
-    return thumbnails_of(miniature_of(image, sizes, mode), sizes, mode, quality, form)
-
-
 def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniature:
-    """Decode the picture, and scale it down to the largest of its sizes."""
+    """Decode the picture, a JPEG perhaps at reduced size, and scale it down to the largest of its sizes.
+
+    What Pillow raises on broken pixels passes through.
+    """
     whole = image.size
     largest = max(fit(whole, size, mode) for size in sizes)
     scale = largest[0] / min(whole) if mode == "center_crop" else max(largest) / max(whole)
@@ -105,7 +91,12 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniatu
 def thumbnails_of(
     miniature: Miniature, sizes: Sequence[int], mode: str, quality: int, form: str
 ) -> tuple[Thumbnail, ...]:
-    """Return the thumbnails, as `make_thumbnails` does."""
+    """Return a JPEG (or another `form`) of a picture in each of `sizes`, in pixels, without metadata.
+
+    `mode` says what a size is of: of the longest side (`keep_ratio_largest`), of the shortest (`keep_ratio`), of a
+    square in the middle of the picture (`center_crop`), of a white square around it (`border`). Smaller pictures
+    keep their size.
+    """
     small, whole = miniature
     fitted = [_resized(small, fit(whole, size, mode), (0, 0, *small.size)) for size in sizes]
     if mode == "border":

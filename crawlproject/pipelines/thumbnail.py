@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import hashlib
 import struct
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -120,7 +119,6 @@ class ThumbnailPipeline:
         self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
         self.decoders = Decoders(settings.decode_processes, job_of(settings))
-        atexit.register(self.decoders.stop)  # a second signal ends the process without closing the spider
         self._grace_over: asyncio.Task[None] | None = None
 
     @classmethod
@@ -151,7 +149,6 @@ class ThumbnailPipeline:
             self.originals.close()
         self.decoders.stop()
         await self.decoders.close()
-        atexit.unregister(self.decoders.stop)
 
     async def process_item(self, item: Any) -> Any:
         """Return a `FetchedImage` with facts and thumbnail instead of a body, or a failure; other items as is.

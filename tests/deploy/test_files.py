@@ -169,7 +169,7 @@ def test_the_cluster_of_compose_is_the_one_redis_six_times() -> None:
     confined = compose()["x-confined"]
     assert (
         services["cluster"].items()
-        >= {key: confined[key] for key in ("cap_drop", "read_only", "security_opt")}.items()
+        >= {key: confined[key] for key in ("cap_drop", "read_only", "security_opt", "pids_limit")}.items()
     )
     users = {name for name, one in compose()["services"].items() if "REDIS_URL" in one.get("environment", {})}
     assert {name for name, one in services.items() if "REDIS_URL" in one.get("environment", {})} == users
@@ -200,6 +200,7 @@ def test_every_container_is_read_only_and_without_privileges() -> None:
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["pids_limit"] == 512, name
         assert not {"privileged", "cap_add", "pid", "ipc", "devices", "configs", "secrets"} & service.keys(), name
     pods = [one["spec"]["template"]["spec"] for one in manifests().values() if "template" in one.get("spec", {})]
     assert len(pods) == 4

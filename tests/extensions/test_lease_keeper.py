@@ -136,7 +136,9 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
 
 
 async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
-    facts = ImageFacts(width=7, height=9, filesize=5, quality=80, format="JPEG", sha256="00", exif=None)
+    facts = ImageFacts(
+        width=7, height=9, filesize=5, compression_quality=80, format="JPEG", sha256="00", exif=None
+    )
     response = await case.lease(retries=1, redirect_urls=["http://museum/first.jpg"])
     failure = Failure(**WHO, outcome=UNREADABLE, reason="unreadable", status=200, facts=facts)
     case.keeper.item_scraped(failure, response)

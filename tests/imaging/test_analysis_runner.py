@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from crawlproject.imaging.analysis_runner import MOST_BYTES, BadAnalysis, load, run
+from crawlproject.imaging.analysis_runner import BadAnalysis, load, run
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
-from crawlproject.imaging.messages import Job
+from crawlproject.imaging.messages import MOST_BYTES, Job
 from crawlproject.models import Analysis
 
 TRAPS = Path(__file__).parents[1] / "traps"
@@ -48,7 +48,7 @@ def test_each_gets_a_copy_of_the_picture_in_rgb() -> None:
     [
         ("raises", "ValueError: no model"),
         ("leaves", "SystemExit: bye"),
-        ("huge", f"ValueError: returned 4097 bytes of JSON, more than {MOST_BYTES}"),
+        ("huge", f"ValueError: 4097 bytes of JSON, more than {MOST_BYTES}"),
         ("set_of", "TypeError: Object of type set is not JSON serializable"),
         ("nan", "ValueError: Out of range float values are not JSON compliant"),
         ("surrogate", "UnicodeEncodeError: "),

@@ -139,7 +139,7 @@ def agree(found: ProbedFacts, facts: ImageFacts) -> None:
     """Check that what is known is as in the facts of the whole picture."""
     assert found.format == facts.format
     assert (found.width, found.height) in {(None, None), (facts.width, facts.height)}
-    assert found.compression_quality in {None, facts.quality}
+    assert found.compression_quality in {None, facts.compression_quality}
     assert found.exif in (None, facts.exif or {})
 
 
@@ -158,7 +158,7 @@ def test_whatever_is_known_from_a_beginning_is_as_in_the_whole(name: str) -> Non
     whole = look(body, whole=True)
     agree(whole, facts)
     assert (whole.width, whole.height, whole.sha256) == (facts.width, facts.height, facts.sha256)
-    assert whole.compression_quality == facts.quality
+    assert whole.compression_quality == facts.compression_quality
 
 
 # Where the beginning of so many bytes must do; None: the size comes later, or is not looked for.

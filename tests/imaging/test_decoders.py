@@ -6,7 +6,9 @@ import asyncio
 import gzip
 import hashlib
 import io
+import json
 import os
+import random
 import signal
 import struct
 import subprocess
@@ -19,6 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from PIL import Image
+from PIL.ExifTags import IFD
 
 from benchmarks.fuzz_pictures import MADE, mutations, psd, readable
 from crawlproject.imaging import decoders
@@ -26,9 +29,22 @@ from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
-from crawlproject.imaging.messages import MAX_MEMORY, Job
+from crawlproject.imaging.messages import (
+    ANALYSIS,
+    MAX_DIRECTORY,
+    MAX_MEMORY,
+    NO_MEMORY,
+    REPLY,
+    TOO_LARGE,
+    UNREADABLE,
+    Job,
+    packed,
+)
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
-from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, HOG, LINGER, SLEEP, SPIN
+from crawlproject.models import Analysis
+from tests.imaging.test_messages import FACTS, LIES, TWO
+from tests.imaging.test_messages import JOB as MESSAGES_JOB
+from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
 from tests.waiting import PATIENCE_S, until, until_async
 
 pytestmark = pytest.mark.slow
@@ -92,10 +108,11 @@ def is_decoder(pid: int) -> bool:
         return False
 
 
-async def reason(one: Decoders, body: bytes) -> str:
+async def reason(one: Decoders, body: bytes, codings: Sequence[str] = ()) -> str:
     with pytest.raises(UnreadableImage) as caught:
-        await one.analyse(body)
+        await one.analyse(body, codings)
     assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 300
     return str(caught.value)
 
 
@@ -120,6 +137,20 @@ async def test_reads_the_formats_of_its_job_alone(make: Make) -> None:
             assert await few.analyse(body) == made
         else:
             assert f": {made.facts.format}, which CRAWL_FORMATS leaves out" in await reason(few, body)
+
+
+@pytest.mark.parametrize("letter", ['"', "é", "馬", "😀"])
+async def test_exif_up_to_its_bounds_comes_through_whatever_it_says(make: Make, letter: str) -> None:
+    tags = Image.Exif()
+    for each in (tags, tags.get_ifd(IFD.Exif), tags.get_ifd(IFD.GPSInfo)):
+        first = 0xC100 if each is tags else 0xC200
+        each.update({tag: letter.encode() * 200 for tag in range(first, first + 80)})
+    body = picture("WEBP", exif=tags.tobytes())
+    one = make()
+    made = await one.analyse(body)
+    assert made == analyse(body, max_pixels=JOB.max_pixels)
+    assert len(json.dumps(made.facts.exif, ensure_ascii=False).encode()) > 2.5 * MAX_DIRECTORY
+    assert (await one.probe(body, whole=True)).exif == made.facts.exif
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], GOOD[:-20], b"\xff" * 3_000_000])
@@ -335,6 +366,156 @@ async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
+# A decoder that is in a picture's hands from the start: the picture is its reply, byte for byte.
+TAKEN_OVER = f"""#!{sys.executable} -IS
+import socket, struct, time
+channel = socket.socket(fileno=0)
+stream = channel.makefile("rb")
+channel.sendall(struct.pack("!cII", b"r", 2, 0) + b"[]")
+while head := stream.read(33):
+    *_, names, length = struct.unpack("!QQBQQ", head)
+    body = stream.read(names + length)[names:]
+    while body.endswith(b"work") and time.process_time() < 1.5:
+        pass
+    channel.sendall(body)
+    while body.endswith(b"spin"):
+        pass
+"""
+
+
+@pytest.fixture
+def taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have all processes that start be taken over, until that is undone."""
+    script = tmp_path / "python"
+    script.write_text(TAKEN_OVER)
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    return monkeypatch
+
+
+def frame(kind: bytes, text: bytes, data: bytes = b"") -> bytes:
+    return REPLY.pack(kind, len(text), len(data)) + text + data
+
+
+SOUND = Analysis(FACTS, TWO, b"", {"score": 1})
+
+
+def lying(lie: dict[str, Any]) -> bytes:
+    text, data = packed(SOUND)
+    return frame(ANALYSIS, json.dumps(json.loads(text) | lie).encode(), data)
+
+
+FRAMES = {
+    "of no kind": frame(b"?", b"{}"),
+    "no text": frame(ANALYSIS, b""),
+    "not UTF-8": frame(ANALYSIS, b"\xff"),
+    "no object": frame(ANALYSIS, b"null"),
+    "too deep": frame(ANALYSIS, b"[" * 50_000),
+    "a text that is too long": frame(ANALYSIS, b"[" + b"1," * 500_000 + b"1]"),
+    "lengths that are too large": REPLY.pack(ANALYSIS, 0xFFFFFFFF, 0xFFFFFFFF),
+    "more than one reply": frame(UNREADABLE, b'["why",null]') * 2,
+    "numbers of thousands of digits": frame(NO_MEMORY, b'["why",' + b"9" * 10_000 + b"]"),
+}
+
+
+async def test_whatever_a_taken_over_decoder_answers_costs_its_picture_alone(
+    make: Make, taken_over: pytest.MonkeyPatch
+) -> None:
+    one = make(**{name: value for name, value in vars_of(MESSAGES_JOB).items() if name != "return_bodies"})
+    assert await one.analyse(lying({}), ("x",)) == SOUND
+    lies = {str(lie): lying(lie) for lie in LIES[3::4]}  # tests/imaging/test_messages.py has all
+    for name, answer in (FRAMES | lies).items():
+        before = children()
+        words = await reason(one, answer, ("x",))
+        assert words.startswith("crashes the decoder: sent "), name
+        assert not {*before} & {*children()}, name
+    for text, words in {
+        b'["\\u001b[2J' + b"x" * 9000 + b'", null]': "?[2J" + "x" * 296,
+        b'["why", null]': "why",
+    }.items():
+        assert await reason(one, frame(UNREADABLE, text), ("x",)) == words
+    assert await reason(one, frame(TOO_LARGE, b"\n" * 9000), ("x",)) == "?" * 300
+    assert len(await reason(one, frame(NO_MEMORY, b'["' + b"y" * 9000 + b'", 1]'), ("x",))) == 300
+    taken_over.undo()
+    assert (await make().analyse(GOOD)).facts.width == 90
+
+
+async def test_mutated_replies_are_no_answers_or_sound_ones(make: Make, taken_over: pytest.MonkeyPatch) -> None:
+    one = make(4, **{**vars_of(MESSAGES_JOB), "timeout": 0.2})
+    rng = random.Random(29)
+
+    async def look() -> bool:
+        answer = bytearray(lying({}))
+        for _ in range(rng.choice([1, 1, 4])):
+            answer[rng.randrange(len(answer))] = rng.choice([*b'0"[]{},:9-eN', rng.randrange(256)])
+        try:
+            made = await one.analyse(bytes(answer), ("x",))
+        except UnreadableImage as error:
+            assert str(error).isprintable()
+            assert len(str(error)) <= 300
+            return False
+        facts = made.facts
+        assert all(type(each) is int and each > 0 for each in (facts.width, facts.height, facts.filesize))
+        json.dumps([facts.exif, made.results], allow_nan=False)
+        return True
+
+    turns = FairSemaphore(4)
+
+    async def in_turn() -> bool:
+        async with turns.turn("museum"):
+            return await look()
+
+    assert {*await asyncio.gather(*(in_turn() for _ in range(60)))} == {True, False}
+
+
+def exploit(code: str) -> bytes:
+    return trap(EXPLOIT + code.encode() + b"\0")
+
+
+HEIF = {"formats": ("JPEG", "HEIF")}  # which allows threads
+THREADS = "[threading.Thread(target={}, args={}, daemon=True).start() for _ in range({})]"
+
+
+@pytest.mark.skipif("HEIF" not in readable(), reason="pillow_heif is not installed")
+async def test_a_picture_that_leaves_threads_behind_ends_its_decoder_alone(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = make(2, **HEIF)
+    await asyncio.gather(one.analyse(GOOD), one.analyse(GOOD))
+    two = children()
+    assert await reason(one, exploit(THREADS.format("spin", "()", 2))) == "JPEG: done: [None, None]"
+    await until_async(lambda: len(children()) == 1)
+    assert set(children()) < set(two)
+    assert "A decoder process was ended, which had started 2 threads" in caplog.text
+    assert (await one.analyse(GOOD)).facts.width == 90
+    assert set(children()) < set(two)
+
+
+@pytest.mark.skipif("HEIF" not in readable(), reason="pillow_heif is not installed")
+async def test_a_picture_that_starts_many_threads_is_unreadable(make: Make) -> None:
+    one = make(timeout=PATIENCE_S, **HEIF)
+    began = time.monotonic()
+    many = "threading.stack_size(65_536) or " + THREADS.format("time.sleep", "(600,)", 40)
+    words = await reason(one, exploit(f"{many} and time.sleep(600)"))
+    assert words == "crashes the decoder: started 40 threads"
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert (await one.analyse(picture("HEIF", (900, 600)))).facts.width == 900
+
+
+async def test_a_decoder_that_spins_between_pictures_is_ended_and_one_that_rests_is_not(
+    make: Make, taken_over: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = make(timeout=PATIENCE_S)
+    assert await reason(one, frame(UNREADABLE, b'["why", null]', b"work")) == "why"
+    (pid,) = children()
+    await asyncio.sleep(2.5)
+    assert (children(), caplog.text) == ([pid], "")
+    assert await reason(one, frame(UNREADABLE, b'["why", null]', b"spin")) == "why"
+    await until_async(lambda: not is_decoder(pid))
+    assert "A decoder process was ended, which had used " in caplog.text
+    assert await reason(one, frame(UNREADABLE, b'["why", null]')) == "why"
+
+
 async def test_a_decoder_that_keeps_requesting_memory_gets_the_maximum_once(make: Make) -> None:
     async with asyncio.timeout(10):
         assert "needs more memory than" in await reason(make(), trap(BEG))
@@ -427,8 +608,21 @@ PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
 from crawlproject.imaging.fair_semaphore import FairSemaphore
-from crawlproject.imaging.messages import MAX_MEMORY, Job
+from crawlproject.imaging.messages import (
+    ANALYSIS,
+    MAX_DIRECTORY,
+    MAX_MEMORY,
+    NO_MEMORY,
+    REPLY,
+    TOO_LARGE,
+    UNREADABLE,
+    Job,
+    packed,
+)
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
+from crawlproject.models import Analysis
+from tests.imaging.test_messages import FACTS, LIES, TWO
+from tests.imaging.test_messages import JOB as MESSAGES_JOB
 
 async def main():
     one = Decoder(Job(10**6, 10**6, 85, 2))
@@ -442,7 +636,12 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("state", "kind"), [("idle", SPIN), ("busy", SPIN), ("busy", SLEEP)])
+DEAF = (
+    EXPLOIT + b"[signal.signal(each, signal.SIG_IGN) for each in range(1, 32) if each not in (9, 19)] and spin()\0"
+)
+
+
+@pytest.mark.parametrize(("state", "kind"), [("idle", SPIN), ("busy", DEAF), ("busy", SLEEP)])
 def test_decoders_end_with_a_worker_that_is_killed(state: str, kind: bytes) -> None:
     traps = str(Path(__file__).parents[1] / "traps")
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([traps, str(Path(__file__).parents[2])])}

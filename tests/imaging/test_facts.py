@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from crawlproject.imaging.facts import MAX_DIRECTORY, MAX_VALUE, read_facts
+from crawlproject.imaging.facts import MAX_VALUE, read_facts
+from crawlproject.imaging.messages import MAX_DIRECTORY
 from crawlproject.models import ImageFacts
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # it warns of broken EXIF; analyse.py turns that off
@@ -78,7 +79,7 @@ def test_names_format_size_and_digest(format_: str) -> None:
         width=60,
         height=40,
         filesize=len(body),
-        quality=75 if format_ == "JPEG" else None,
+        compression_quality=75 if format_ == "JPEG" else None,
         format=format_,
         sha256=hashlib.sha256(body).hexdigest(),
         exif=None,
@@ -90,7 +91,7 @@ def test_an_mpo_is_a_jpeg() -> None:
     Image.new("RGB", (60, 40)).save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
     assert opened(out.getvalue()).format == "MPO"
     assert facts(out.getvalue()).format == "JPEG"
-    assert facts(out.getvalue()).quality == 75
+    assert facts(out.getvalue()).compression_quality == 75
 
 
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])

@@ -1,58 +1,257 @@
-"""What a decoder answers with, and what of it is believed."""
+"""What a decoder answers with, and what of it is believed: a picture may have taken it over."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from crawlproject.imaging.messages import packed, unpacked
-from crawlproject.models import Analysis, ImageFacts, Thumbnail
-
-FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
-TWO = (Thumbnail(b"large", 640, 480), Thumbnail(b"small!", 256, 192))
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        Analysis(FACTS, TWO, b"", {"score": [1, None]}, {"other": "ValueError"}),
-        Analysis(FACTS, TWO),
-        Analysis(FACTS, TWO[:1], b"body"),
-        Analysis(FACTS, (), b"<svg/>"),
-    ],
+from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
+from crawlproject.imaging.messages import (
+    ANALYSIS,
+    MAX_DIRECTORY,
+    MOST_BYTES,
+    NO_MEMORY,
+    PROBED,
+    TOO_LARGE,
+    UNREADABLE,
+    Job,
+    Reply,
+    packed,
+    probed,
+    refused,
+    unpacked,
 )
-def test_what_is_packed_is_unpacked(made: Analysis) -> None:
+from crawlproject.models import Analysis, ImageFacts, ProbedFacts, Thumbnail
+
+DIGEST = "090c0973b3f0db3bde726377be113caf74254e28a0abfe390d69627645031fd6"
+EXIF: dict[str, Any] = {"0x13b": "Ana", "0x829a": 0.004, "0xa432": [24.0, None], "0x8825": {"0x1": "N"}}
+FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", DIGEST, EXIF)
+TWO = (Thumbnail(b"\xff\xd8\xff large", 640, 480), Thumbnail(b"\xff\xd8\xff small!", 256, 192))
+JOB = Job(
+    max_pixels=100_000_000,
+    max_size=50_000_000,
+    quality=85,
+    timeout=10,
+    sizes=(640, 256),
+    analyses=("my:score", "my:other"),
+    return_bodies=True,
+    formats=("JPEG", "SVG"),
+)
+SVG = ImageFacts(4000, 3000, 6, None, "SVG", DIGEST, None)
+WRONG = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+
+def reply(made: Analysis, size: int | None = None, **changes: Any) -> Reply:
+    """Return the reply of a decoder, with other values for some keys."""
     text, data = packed(made)
-    assert unpacked(text.encode(), data) == made
+    return Reply(ANALYSIS, json.dumps(json.loads(text) | changes).encode(), data, JOB, size)
 
 
 @pytest.mark.parametrize(
-    "lie",
+    ("made", "size"),
     [
-        {"thumbnails": [[640, 480, 4]]},
-        {"thumbnails": [[640, 480, 6]]},
-        {"thumbnails": [[640, 480, -1], [640, 480, 6]]},
-        {"thumbnails": [[640, 5]]},
-        {"thumbnails": 5},
-        {"thumbnails": [[640, "high", 5]]},
-        {"body": None},
-        {"results": 5},
-        {"errors": None},
-        {"facts": {}},
-        {"facts": asdict(FACTS) | {"format": "../../etc/passwd"}},
-        {"facts": asdict(FACTS) | {"more": 1}},
+        (Analysis(FACTS, TWO, b"", {"score": [1, None]}, {"other": "ValueError"}), FACTS.filesize),
+        (Analysis(ImageFacts(4000, 3000, 4, 92, "JPEG", DIGEST, None), TWO, b"body"), None),
+        (Analysis(SVG, (), b"<svg/>"), None),
     ],
 )
+def test_what_is_packed_is_unpacked(made: Analysis, size: int | None) -> None:
+    text, data = packed(made)
+    assert unpacked(Reply(ANALYSIS, text.encode(), data, JOB, size)) == made
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 1
+
+
+# Facts that cannot be, or that no event may have
+FALSE_FACTS: list[dict[str, Any]] = [
+    {"width": 0},
+    {"width": -1},
+    {"width": True},
+    {"width": 4000.0},
+    {"width": "4000"},
+    {"width": None},
+    {"height": 2**64},
+    {"width": 100_001, "height": 1000},  # more pixels than are decoded
+    {"filesize": 123_457},
+    {"filesize": [123_456]},
+    {"filesize": 0},
+    {"compression_quality": 0},
+    {"compression_quality": 101},
+    {"compression_quality": math.nan},
+    {"format": "../../etc/passwd"},
+    {"format": "PNG"},  # left out by CRAWL_FORMATS
+    {"format": ["JPEG"]},
+    {"format": None},
+    {"sha256": "00ff"},
+    {"sha256": DIGEST.upper()},
+    {"sha256": DIGEST + "\n"},
+    {"sha256": None},
+    {"exif": []},
+    {"exif": "0x1"},
+    {"exif": {"0x13b": math.nan}},
+    {"exif": {"0x13b": [1, math.inf]}},
+    {"exif": {"0x13b": -math.inf}},
+    {"exif": {"0x13b": 2**64}},
+    {"exif": {"0x13b": "\ud800"}},
+    {"exif": {"0x13b": nested(17)}},
+    {"exif": {"0x13b": nested(900)}},
+    {"exif": {"0x13b": "x" * 2 * MAX_DIRECTORY}},
+    {"exif": {"0x8825": {"0x1": "x" * MAX_DIRECTORY}}},
+    {"exif": {hex(tag): 1 for tag in range(4000)}},
+    {"exif": {"0x8825": 5}},
+    {"exif": {"0x8825": ""}},
+    {"exif": {"0x13B": 1}},
+    {"exif": {"0x12345": 1}},
+    {"exif": {"artist": 1}},
+    {"more": 1},
+    {"x" * 9000 + "\x1b[2J": 1},
+]
+LIES: list[dict[str, Any]] = [
+    *({"facts": asdict(FACTS) | false} for false in FALSE_FACTS),
+    {"facts": {}},
+    {"facts": None},
+    {"facts": 5},
+    {"facts": asdict(FACTS) | {"format": "SVG"}},  # which has no thumbnails
+    {"thumbnails": []},
+    {"thumbnails": [[640, 480, 27]]},
+    {"thumbnails": [[640, 480, 13], [256, 192, 14]]},  # cut elsewhere: the second is no JPEG
+    {"thumbnails": [[640, 480, -1], [256, 192, 28]]},
+    {"thumbnails": [[0, 480, 13], [256, 192, 14]]},
+    {"thumbnails": [[640, 65_536, 13], [256, 192, 14]]},
+    {"thumbnails": [[640, 480.5, 13], [256, 192, 14]]},
+    {"thumbnails": [[640, "high", 13], [256, 192, 14]]},
+    {"thumbnails": [[640, 5]]},
+    {"thumbnails": 5},
+    {"body": None},
+    {"body": -1, "thumbnails": [[640, 480, 13], [256, 192, 15]]},
+    {"body": 14, "thumbnails": [[640, 480, 13], [256, 192, 0]]},
+    {"results": 5},
+    {"results": {"unknown": 1}},
+    {"results": {"score": math.nan}},
+    {"results": {"score": 2**64}},
+    {"results": {"score": nested(17)}},
+    {"results": {"score": "x" * MOST_BYTES}},
+    {"errors": None},
+    {"errors": {"score\n": "x"}},
+    {"errors": {"score": 5}},
+    {"errors": {"score": ["x"]}},
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{lie!s:.60}".encode("ascii", "replace").decode())
 def test_what_cannot_be_is_no_answer(lie: dict[str, Any]) -> None:
-    text, data = packed(Analysis(FACTS, TWO[:1]))
-    with pytest.raises((ValueError, TypeError, KeyError)):
-        unpacked(json.dumps(json.loads(text) | lie).encode(), data)
+    sound = Analysis(FACTS, TWO)
+    assert unpacked(reply(sound, FACTS.filesize)) == sound
+    with pytest.raises(WRONG):
+        unpacked(reply(sound, FACTS.filesize, **lie))
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"null", b"\xff"])
-def test_what_is_no_json_object_of_the_right_kind_is_no_answer(text: bytes) -> None:
-    with pytest.raises((ValueError, TypeError, KeyError)):
-        unpacked(text, b"")
+def test_a_body_is_taken_only_where_one_was_asked_for() -> None:
+    """It would be kept as the original in place of that."""
+    made = Analysis(FACTS, TWO, b"another body")
+    with pytest.raises(ValueError, match="a body that was not asked for"):
+        unpacked(reply(made, FACTS.filesize))
+    with pytest.raises(ValueError, match="123456 bytes, not 12"):
+        unpacked(reply(made))
+    with pytest.raises(ValueError, match="a body that was not asked for"):
+        unpacked(reply(made)._replace(job=replace(JOB, return_bodies=False)))
+
+
+def test_errors_of_analyses_are_printable_and_short() -> None:
+    made = unpacked(reply(Analysis(FACTS, TWO, b"", {}, {"score": "\x1b[2J" + "x" * 1000}), FACTS.filesize))
+    assert made.errors == {"score": "?[2J" + "x" * 196}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(
+            (UNREADABLE, json.dumps(["why", asdict(FACTS) | false]))
+            for false in FALSE_FACTS
+            if false != {"width": 100_001, "height": 1000}
+        ),
+        (UNREADABLE, '["why"]'),
+        (UNREADABLE, '[["why"], null]'),
+        (UNREADABLE, '[{"why": 1}, null]'),
+        (UNREADABLE, "[null, null]"),
+        (UNREADABLE, "[5, null]"),
+        (UNREADABLE, '["why", 5]'),
+        (UNREADABLE, '"no"'),
+        (NO_MEMORY, '["why", 1.5]'),
+        (NO_MEMORY, '["why", -1]'),
+        (NO_MEMORY, '["why", NaN]'),
+        (NO_MEMORY, '["why", 1e999]'),
+        (NO_MEMORY, '["why", "12"]'),
+        (NO_MEMORY, "5"),
+        (TOO_LARGE, "\ud800"),
+        (b"?", "[]"),
+        (b"?", '["why", 1]'),
+    ],
+)
+def test_what_is_no_refusal_is_none(kind: bytes, text: str) -> None:
+    with pytest.raises(WRONG):
+        refused(Reply(kind, text.encode(errors="surrogatepass"), b"", JOB, FACTS.filesize))
+
+
+@pytest.mark.parametrize(
+    "false", [each for each in FALSE_FACTS if "height" not in each and "filesize" not in each]
+)
+def test_what_cannot_be_is_no_probe(false: dict[str, Any]) -> None:
+    sound: dict[str, Any] = {"format": "JPEG", "width": 40, "height": 30, "compression_quality": 92, "exif": EXIF}
+    sound |= {"sha256": DIGEST}
+
+    def read(told: dict[str, Any]) -> ProbedFacts:
+        return probed(Reply(PROBED, json.dumps(told).encode(), b"", JOB, None))
+
+    assert asdict(read(sound)) == sound
+    if any(value is None and name != "format" for name, value in false.items()):
+        return  # it may come later in the file
+    with pytest.raises(WRONG):
+        read(sound | false)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["facts", "thumbnails", "body", "results", "errors", *asdict(FACTS), "0x1", "score"])
+
+
+@given(st.dictionaries(KEYS, JSON, max_size=3), st.dictionaries(KEYS, JSON, max_size=2), st.binary(max_size=40))
+def test_whatever_is_answered_is_no_answer_or_a_sound_one(
+    outer: dict[str, Any], facts: dict[str, Any], noise: bytes
+) -> None:
+    told = asdict(FACTS) | {"exif": EXIF | facts} | {name: facts[name] for name in facts if name in asdict(FACTS)}
+    sound = Analysis(FACTS, TWO)
+    for one in (
+        reply(sound, FACTS.filesize, **outer),
+        reply(sound, FACTS.filesize, facts=told),
+        Reply(ANALYSIS, noise, noise, JOB, FACTS.filesize),
+    ):
+        try:
+            made = unpacked(one)
+        except WRONG:
+            continue
+        assert 0 < made.facts.width * made.facts.height <= JOB.max_pixels
+        text = json.dumps([asdict(made.facts), made.results, made.errors], allow_nan=False, ensure_ascii=False)
+        assert len(text.encode()) < 4 * MAX_DIRECTORY
+    for kind in (UNREADABLE, NO_MEMORY, TOO_LARGE):
+        text = json.dumps([outer.get("facts", "why"), outer.get("body", told)])
+        for words in (noise, text.encode()):
+            try:
+                error = refused(Reply(kind, words, b"", JOB, FACTS.filesize))
+            except WRONG:
+                continue
+            assert isinstance(error, (UnreadableImage, MemoryNeeded))
+            if isinstance(error, UnreadableImage):
+                assert str(error).isprintable()
+                assert len(str(error)) <= 300

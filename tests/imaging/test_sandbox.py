@@ -197,6 +197,30 @@ def test_each_layer_holds_alone(layer: str, denied: set[str], prey: dict[str, ob
     assert bool(words) == bool(denied)
 
 
+THREADS = """
+import os, sys, threading
+from crawlproject.imaging import sandbox
+if os.getuid() == 0:  # whom the kernel does not limit
+    os.setuid(4321)
+sandbox._limit(True)
+threading.stack_size(65_536)
+for started in range(sandbox._MOST_THREADS):
+    try:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    except RuntimeError:
+        break
+else:
+    sys.exit("not limited")
+print(started)
+"""
+
+
+def test_the_threads_of_a_user_but_root_are_limited() -> None:
+    code = THREADS.replace("sandbox._limit", "sandbox._MOST_THREADS = 256; sandbox._limit")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 64 <= int(done.stdout) < 256
+
+
 WORKER = """
 import os, sys
 from crawlproject.imaging import sandbox

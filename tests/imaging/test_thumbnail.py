@@ -6,12 +6,13 @@ import io
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFile, ImageOps, ImageStat
 
-from crawlproject.imaging.thumbnail import fit, make_thumbnails
+from crawlproject.imaging.thumbnail import fit, miniature_of, thumbnails_of
 from crawlproject.models import THUMBNAIL_MODES, Thumbnail
 
 
@@ -23,6 +24,16 @@ def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
 
 def opened(body: bytes) -> ImageFile.ImageFile:
     return Image.open(io.BytesIO(body))
+
+
+def make_thumbnails(
+    image: Image.Image,
+    sizes: Sequence[int] = (640,),
+    mode: str = "keep_ratio_largest",
+    quality: int = 85,
+    form: str = "JPEG",
+) -> tuple[Thumbnail, ...]:
+    return thumbnails_of(miniature_of(image, sizes, mode), sizes, mode, quality, form)
 
 
 def make_thumbnail(
@@ -254,9 +265,10 @@ import sys
 sys.modules["cykooz_resizer"] = None  # importing it now fails, as where there is no wheel
 import io
 from PIL import Image
-from crawlproject.imaging.thumbnail import make_thumbnails
+from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
 image = Image.open(io.BytesIO(sys.stdin.buffer.read()))
-sys.stdout.buffer.write(make_thumbnails(image, (640,), sys.argv[1], quality=95)[0].data)
+small = miniature_of(image, (640,), sys.argv[1])
+sys.stdout.buffer.write(thumbnails_of(small, (640,), sys.argv[1], 95, "JPEG")[0].data)
 """
 
 

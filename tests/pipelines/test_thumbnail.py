@@ -90,7 +90,7 @@ async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Mak
     assert isinstance(item, FetchedImage)
     assert item.body == b""
     assert item.facts is not None
-    assert (item.facts.width, item.facts.height, item.facts.quality) == (900, 600, 77)
+    assert (item.facts.width, item.facts.height, item.facts.compression_quality) == (900, 600, 77)
     assert (item.facts.filesize, item.facts.format) == (len(body), "JPEG")
     assert item.facts.sha256 == hashlib.sha256(body).hexdigest()
     assert item.thumbnail == thumbnail_name("6f1c")

@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from io import BytesIO
 from typing import Any
@@ -19,7 +20,7 @@ KINDS = (b"trap:%d " % number for number in range(10))
 CRASH, CRASH_LATER, SPIN, SLEEP, HOG, LINGER, BABBLE, BEG, BEG_MORE, EXPLOIT = KINDS
 
 libc = ctypes.CDLL(None, use_errno=True)
-TOLD = (os, resource, signal, socket, struct)  # what the code in an exploit uses
+TOLD = (os, resource, signal, socket, struct, threading)  # what the code in an exploit uses
 _seen = 0  # pictures before this one
 
 
@@ -38,6 +39,12 @@ def call(function: str, *arguments: Any) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
+
+
+def spin() -> None:
+    """Use a core for ever."""
+    while True:
+        pass
 
 
 class Done(Exception):
@@ -64,8 +71,7 @@ def spring(body: bytes) -> None:
     if CRASH in body or (CRASH_LATER in body and seen):
         os.kill(os.getpid(), signal.SIGSEGV)
     if SPIN in body:
-        while True:
-            pass
+        spin()
     if SLEEP in body:
         time.sleep(600)
     if HOG in body:
