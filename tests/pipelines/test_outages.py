@@ -225,7 +225,8 @@ def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl,
     assert not crawl.dead()
 
 
-def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl, is_registered: bool) -> None:
     crawl.source("photos", 30, pictures=80)
     lines = crawl.folder / "events.jsonl"
 
@@ -233,15 +234,22 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         forks().run(["events", str(lines)], crawl.environ).check_returncode()
 
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        read()  # there is a reader
+        if is_registered:
+            read()
         crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
-        crawl.start(CRAWL_STREAM_MAXLEN="30")
-        crawl.until(lambda: all(logged(crawl, "Leasing paused: ")))
+        crawl.start(CRAWL_STREAM_MAXLEN="20")
+        who = (
+            "that reader crawl-images-events.jsonl-"
+            if is_registered
+            else "that no reader has read: run scrapy events"
+        )
+        crawl.until(lambda: all(logged(crawl, "Leasing paused: crawl:image_metadata_updates holds more than ")))
+        assert who in crawl.log()
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 30 < done < 80
+        assert 20 < done < 80
         assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
         while crawl.workers[0].poll() is None:
             read()
